@@ -1,0 +1,1 @@
+"""Topology-aware CPU and memory placement for Kubernetes nodes, through NRI."""

@@ -1,0 +1,1 @@
+"""The nri-policy program: one module a sub-command."""

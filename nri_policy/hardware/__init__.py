@@ -1,0 +1,1 @@
+"""What the machine is: sysfs and procfs read into a frozen Machine."""

@@ -1,0 +1,1 @@
+"""The NRI wire: codecs without I/O, the plugin session, adjustments."""

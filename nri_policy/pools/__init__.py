@@ -1,0 +1,1 @@
+"""The pool tree: structure, capacity accounting, CPU picking, scoring."""

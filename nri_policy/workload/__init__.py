@@ -1,0 +1,1 @@
+"""Pods and containers as the engine sees them: requests, annotations, eligibility."""
