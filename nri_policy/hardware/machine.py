@@ -1,0 +1,155 @@
+"""Machine: the frozen description of a node, as everything above `hardware` sees it.
+
+Owns the types only; `discovery` fills them. Ids are the kernel's own (gaps are normal), sizes are
+bytes, frequencies kHz. Structures hold online CPUs only; offline ones are known by id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nri_policy.cpuset import CPUSet
+
+
+class MemoryKind(StrEnum):
+    """What a memory node is made of; spec hardware.md part 2."""
+
+    DRAM = "dram"
+    PMEM = "pmem"
+    HBM = "hbm"
+    CXL = "cxl"  # requests see it as the pmem tier
+    DEVICE = "device"  # an accelerator's own memory: never handed out unless named in the settings
+
+
+class CoreKind(StrEnum):
+    """What a core of a hybrid machine is; all cores are STANDARD where there is one kind."""
+
+    STANDARD = "standard"
+    PERFORMANCE = "performance"
+    EFFICIENCY = "efficiency"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A socket."""
+
+    id: int
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Die:
+    """A die, named by (package, id): ids repeat across packages on some kernels."""
+
+    package: int
+    id: int
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A cluster of cores, where the kernel tells of one that is neither a core nor a die."""
+
+    package: int
+    id: int
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """A core, identified by its threads: core ids repeat."""
+
+    package: int
+    die: int
+    id: int
+    cpus: CPUSet
+    kind: CoreKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """A cache, identified by level, type and the CPUs that share it."""
+
+    level: int
+    type: str  # "data", "instruction" or "unified"
+    size: int  # bytes; 0 where unknown
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessClass:
+    """HMAT figures of a memory node for its best initiators; None where the firmware is silent."""
+
+    initiators: CPUSet  # node ids
+    read_latency: int | None  # ns
+    write_latency: int | None
+    read_bandwidth: int | None  # MB/s
+    write_bandwidth: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNode:
+    """A NUMA node: memory, CPUs, both or neither."""
+
+    id: int
+    cpus: CPUSet  # online CPUs of its own
+    memory: int  # bytes, MemTotal
+    hugepages: tuple[tuple[int, int], ...]  # (page size in bytes, pages), sizes ascending
+    kind: MemoryKind
+    kind_reason: str  # why `kind` is what it is, for people
+    normal: bool  # has memory that the kernel itself may use (not movable-only)
+    nearest: CPUSet  # ids of the CPU-bearing nodes nearest to it; itself where it has CPUs
+    tier: int | None  # the kernel's memory tier: lower is faster
+    access: AccessClass | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frequency:
+    """Frequency limits that a group of CPUs shares, kHz; None where unknown."""
+
+    cpus: CPUSet
+    base: int | None
+    minimum: int | None
+    maximum: int | None
+    preference: str | None  # energy_performance_preference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distances:
+    """The firmware's distance table; matrix[i][j] is from nodes[i] to nodes[j]."""
+
+    nodes: tuple[int, ...]
+    matrix: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A PCI function and what it is near to."""
+
+    address: str
+    class_: str  # six hexadecimal digits
+    name: str  # vendor:device, or the names where pci.ids is installed
+    numa_nodes: CPUSet  # empty where the kernel does not know
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A node's hardware. `online` is never empty; every online CPU is in exactly one core."""
+
+    online: CPUSet
+    offline: CPUSet
+    possible: CPUSet
+    isolated: CPUSet
+    nohz_full: CPUSet
+    packages: tuple[Package, ...]
+    dies: tuple[Die, ...]
+    clusters: tuple[Cluster, ...]
+    cores: tuple[Core, ...]
+    caches: tuple[Cache, ...]
+    nodes: tuple[MemoryNode, ...]  # online nodes, by id; at least one
+    distances: Distances
+    frequencies: tuple[Frequency, ...]
+    devices: tuple[Device, ...]
+    notes: tuple[str, ...]  # what was missing or odd, for people
