@@ -111,6 +111,7 @@ class MemoryNode:
     nearest: CPUSet  # ids of the CPU-bearing nodes nearest to it; itself where it has CPUs
     tier: int | None  # the kernel's memory tier: lower is faster
     access: AccessClass | None
+    side_cache: int  # bytes of memory-side cache in front of it; 0 if none is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

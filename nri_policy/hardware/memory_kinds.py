@@ -78,7 +78,7 @@ def _by_cpus(_: Evidence, nodes: Iterable[Node]) -> Verdicts:
     }
 
 
-def _by_driver(evidence: Evidence, _: Iterable[Node]) -> Verdicts:
+def _by_driver(evidence: Evidence, nodes: Iterable[Node]) -> Verdicts:
     """Judge by the drivers that brought the memory: dax devices, NVDIMM and CXL regions."""
     tree = evidence.tree
     verdicts: dict[int, tuple[MemoryKind, str]] = {}
@@ -101,8 +101,7 @@ def _by_driver(evidence: Evidence, _: Iterable[Node]) -> Verdicts:
                     node = _node_of_region(evidence, region)
                 if node is not None:
                     verdicts.setdefault(node, (kind, f"its memory is {what} region{number}"))
-    undecided = {node.id for node in evidence.nodes if not node.has_cpus}
-    return {id_: verdict for id_, verdict in verdicts.items() if id_ in undecided}
+    return {node.id: verdicts[node.id] for node in nodes if node.id in verdicts}
 
 
 def _node_of_region(evidence: Evidence, region: Folder) -> int | None:

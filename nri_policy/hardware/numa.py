@@ -37,6 +37,7 @@ class Node:
     normal: bool
     tier: int | None
     access: AccessClass | None
+    side_cache: int  # bytes
 
 
 def read_nodes(tree: Tree, sets: CPUSets) -> tuple[tuple[Node, ...], Distances]:
@@ -96,6 +97,7 @@ def _whole_machine(tree: Tree, sets: CPUSets) -> Node:
         normal=True,
         tier=None,
         access=None,
+        side_cache=0,
     )
 
 
@@ -139,6 +141,7 @@ def _read_node(
         normal=bool(memory or listed) if normal is None else id_ in normal,
         tier=tier,
         access=_read_access(folder),
+        side_cache=_read_side_cache(folder),
     )
 
 
@@ -185,6 +188,15 @@ def _read_access(folder: Folder) -> AccessClass | None:
                     write_bandwidth=_figure(initiators, "write_bandwidth"),
                 )
     return None
+
+
+def _read_side_cache(folder: Folder) -> int:
+    size = 0
+    with folder.folder("memory_side_cache") as caches:
+        for level in caches.numbered("index"):
+            with caches.folder(f"index{level}") as cache:
+                size += max(cache.integer("size") or 0, 0)
+    return size
 
 
 def _figure(folder: Folder, name: str) -> int | None:

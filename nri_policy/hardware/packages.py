@@ -89,7 +89,7 @@ class _Splitter:
             id_, said = self._place(cpu, level)
             members = same_id[cpu] if said is None else (said & left) | CPUSet((cpu,))
             for member in members:
-                if self._place(member, level).cpus != said:
+                if self._place(member, level).cpus not in (said, None):
                     self._notes.add(f"sets of CPUs on the same {level} contradict", member)
             if said is not None and said & CPUSet(self._cpus) != members:
                 self._notes.add(f"CPUs of one {level} lie in different larger units", cpu)

@@ -88,13 +88,13 @@ def _write_cpus(writer: _Writer, layout: Layout) -> None:
                 writer.put(f"{_CPU}/cpu{cpu}/online", int(cpu in online))
             _write_frequencies(writer, spec, cpu)
             writer.link(f"{_CPU}/cpu{cpu}/{node}", f"../../node/{node}")
-        cpus = core.cpus & online
-        if cpus:
-            _write_topology(writer, layout, core, cpus.lowest)
+        if core.cpus & online:
+            lead, *others = core.cpus & online
+            _write_topology(writer, layout, core, lead)
             _write_caches(writer, layout, core, owners)
-        for cpu in cpus - cpus.first(1):
-            writer.link(f"{_CPU}/cpu{cpu}/topology", f"../cpu{cpus.lowest}/topology")
-            writer.link(f"{_CPU}/cpu{cpu}/cache", f"../cpu{cpus.lowest}/cache")
+            for cpu in others:
+                writer.link(f"{_CPU}/cpu{cpu}/topology", f"../cpu{lead}/topology")
+                writer.link(f"{_CPU}/cpu{cpu}/cache", f"../cpu{lead}/cache")
     if spec.efficiency:
         slow = CPUSet.union(core.cpus for core in layout.cores if core.efficiency)
         writer.put("sys/devices/cpu_core/cpus", online - slow)
