@@ -67,7 +67,7 @@ def test_links_out_of_the_folder_are_not_made(pack: Pack, target: str) -> None:
         assert not (root / "link").is_symlink()
 
 
-def test_nothing_is_written_through_links(pack: Pack, tmp_path: Path) -> None:
+def test_nothing_is_written_through_links(pack: Pack) -> None:
     packed = pack(
         link("p/q/d", "../../r"),
         link("a", "p/q/d/../../.."),

@@ -143,5 +143,5 @@ def test_notes_are_bounded() -> None:
         notes.add(f"odd {number}")
         notes.add("odd 1", number)
     assert len(notes.texts()) == 201
-    assert notes.texts()[1] == "odd 1 (CPUs 0-999)" or notes.texts()[1].startswith("odd 1 (CPUs 1")
+    assert notes.texts()[1] == "odd 1 (CPUs 0-999)"
     assert notes.texts()[-1] == "800 more notes left out"
