@@ -194,8 +194,10 @@ def _distance(by: Node, to: Node) -> int:
         return 10
     if by.cpus and to.cpus:
         return 11 if by.packages & to.packages else 21
-    near, far = _FAR[by.kind if to.cpus else to.kind]
-    return near if (by.cpus or to.cpus) and by.near & to.near else far
+    if not by.cpus and not to.cpus:
+        return max(_FAR[by.kind][1], _FAR[to.kind][1])
+    near, far = _FAR[to.kind if by.cpus else by.kind]
+    return near if by.near & to.near else far
 
 
 def _write_hmat(writer: _Writer, node: Node) -> None:

@@ -29,6 +29,7 @@ _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO}
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER = _OPEN_FILE | os.O_DIRECTORY
 _INTEGER = re.compile(r"-?[0-9]{1,19}|0x[0-9a-fA-F]{1,16}")
+_NUMBERED = re.compile(r"0|[1-9][0-9]{0,8}")
 _BLANK = "\0 \t\r\n"  # some kernels end a list with "\n\0"
 
 
@@ -190,9 +191,7 @@ class Folder:
     def numbered(self, prefix: str) -> list[int]:
         """Return the N of the names *prefix*N in this folder, ascending."""
         tails = (name[len(prefix) :] for name in self.names() if name.startswith(prefix))
-        return sorted(
-            int(tail) for tail in tails if tail.isascii() and tail.isdigit() and len(tail) < 9
-        )
+        return sorted(int(tail) for tail in tails if _NUMBERED.fullmatch(tail))
 
     def has(self, name: str) -> bool:
         """Return whether there is a file, folder or link of this name."""

@@ -10,6 +10,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +146,12 @@ def node_fields(machine: Machine, hwloc: dict[str, Any]) -> Iterator[tuple[str, 
 
 def cache_fields(machine: Machine, hwloc: dict[str, Any]) -> Iterator[tuple[str, object, object]]:
     ours: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
-    for cache in machine.caches:
-        ours[f"L{cache.level}"].append((str(cache.cpus), cache.type, cache.size))
+    for own in machine.caches:
+        ours[f"L{own.level}"].append((str(own.cpus), own.type, own.size))
     theirs: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
     for name, caches in hwloc["caches"].items():  # as in L1iCache
-        for cache in caches:
-            theirs[name[:2]].append((cache["cpuset"], cache["type"].lower(), cache["size"]))
+        for one in caches:
+            theirs[name[:2]].append((one["cpuset"], one["type"].lower(), one["size"]))
     for level in sorted({*ours, *theirs}):
         yield f"{level} caches", sorted(ours[level]), sorted(theirs[level])
 
@@ -186,6 +187,7 @@ def ids_of(machine: Machine, cpu: int) -> list[str]:
     return [str(node.id) for node in machine.nodes if cpu in node.cpus]
 
 
+@cache
 def read(name: str) -> Machine:
     with open_capture(CAPTURES[name]) as root:
         return discover(root)
@@ -260,7 +262,7 @@ def test_huge_pages_differ_by_node() -> None:
 @needs("b3-amd-2s2d-4n")
 def test_a_package_may_have_two_l3_caches() -> None:
     machine = read("b3-amd-2s2d-4n")
-    assert [str(cache.cpus) for cache in machine.caches if cache.level == 3] == [
+    assert [str(each.cpus) for each in machine.caches if each.level == 3] == [
         *("0-3", "4-7", "8-11", "12-15")
     ]
 
