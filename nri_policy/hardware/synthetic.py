@@ -1,8 +1,9 @@
 """Synthetic machines: a specification written out as a sysfs and procfs tree.
 
 Owns what a kernel would show for a machine in the notation of `synthetic_spec`, so that the reader
-used for real machines reads these too. Cores are x86's as the kernel describes them; a folder that
-is the same for several CPUs is written once and linked to, which halves the time and the space.
+used for real machines reads these too. Cores are x86's as the kernel describes them. A large
+machine must not take long: a folder that is the same for several CPUs is written once and linked
+to, and what a kernel shows of every CPU but tells only of offline ones is written for these alone.
 """
 
 from __future__ import annotations
@@ -82,11 +83,11 @@ def _write_cpus(writer: _Writer, layout: Layout) -> None:
         writer.put(f"{_CPU}/{name}", cpus)
     owners: dict[tuple[str, int], int] = {}
     for core in layout.cores:
-        node = f"node{core.units['numa']}"
         for cpu in core.cpus:
-            if cpu:  # the kernel gives cpu0 no switch on x86
-                writer.put(f"{_CPU}/cpu{cpu}/online", int(cpu in online))
             _write_frequencies(writer, spec, cpu)
+        for cpu in core.cpus - online:
+            writer.put(f"{_CPU}/cpu{cpu}/online", 0)
+            node = f"node{core.units['numa']}"
             writer.link(f"{_CPU}/cpu{cpu}/{node}", f"../../node/{node}")
         if core.cpus & online:
             lead, *others = core.cpus & online
@@ -185,7 +186,7 @@ def _write_node(writer: _Writer, layout: Layout, node: Node) -> None:
     writer.put(
         f"{folder}/meminfo", f"Node {node.id} MemTotal: {kib} kB\nNode {node.id} MemFree: {kib} kB"
     )
-    for cpu in node.cpus:
+    for cpu in node.cpus - layout.online:
         writer.link(f"{folder}/cpu{cpu}", f"../../cpu/cpu{cpu}")
 
 

@@ -86,6 +86,8 @@ def test_cpus_may_be_a_mask_or_links_only(read: Read) -> None:
             f"{NODE}/node0/cpulist": None,
             f"{NODE}/node0/cpumap": "00000000,00000003",
             f"{NODE}/node1/cpulist": None,
+            f"{NODE}/node1/cpu2": Link("../../cpu/cpu2"),
+            f"{NODE}/node1/cpu3": Link("../../cpu/cpu3"),
         },
     )
     assert [str(each.cpus) for each in machine.nodes] == ["0-1", "2-3"]
