@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.hardware.cpus import CPU_FOLDER, CPUSets
+from nri_policy.hardware.cpus import CPU_FOLDER, HIGHEST, CPUSets
 from nri_policy.hardware.machine import AccessClass, Distances
 from nri_policy.hardware.notes import quote
 from nri_policy.hardware.sysfs import Folder, Tree
 
 NODE_FOLDER = "sys/devices/system/node"
-_HIGHEST = 1023  # the kernel's MAX_NUMNODES has never been above 1024
+_HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
 _LOCAL, _REMOTE = 10, 20  # the kernel's defaults (include/linux/topology.h)
 UNREACHABLE = 255  # ACPI, SLIT
 _LEAST = 10  # ACPI reserves the distances below
@@ -43,7 +43,7 @@ class Node:
 def read_nodes(tree: Tree, sets: CPUSets) -> tuple[tuple[Node, ...], Distances]:
     """Return the online NUMA nodes, at least one, and the distances between them."""
     with tree.folder(NODE_FOLDER) as folder:
-        folders = CPUSet(id_ for id_ in folder.numbered("node") if id_ <= _HIGHEST)
+        folders = CPUSet(id_ for id_ in folder.numbered("node") if id_ <= _HIGHEST_NODE)
         online = folder.set("online") or folders
         if online - folders:
             tree.notes.add(f"NUMA nodes {online - folders} are online, but have no folder")
@@ -54,11 +54,13 @@ def read_nodes(tree: Tree, sets: CPUSets) -> tuple[tuple[Node, ...], Distances]:
             return (_whole_machine(tree, sets),), _default_distances((0,))
         normal = _normal_nodes(folder, online)
         tiers = _read_tiers(tree)
+        left = _nodes_of_offline_cpus(tree, sets.offline)
         nodes: list[Node] = []
         rows: dict[int, str] = {}
         for id_ in folders & online:
             with folder.folder(f"node{id_}") as own:
-                nodes.append(_read_node(own, id_, sets, normal, tiers.get(id_)))
+                node = _read_node(own, id_, sets.online, normal, tiers.get(id_))
+                nodes.append(replace(node, has_cpus=node.has_cpus or id_ in left))
                 rows[id_] = own.text("distance") or ""
     if len(nodes) == 1 and not nodes[0].memory:
         whole = _whole_machine(tree, sets)
@@ -123,10 +125,10 @@ def _read_tiers(tree: Tree) -> dict[int, int]:
 
 
 def _read_node(
-    folder: Folder, id_: int, sets: CPUSets, normal: CPUSet | None, tier: int | None
+    folder: Folder, id_: int, online: CPUSet, normal: CPUSet | None, tier: int | None
 ) -> Node:
     listed = folder.set("cpulist", "cpumap")
-    linked = CPUSet(cpu for cpu in folder.numbered("cpu") if cpu <= 8191)
+    linked = CPUSet(cpu for cpu in folder.numbered("cpu") if cpu <= HIGHEST)
     if listed is None:
         listed = linked
     memory = _mem_total(folder)
@@ -134,8 +136,8 @@ def _read_node(
         hugepages = _read_hugepages(pages)
     return Node(
         id=id_,
-        cpus=listed & sets.online,
-        has_cpus=bool(listed | linked) or _has_offline_cpu(folder.tree, id_, sets.offline),
+        cpus=listed & online,
+        has_cpus=bool(listed | linked),
         memory=memory,
         hugepages=hugepages,
         normal=bool(memory or listed) if normal is None else id_ in normal,
@@ -145,14 +147,14 @@ def _read_node(
     )
 
 
-def _has_offline_cpu(tree: Tree, id_: int, offline: CPUSet) -> bool:
+def _nodes_of_offline_cpus(tree: Tree, offline: CPUSet) -> set[int]:
     # `cpulist` leaves offline CPUs out, but they keep their link to the node
+    nodes: set[int] = set()
     with tree.folder(CPU_FOLDER) as cpus:
         for cpu in offline:
             with cpus.folder(f"cpu{cpu}") as own:
-                if own.has(f"node{id_}"):
-                    return True
-    return False
+                nodes.update(own.numbered("node"))
+    return nodes
 
 
 def _mem_total(folder: Folder) -> int:
@@ -178,7 +180,7 @@ def _read_access(folder: Folder) -> AccessClass | None:
     """Return the HMAT figures: for CPUs (class 1), else for any initiator (class 0)."""
     for class_ in ("access1", "access0"):
         with folder.folder(class_) as access, access.folder("initiators") as initiators:
-            nodes = CPUSet(id_ for id_ in initiators.numbered("node") if id_ <= _HIGHEST)
+            nodes = CPUSet(id_ for id_ in initiators.numbered("node") if id_ <= _HIGHEST_NODE)
             if nodes:
                 return AccessClass(
                     initiators=nodes,

@@ -72,6 +72,7 @@ class _Splitter:
 
     def __init__(self, cpus: Mapping[int, CPU], notes: Notes) -> None:
         self._cpus = cpus
+        self._online = CPUSet(cpus)
         self._notes = notes
 
     def known(self, cpus: CPUSet, level: str) -> CPUSet:
@@ -91,7 +92,7 @@ class _Splitter:
             for member in members:
                 if self._place(member, level).cpus not in (said, None):
                     self._notes.add(f"sets of CPUs on the same {level} contradict", member)
-            if said is not None and said & CPUSet(self._cpus) != members:
+            if said is not None and said & self._online != members:
                 self._notes.add(f"CPUs of one {level} lie in different larger units", cpu)
             left -= members
             found.append((id_, members))

@@ -24,6 +24,7 @@ from nri_policy.hardware.notes import Notes, quote
 
 _LIMIT = 1 << 16  # bytes; the longest list of 8192 CPUs, every second one, is 19 KiB
 _ENTRIES = 1 << 16  # names of one folder
+_REMEMBERED = 1 << 13  # parsed texts; many files hold the same set
 _LINKS = 40  # the kernel's own limit, MAXSYMLINKS
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO}
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -129,6 +130,8 @@ class Tree:
         """Return the set that *text*, read from *where*, names; a bad one is None and noted."""
         key = (mask, text)
         if key not in self._sets:
+            if len(self._sets) == _REMEMBERED:
+                self._sets.clear()
             try:
                 self._sets[key] = CPUSet.from_mask(text) if mask else CPUSet.parse(text)
             except ValueError as error:

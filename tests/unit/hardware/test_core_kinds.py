@@ -83,6 +83,19 @@ def test_without_pmus_speed_and_caches_tell_together(read: Read, figure: str) ->
     assert kinds(read(HYBRID, changes)) == {"performance": "0-3", "efficiency": "4-5"}
 
 
+def test_arm_without_capacities_tells_by_speed_and_part(read: Read) -> None:
+    parts = ["0xd46", "0xd46", "0xd4d", "0xd47"]
+    cpuinfo = "\n".join(
+        f"processor\t: {cpu}\nCPU implementer\t: 0x41\nCPU part\t: {part}\nCPU revision\t: 1\n"
+        for cpu, part in enumerate(parts)
+    )
+    changes: dict[str, Change] = {
+        **figures("cpufreq/cpuinfo_max_freq", 2016000, 2016000, 2803200, 2803200),
+        "proc/cpuinfo": cpuinfo,
+    }
+    assert kinds(read("core:4", changes)) == {"efficiency": "0-1", "performance": "2-3"}
+
+
 @pytest.mark.parametrize(
     "speeds",
     [
