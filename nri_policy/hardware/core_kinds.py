@@ -24,7 +24,9 @@ from nri_policy.hardware.cpus import CPU_FOLDER, CPUINFO_LIMIT
 from nri_policy.hardware.machine import Cache, CoreKind, Frequency
 from nri_policy.hardware.sysfs import Tree
 
-_PART = re.compile(r"(?m)^(processor|CPU part)[ \t]*:[ \t]*(\d{1,4}|0x[0-9a-f]{1,4})$")
+_PART = re.compile(
+    r"(?m)^(?:processor[ \t]*:[ \t]*(\d{1,4})|CPU part[ \t]*:[ \t]*(0x[0-9a-f]{1,4}))$"
+)
 _PMUS = ("cpu_core", "cpu_atom", "cpu_lowpower")  # fastest first
 # Neighbouring figures closer than this belong to one kind: on one design, cores are binned for
 # slightly different speeds (of some ARM servers almost every core has a capacity of its own).
@@ -102,10 +104,10 @@ def _of_designs(tree: Tree, kinds: list[CPUSet], caches: Iterable[Cache]) -> lis
     with tree.folder("proc") as proc:
         text = proc.text("cpuinfo", CPUINFO_LIMIT) or ""
     cpu = 0
-    for name, value in _PART.findall(text):
-        if name == "processor":
-            cpu = int(value)
+    for number, part in _PART.findall(text):
+        if number:
+            cpu = int(number)
         else:
-            designs.setdefault(cpu, []).append(value)
+            designs.setdefault(cpu, []).append(part)
     found = [{tuple(designs.get(cpu, ())) for cpu in cpus} for cpus in kinds]
     return kinds if len(set().union(*found)) == sum(map(len, found)) else []

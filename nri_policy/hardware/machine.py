@@ -23,7 +23,10 @@ class MemoryKind(StrEnum):
 
 
 class CoreKind(StrEnum):
-    """What a core of a hybrid machine is; all cores are STANDARD where there is one kind."""
+    """What a core of a hybrid machine is; all cores are STANDARD where there is one kind.
+
+    Of three kinds or more, the fastest are PERFORMANCE, the slowest EFFICIENCY, others STANDARD.
+    """
 
     STANDARD = "standard"
     PERFORMANCE = "performance"
@@ -49,7 +52,10 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Die:
-    """A die, named by (package, id): ids repeat across packages on some kernels."""
+    """A die, named by (package, id): ids repeat across packages on some kernels.
+
+    Every package has at least one: the package itself where the kernel knows of no dies.
+    """
 
     package: int
     id: int
@@ -139,14 +145,18 @@ class Device:
 
     address: str
     class_: str  # six hexadecimal digits
-    name: str  # vendor:device, or the names where pci.ids is installed
+    name: str  # vendor:device, or the names where pci.ids is installed; "unknown"
     numa_nodes: CPUSet  # empty where the kernel does not know
-    cpus: CPUSet
+    cpus: CPUSet  # all online ones where nothing is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A node's hardware. `online` is never empty; every online CPU is in exactly one core."""
+    """A node's hardware.
+
+    `online` is never empty; every online CPU is in exactly one core, die and package, and each of
+    these lies within one of the next. A CPU may be in no memory node, or (fake NUMA) in several.
+    """
 
     online: CPUSet
     offline: CPUSet
