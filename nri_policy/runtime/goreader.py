@@ -63,7 +63,9 @@ class GoTrunk:
         except RemoteProtocolError as error:
             self.fatal = str(error)
         messages = [message for reader in self._readers.values() for message in reader.read()]
-        self.fatal = self.fatal or self._readers[Conn.PLUGIN].error
+        for reader in self._readers.values():
+            if reader.error and reader.fatal:
+                self.fatal = self.fatal or reader.error
         return messages
 
     @property
@@ -85,6 +87,7 @@ class _Reader:
     def __init__(self, conn: Conn) -> None:
         self.queue: deque[bytes] = deque()
         self.error = ""
+        self.fatal = conn is Conn.PLUGIN  # whether the error ends the other connection as well
         self._conn = conn
         self._buffered = b""
         self._message = bytearray()
@@ -99,7 +102,8 @@ class _Reader:
             length, stream, kind, flags = ttrpc.HEADER.unpack_from(self._message)
             if length > MAX_BODY:
                 self.error = f"message length {length} exceeds maximum message size of {MAX_BODY}"
-                continue
+                self.fatal = True
+                break
             self._wanted = ttrpc.HEADER.size + length
             if len(self._message) == self._wanted:
                 body = bytes(self._message[ttrpc.HEADER.size :])

@@ -50,14 +50,16 @@ class Kubelet:
             ),
         )
 
-    def container(self, pod: PodManifest, container: ContainerManifest) -> nri.Container:
-        """Return *container* of *pod* as kubelet asks for its creation."""
+    def container(
+        self, pod: PodManifest, container: ContainerManifest, *, attempt: int = 0
+    ) -> nri.Container:
+        """Return *container* of *pod* as kubelet asks for its creation after *attempt* others."""
         message = nri.Container(
             name=container.name,
             labels=_pod_labels(pod) | {"io.kubernetes.container.name": container.name},
             annotations={
                 "io.kubernetes.container.hash": _hash(container),
-                "io.kubernetes.container.restartCount": "0",
+                "io.kubernetes.container.restartCount": str(attempt),
                 "io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
                 "io.kubernetes.container.terminationMessagePolicy": "File",
                 "io.kubernetes.pod.terminationGracePeriod": str(

@@ -6,14 +6,15 @@ Owns the version table and the rules that depend on it (spec: NRI on the wire, 2
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Self
 
 from nri_policy.proto import nri_pb2 as nri
 
-NRIVersion = tuple[int, int, int]
+Version = tuple[int, int, int]
 
 # First release with it → NRI version, ascending.
-_SHIPPED: dict[str, list[tuple[NRIVersion, NRIVersion]]] = {
+_SHIPPED: dict[str, list[tuple[Version, Version]]] = {
     "containerd": [
         ((1, 7, 0), (0, 3, 0)),
         ((1, 7, 7), (0, 4, 0)),
@@ -43,7 +44,7 @@ _PLUGIN_NAME = re.compile(r"[A-Za-z0-9_.+-]+")
 _PLUGIN_INDEX = re.compile(r"[0-9]{2}")
 
 # Messages of an adjustment → their fields that older versions do not know, and so ignore.
-_ADJUSTMENT_SINCE: list[tuple[str, NRIVersion, tuple[str, ...]]] = [
+_ADJUSTMENT_SINCE: list[tuple[str, Version, tuple[str, ...]]] = [
     ("", (0, 4, 0), ("rlimits",)),
     ("", (0, 7, 0), ("CDI_devices",)),
     ("", (0, 10, 0), ("args",)),
@@ -57,29 +58,30 @@ _ADJUSTMENT_SINCE: list[tuple[str, NRIVersion, tuple[str, ...]]] = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A release of a container runtime; `nri_version` is derived from it unless given."""
+    """A release of a container runtime."""
 
     name: str  # "containerd" or "cri-o"
     version: str
-    nri_version: NRIVersion = field(default=(0, 0, 0))
+    number: Version
+    nri_version: Version
 
-    def __post_init__(self) -> None:
-        if self.name not in _SHIPPED:
-            raise ValueError(f"runtime {self.name!r} is none of {', '.join(_SHIPPED)}")
-        if self.nri_version == (0, 0, 0):
-            shipped = [nri for first, nri in _SHIPPED[self.name] if first <= self.number]
-            if not shipped:
-                raise ValueError(f"{self.name} {self.version} has no NRI")
-            object.__setattr__(self, "nri_version", shipped[-1])
+    @classmethod
+    def of(cls, name: str, version: str, nri_version: Version | None = None) -> Self:
+        """Return a release by the words it uses for itself; its NRI is looked up unless given.
 
-    @property
-    def number(self) -> NRIVersion:
-        """The release as numbers. Raises ValueError if it does not begin with three of them."""
-        match = _VERSION.match(self.version)
-        if match is None:
-            raise ValueError(f"{self.version!r} is not a version such as 2.1.9")
+        Raises ValueError for one that there is not.
+        """
+        match = _VERSION.match(version)
+        if name not in _SHIPPED or match is None:
+            raise ValueError(f"no runtime calls itself {name!r} {version!r}")
         major, minor, patch = match.groups()
-        return int(major), int(minor), int(patch)
+        number = int(major), int(minor), int(patch)
+        shipped = [shipped for first, shipped in _SHIPPED[name] if first <= number]
+        if not shipped:
+            raise ValueError(f"{name} {version} has no NRI")
+        return cls(
+            name=name, version=version, number=number, nri_version=nri_version or shipped[-1]
+        )
 
     @property
     def known_events(self) -> int:
