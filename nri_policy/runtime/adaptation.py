@@ -250,8 +250,7 @@ class Adaptation:
                 link.close(str(error))
         await reading
         del self._links[link]
-        if link in self.plugins:
-            self.plugins.remove(link)
+        self.plugins = [plugin for plugin in self.plugins if plugin is not link]
         async with self.changed:
             self.changed.notify_all()
 

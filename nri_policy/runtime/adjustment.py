@@ -106,7 +106,8 @@ class Creation(Results):
         )
         container.env[:] = [f"{key}={value}" for key, value in env.items()]
         self._replace_list("mount", "destination", container.mounts, wanted.mounts, claim)
-        container.hooks.MergeFrom(wanted.hooks)
+        if wanted.HasField("hooks"):
+            container.hooks.MergeFrom(wanted.hooks)
         for limit in wanted.rlimits:
             claim(f"rlimit {limit.type}")
             container.rlimits.append(limit)

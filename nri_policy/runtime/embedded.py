@@ -40,7 +40,7 @@ from nri_policy.runtime import runtimespec
 from nri_policy.runtime.adaptation import Adaptation, Timeouts
 from nri_policy.runtime.containers import Container, CRIError, Machine, Pod, State
 from nri_policy.runtime.kubelet import Kubelet
-from nri_policy.runtime.manifest import ContainerManifest, PodManifest, Resources, read_pod
+from nri_policy.runtime.manifest import ContainerManifest, PodManifest, ResourceChange, read_pod
 from nri_policy.runtime.release import Release, Version
 
 _NODE = Kubelet()
@@ -179,12 +179,12 @@ class EmbeddedRuntime:
             raise PodStartError(pod, errors)
         return pod
 
-    async def resize(self, pod: Pod, name: str, resources: Resources) -> None:
-        """Change what a container requests, in place: what *resources* does not name stays.
+    async def resize(self, pod: Pod, name: str, change: ResourceChange) -> None:
+        """Change what a container requests, in place: what *change* does not name stays.
 
         Raises ManifestError if the API server would refuse, CRIError if the runtime does, KeyError.
         """
-        manifest = pod.manifest.resized(name, resources)
+        manifest = pod.manifest.resized(name, change)
         if self.release.updates_pods:
             await self.update_pod(pod, self.kubelet.pod_resources(manifest))
         wanted = self.kubelet.resources(manifest.container(name).resources)

@@ -113,7 +113,8 @@ class PluginLink:
         for future in waiting:
             if not future.done():
                 future.set_exception(PluginGoneError(reason))
-        self.registered.exception()  # which nobody may be waiting for any more
+        if not self.registered.cancelled():
+            self.registered.exception()  # which nobody may be waiting for any more
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:

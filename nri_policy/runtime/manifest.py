@@ -50,11 +50,15 @@ class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of a manifest; unknown fields are skipped."""
 
 
-class Resources(_Struct, frozen=True):
-    """What a container requests, and what it is limited to."""
+class ResourceChange(_Struct, frozen=True):
+    """What a resize says: what is not named stays."""
 
     requests: Amounts = Amounts()
     limits: Amounts = Amounts()
+
+
+class Resources(ResourceChange, frozen=True):
+    """What a container requests, and what it is limited to."""
 
     def __post_init__(self) -> None:
         # A request that is not given is the limit (API server's defaulting of pods).
@@ -69,11 +73,11 @@ class Resources(_Struct, frozen=True):
             if name.startswith("hugepages-") and name not in self.limits:
                 raise ValueError(f"{name} needs a limit")
 
-    def overlaid(self, other: Resources) -> Resources:
-        """Return these resources with those that *other* names replaced, like a patch does."""
+    def changed(self, change: ResourceChange) -> Resources:
+        """Return these resources with what *change* names replaced. Raises ValueError."""
         return Resources(
-            requests=Amounts(self.requests | other.requests),
-            limits=Amounts(self.limits | other.limits),
+            requests=Amounts(self.requests | change.requests),
+            limits=Amounts(self.limits | change.limits),
         )
 
 
@@ -204,14 +208,14 @@ class PodManifest(_Struct, frozen=True):
                 return container
         raise KeyError(name)
 
-    def resized(self, name: str, resources: Resources) -> PodManifest:
+    def resized(self, name: str, change: ResourceChange) -> PodManifest:
         """Return this pod with the resources of one container changed, like a resize would.
 
         Raises ManifestError if the API server would refuse that, KeyError for an unknown container.
         """
         old = self.container(name)
         try:
-            new = msgspec.structs.replace(old, resources=old.resources.overlaid(resources))
+            new = msgspec.structs.replace(old, resources=old.resources.changed(change))
         except ValueError as error:
             raise ManifestError(f"pod {self.key}: container {name}: {error}") from error
         containers = {

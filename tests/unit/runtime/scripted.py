@@ -46,7 +46,9 @@ class ScriptedPlugin:
     ) -> None:
         self.seen: list[tuple[str, Any]] = []  # (method or event of a StateChange, request)
         self.timeouts: list[int] = []  # timeout_nano of each request
+        self.unexpected: list[ttrpc.Response] = []
         self.closed = asyncio.Event()
+        self._came = asyncio.Event()
         self.refusal = ""  # of RegisterPlugin
         self._socket_path = socket_path
         self._handlers = {"Configure": lambda _: nri.ConfigureResponse(events=events)} | dict(
@@ -86,6 +88,12 @@ class ScriptedPlugin:
     def requests(self, method: str) -> list[Any]:
         return [request for seen, request in self.seen if seen == method]
 
+    async def saw(self, method: str) -> None:
+        """Wait until *method* was called."""
+        while not self.requests(method):
+            self._came.clear()
+            await self._came.wait()
+
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
@@ -102,7 +110,7 @@ class ScriptedPlugin:
 
     async def answer(self, stream: int) -> ttrpc.Response:
         """Return the runtime's response to what was sent with *stream*."""
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ttrpc.Response] = asyncio.get_running_loop().create_future()
         self._answers[stream] = future
         return await future
 
@@ -112,7 +120,7 @@ class ScriptedPlugin:
                 for payload in self._mux.receive_data(data):
                     if payload.conn is Conn.RUNTIME:
                         for response in self._client.receive_data(payload.data):
-                            self._answers.pop(response.stream).set_result(response)
+                            self._answered(response)
                     else:
                         for request in self._server.receive_data(payload.data):
                             assert isinstance(request, ttrpc.Request)
@@ -124,6 +132,13 @@ class ScriptedPlugin:
         for future in self._answers.values():
             future.set_exception(ConnectionResetError())
 
+    def _answered(self, response: ttrpc.Response) -> None:
+        future = self._answers.pop(response.stream, None)
+        if future is None:
+            self.unexpected.append(response)
+        else:
+            future.set_result(response)
+
     def _handle(self, request: ttrpc.Request) -> None:
         method = request.method
         kind = nri.StateChangeEvent if method == "StateChange" else getattr(nri, f"{method}Request")
@@ -131,6 +146,7 @@ class ScriptedPlugin:
         if method == "StateChange":
             method = nri.Event.Name(message.event)
         self.seen.append((method, message))
+        self._came.set()
         self.timeouts.append(request.timeout_nano)
         handler = self._handlers.get(method, lambda _: None)
         try:
@@ -153,11 +169,19 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._pending: list[asyncio.Timeout] = []
+        self._set = asyncio.Event()
 
     def __call__(self, _seconds: float) -> asyncio.Timeout:
         timer = asyncio.timeout(None)
         self._pending.append(timer)
+        self._set.set()
         return timer
+
+    async def set(self, count: int) -> None:
+        """Wait until *count* deadlines were set, ever."""
+        while len(self._pending) < count:
+            self._set.clear()
+            await self._set.wait()
 
     def expire(self) -> None:
         """Let the deadline that is being waited for pass."""

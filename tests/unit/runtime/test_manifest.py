@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.runtime.manifest import ManifestError, QoS, Resources, read_part, read_pod
+from nri_policy.runtime.manifest import ManifestError, QoS, ResourceChange, read_part, read_pod
 
 
 def manifest(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -110,8 +110,8 @@ def test_an_error_names_the_field(broken: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-def part(requests: Any = None, limits: Any = None) -> Resources:
-    return read_part(resources(requests, limits)["resources"], Resources)
+def part(requests: Any = None, limits: Any = None) -> ResourceChange:
+    return read_part(resources(requests, limits)["resources"], ResourceChange)
 
 
 def test_a_resize_changes_what_it_names() -> None:
@@ -122,6 +122,12 @@ def test_a_resize_changes_what_it_names() -> None:
     assert pod.container("c1").resources.limits["cpu"] == 1000
 
 
+def test_a_resize_of_a_limit_leaves_the_request() -> None:
+    pod = read_pod(manifest(resources({"cpu": 1}, {"cpu": 2})))
+    resized = pod.resized("c0", part(None, {"cpu": 4})).container("c0").resources
+    assert (resized.requests, resized.limits) == ({"cpu": 1000}, {"cpu": 4000})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -129,7 +135,9 @@ def test_a_resize_changes_what_it_names() -> None:
         (part({"cpu": "500m"}), "must leave the pod Guaranteed, this one would make it Burstable"),
     ],
 )
-def test_a_resize_that_the_api_server_refuses_is_refused(change: Resources, message: str) -> None:
+def test_a_resize_that_the_api_server_refuses_is_refused(
+    change: ResourceChange, message: str
+) -> None:
     with pytest.raises(ManifestError) as caught:
         read_pod(manifest(resources(BOTH, BOTH))).resized("c0", change)
     assert message in str(caught.value)
