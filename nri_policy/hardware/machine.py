@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from nri_policy.cpuset import CPUSet
 
@@ -121,6 +122,13 @@ class Distances:
 
     nodes: tuple[int, ...]
     matrix: tuple[tuple[int, ...], ...]
+
+    def between(self, one: int, other: int) -> float:
+        """Return the mean of both directions, infinite where the table is silent."""
+        if one not in self.nodes or other not in self.nodes:
+            return inf
+        i, j = self.nodes.index(one), self.nodes.index(other)
+        return (self.matrix[i][j] + self.matrix[j][i]) / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
