@@ -32,6 +32,15 @@ class CoreKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A unit above the package: a book or a drawer of s390."""
+
+    kind: str  # "book" or "drawer"
+    id: int
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
     """A socket."""
 
@@ -151,6 +160,7 @@ class Machine:
     possible: CPUSet
     isolated: CPUSet
     nohz_full: CPUSet
+    groups: tuple[Group, ...]
     packages: tuple[Package, ...]
     dies: tuple[Die, ...]
     clusters: tuple[Cluster, ...]
