@@ -1,7 +1,7 @@
 """The daemon: wires the adapters to the engine; the only place that knows them all.
 
-Everything runs on one asyncio loop. Requests reach the engine one at a time, whichever way they come: over NRI or over
-the daemon's own socket.
+Everything runs on one asyncio loop. Requests reach the engine one at a time, whichever way they
+come: over NRI or over the daemon's own socket.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def run(settings: Settings, options: Options) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises TopologyError or CapacityError where the machine or the settings allow no start,
-    AlreadyRunningError where another daemon holds the state folder, OSError for folders and sockets.
+    AlreadyRunningError where another daemon holds the state folder, OSError for folders, sockets.
     """
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with only_instance(options.state_dir / "lock"):

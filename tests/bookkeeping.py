@@ -1,6 +1,7 @@
-"""A plain-Python twin of the engine's bookkeeping: a runtime that believes every decision, and the invariants.
+"""A plain-Python twin of the engine's bookkeeping, and a runtime that believes every decision.
 
-Everything is recomputed from the grants with Python sets; nothing of the engine's own accounting is used.
+Everything is recomputed from the grants with Python sets; nothing of the engine's own accounting is
+used.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Runtime:
         self.mems: dict[str, CPUSet] = {}
 
     def apply(self, decision: Decision) -> None:
-        """Apply a decision; a change that changes nothing, or names the container asked about, fails."""
+        """Apply a decision; every change must change something, and not who was asked about."""
         if decision.placement is not None:
             self.cpus[decision.placement.container_id] = decision.placement.cpus
             self.mems[decision.placement.container_id] = decision.placement.mems
@@ -37,7 +38,7 @@ class Runtime:
 
 
 def check(engine: Engine, runtime: Runtime) -> None:
-    """Assert the invariants I1 to I5 of placement.md §2, and that the runtime has what was decided."""
+    """Assert I1 to I5 of placement.md §2, and that the runtime has what was decided."""
     layout, state = engine.layout, engine.state
     grants = {container_id: placed.grant for container_id, placed in state.placed.items()}
     pools = layout.tree.pools
@@ -62,7 +63,11 @@ def check(engine: Engine, runtime: Runtime) -> None:
             wanted |= shared or reserved
         assert wanted, "I3: an empty cpuset"
         if state.placed[container_id].request.hide_hyperthreads:
-            wanted = {min(wanted & set(core.cpus)) for core in layout.machine.cores if wanted & set(core.cpus)}
+            wanted = {
+                min(wanted & set(core.cpus))
+                for core in layout.machine.cores
+                if wanted & set(core.cpus)
+            }
         assert set(runtime.cpus[container_id]) == wanted, "the runtime was not told"
         assert runtime.mems[container_id] == grant.mems, "the runtime was not told of its memory"
         if grant.sort is not Sort.RESERVED:

@@ -1,7 +1,8 @@
 """The policy as a plugin: NRI requests to engine events, decisions to adjustments and updates.
 
-Owns the order of things and what is still to be told: changes that come up where the protocol has no room for updates
-wait for the next response that has (nri.md §3.7: the runtime is never called on our own account).
+Owns the order of things and what is still to be told: changes that come up where the protocol has
+no room for updates wait for the next response that has (nri.md §3.7: the runtime is never called on
+our own account).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Policy:
     async def synchronize(
         self, pods: Sequence[nri_pb2.PodSandbox], containers: Sequence[nri_pb2.Container]
     ) -> Sequence[nri_pb2.ContainerUpdate]:
-        """Take the runtime's containers for the truth; return the updates of those that must change."""
+        """Take the runtime's containers for the truth; return updates of those that must change."""
         by_id = {pod.id: pod for pod in pods}
         present = tuple(
             container_of(by_id[container.pod_sandbox_id], container)
@@ -78,9 +79,7 @@ class Policy:
             response.adjust.CopyFrom(adjustment_of(decision.placement))
         return response
 
-    async def start_container(
-        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
-    ) -> None:
+    async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Hear that a container starts: it has its place since its creation."""
 
     async def update_container(
@@ -94,7 +93,11 @@ class Policy:
         decision = self._decide(
             Resized(container_id=container.id, resources=resources_of(resources))
         )
-        own = [] if decision.placement is None else [update_of(decision.placement, ignore_failure=False)]
+        own = (
+            []
+            if decision.placement is None
+            else [update_of(decision.placement, ignore_failure=False)]
+        )
         return nri_pb2.UpdateContainerResponse(update=[*own, *self._updates(container.id)])
 
     async def stop_container(
@@ -105,9 +108,7 @@ class Policy:
         self._decide(Stopped(container_id=container.id))
         return nri_pb2.StopContainerResponse(update=self._updates(container.id))
 
-    async def remove_container(
-        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
-    ) -> None:
+    async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
         del pod
         self._decide(Stopped(container_id=container.id))
@@ -128,7 +129,11 @@ class Policy:
         except (RefusalError, AnnotationError) as error:
             raise Refused(str(error)) from error
         if (grant := decision.grant) is not None:
-            log.info("event=placed container=%s pool=%r", decision.container_id, self._engine.layout.tree.pools[grant.pool].name)
+            log.info(
+                "event=placed container=%s pool=%r",
+                decision.container_id,
+                self._engine.layout.tree.pools[grant.pool].name,
+            )
         for change in decision.changes:
             self._untold[change.container_id] = change
         for warning in decision.warnings:

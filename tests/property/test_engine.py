@@ -1,20 +1,29 @@
-"""The engine under random events: invariants, determinism, full release, and a brute-force oracle."""
+"""The engine under random events: invariants, determinism, full release, brute-force oracle."""
 
 from __future__ import annotations
 
 import os
 from itertools import combinations
 
-import pytest
-from hypothesis import HealthCheck, settings as hypothesis_settings
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Event, PodStopped, Reconfigured, Resized, Stopped, Synchronized
+from nri_policy.engine.event import (
+    Created,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Stopped,
+    Synchronized,
+)
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
 from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, Sort, request_of
 from tests import bookkeeping, nodes
 
@@ -38,7 +47,7 @@ specs = st.fixed_dictionaries(
         "reservedResources": st.sampled_from(({"cpu": "750m"}, {"cpu": "cpuset:1"}, {"cpu": 2})),
     },
 )
-annotations = st.dictionaries(
+wishes = st.dictionaries(
     st.sampled_from(
         (
             "prefer-shared-cpus",
@@ -67,7 +76,7 @@ class Node(RuleBasedStateMachine):
         self.running: dict[str, Container] = {}
 
     def handle(self, event: Event) -> Decision | None:
-        """Give both engines the event; None if they refuse it, and then nothing may have changed."""
+        """Give both engines the event; None if they refuse it, and then nothing has changed."""
         outcomes: list[Decision | str] = []
         for engine in self.engines:
             before = engine.state.snapshot()
@@ -94,7 +103,7 @@ class Node(RuleBasedStateMachine):
         limit=st.none() | amounts,
         qos=st.sampled_from(QoS),
         namespace=st.sampled_from(("default", "default", "kube-system")),
-        annotated=annotations,
+        annotated=wishes,
     )
     def create(
         self,
@@ -150,7 +159,9 @@ class Node(RuleBasedStateMachine):
         container = data.draw(st.sampled_from(list(self.running.values())))
         del self.running[container.id]
         self.runtime.forget(container.id)
-        event = PodStopped(pod_id=container.pod.id) if whole_pod else Stopped(container_id=container.id)
+        event = (
+            PodStopped(pod_id=container.pod.id) if whole_pod else Stopped(container_id=container.id)
+        )
         assert self.handle(event) is not None
 
     @rule()
@@ -162,7 +173,7 @@ class Node(RuleBasedStateMachine):
 
     @rule()
     def daemon_restart(self) -> None:
-        """A new engine reads the grants off the cpusets: exclusive CPUs stay with whom they were."""
+        """A new engine reads the grants off the cpusets: exclusive CPUs stay where they are."""
         settings = nodes.settings(**self.spec)
         before = {i: p.grant for i, p in self.engines[0].state.placed.items()}
         self.engines = [Engine(self.machine, settings) for _ in range(2)]
@@ -204,10 +215,8 @@ class Node(RuleBasedStateMachine):
 
 
 def _request(container: Container, engine: Engine) -> Request:
-    from nri_policy.workload.annotations import preferences_of
-
-    preferences = preferences_of(container.pod.annotations, container.name)
-    return request_of(container, preferences, engine.layout.settings)
+    wishes = preferences(container.pod.annotations, container.name)
+    return request_of(container, wishes, engine.layout.settings)
 
 
 def placeable(engine: Engine, request: Request) -> bool:
@@ -224,7 +233,9 @@ def _fits(engine: Engine, request: Request, pool_id: int) -> bool:
         return False
     pool = tree.pools[pool_id]
     isolated = state.supply.free_isolated_cpus() & pool.cpus
-    use_isolated = bool(request.exclusive and request.isolated and len(isolated) >= request.exclusive)
+    use_isolated = bool(
+        request.exclusive and request.isolated and len(isolated) >= request.exclusive
+    )
     if request.isolated == 2 and request.exclusive and not use_isolated:
         return False
     cut = 0 if use_isolated else request.exclusive
