@@ -13,13 +13,23 @@ from collections.abc import Callable, Sequence
 from google.protobuf.message import Message
 
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
+from nri_policy.engine.event import (
+    Created,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Stopped,
+    Synchronized,
+)
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.placement import RefusalError
+from nri_policy.hardware.machine import Machine
 from nri_policy.nri.convert import adjustment_of, container_of, resources_of, update_of
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
+from nri_policy.settings import Settings
 from nri_policy.workload.annotations import AnnotationError
 
 log = logging.getLogger(__name__)
@@ -113,6 +123,14 @@ class Policy:
         del pod
         self._decide(Stopped(container_id=container.id))
         self._untold.pop(container.id, None)
+
+    def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> None:
+        """Change what the decisions rest on; the changes wait for the next response.
+
+        RefusalError or CapacityError: nothing has changed.
+        """
+        decision = self._engine.handle(Reconfigured(settings=settings, machine=machine))
+        self._note(decision)
 
     async def disconnected(self) -> None:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""
