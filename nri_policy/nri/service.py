@@ -190,6 +190,12 @@ class Service:
         whole, self._parts = self._parts, SynchronizeRequest()
         self.trouble = "synchronization failed"  # until it has not
         updates = await self._plugin.synchronize(whole.pods, whole.containers)
+        log.info(
+            "synchronized: pods=%d containers=%d updates=%d",
+            len(whole.pods),
+            len(whole.containers),
+            len(updates),
+        )
         self.trouble = self._deaf(call)
         self.synchronized = True
         return SynchronizeResponse(update=updates)
