@@ -13,7 +13,6 @@ from nri_policy.nri.service import METHODS, Service
 from nri_policy.proto import nri_pb2 as pb
 from tests.unit.nri.peer import RecordingPlugin
 
-
 DECLARED = pb.DESCRIPTOR.services_by_name["Plugin"].methods_by_name
 methods = st.sampled_from([*METHODS, *DECLARED]) | st.text(max_size=8)
 
