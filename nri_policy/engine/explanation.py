@@ -48,7 +48,7 @@ class Explanation:
 
 def render(explanation: Explanation) -> dict[str, object]:
     """Return what `explain -o json` prints."""
-    table, pool = explanation.table, explanation.pool
+    table = explanation.table
     decided = None
     candidates = []
     if table is not None:

@@ -1,4 +1,4 @@
-"""What the engine holds, as data for people and programs: the `containers` and `pools` of every JSON output.
+"""What the engine holds, as data: the `containers` and `pools` of every JSON output.
 
 Field names are those of spec annotations-and-settings.md, "Data formats"; sets are kernel lists.
 """

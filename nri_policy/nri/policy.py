@@ -145,18 +145,25 @@ class Policy:
         try:
             decision = self._engine.handle(event)
         except (RefusalError, AnnotationError) as error:
+            log.warning("event=refused reason=%r", str(error))
             raise Refused(str(error)) from error
-        if (grant := decision.grant) is not None:
+        self._note(decision)
+        return decision
+
+    def _note(self, decision: Decision) -> None:
+        """Keep what is to be told, and log one line."""
+        if decision.explanation is not None and decision.placement is not None:
             log.info(
-                "event=placed container=%s pool=%r",
-                decision.container_id,
-                self._engine.layout.tree.pools[grant.pool].name,
+                "event=placed container=%s cpus=%s mems=%s pool=%r",
+                decision.explanation.container,
+                decision.placement.cpus,
+                decision.placement.mems,
+                decision.explanation.pool_name,
             )
         for change in decision.changes:
             self._untold[change.container_id] = change
         for warning in decision.warnings:
-            log.warning("event=warning %s", warning)
-        return decision
+            log.warning("event=warning text=%r", warning)
 
     def _updates(self, asked: str) -> list[nri_pb2.ContainerUpdate]:
         """Return the updates that other containers than the one *asked* about have not heard."""
