@@ -68,8 +68,7 @@ class Daemon:
     @asynccontextmanager
     async def listening(self, control_socket: Path) -> AsyncIterator[None]:
         """Serve the same requests over gRPC at *control_socket*."""
-        control_socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        control_socket.unlink(missing_ok=True)
+        _clear(control_socket)
         server = grpc_server(Service(self._policy, self._turn, Clock()), control_socket)
         await server.start()
         try:
@@ -118,6 +117,12 @@ async def run(settings: Settings, options: Options) -> None:
             if serving.done():
                 serving.result()
     log.info("event=ended")
+
+
+def _clear(socket: Path) -> None:
+    """Make room for a socket where an earlier daemon may have left its own."""
+    socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)
 
 
 def _announce(daemon: Daemon) -> None:
