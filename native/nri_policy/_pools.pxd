@@ -41,6 +41,7 @@ cdef class Table:
 @cython.final
 cdef class Slack:
     cdef Supply supply
+    cdef int pool                 # where the grant is to be booked
     cdef int *left                # CPUs that may still be cut out of each pool
 
     cdef bint allows(self, const uint64_t *words, int low, int high) noexcept nogil

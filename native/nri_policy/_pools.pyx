@@ -220,6 +220,7 @@ cdef class Supply:
         if not 0 <= pool < self.count:
             raise ValueError(f"no pool {pool}")
         result.supply = self
+        result.pool = pool
         result.left = <int *> PyMem_Malloc(self.count * sizeof(int))
         if result.left == NULL:
             raise MemoryError
@@ -334,7 +335,12 @@ cdef class Slack:
         PyMem_Free(self.left)
 
     def permits(self, CPUSet cpus not None):
-        """Return whether *cpus*, all free, may be cut together."""
+        """Return whether *cpus*, all free, may be cut together, and the grant booked."""
+        cdef int pool = self.pool
+        while pool >= 0:
+            if self.left[pool] < 0:
+                return False
+            pool = self.supply.parent[pool]
         return self.allows(cpus.words, 0, min(cpus.used, self.supply.width))
 
     cdef bint allows(self, const uint64_t *words, int low, int high) noexcept nogil:

@@ -29,8 +29,9 @@ from nri_policy.engine.state import Placed, State
 from nri_policy.engine.synchronization import Candidate, parsed, restore
 from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Settings
-from nri_policy.workload.annotations import AnnotationError, preferences_of
+from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, Resources
+from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, request_of
 
 
@@ -207,10 +208,10 @@ class Engine:
 
 
 def _request(container: Container, settings: Settings) -> tuple[Request, tuple[str, ...]]:
-    preferences = preferences_of(container.pod.annotations, container.name)
+    wishes = preferences(container.pod.annotations, container.name)
     if container.resized:
-        preferences = replace(preferences, exact=None)
-    return request_of(container, preferences, settings), preferences.warnings
+        wishes = replace(wishes, requirements=None)
+    return request_of(container, wishes, settings), wishes.notices
 
 
 def _overlay(old: Resources, new: Resources) -> Resources:

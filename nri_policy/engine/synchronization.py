@@ -131,7 +131,7 @@ def _read(state: State, candidate: Candidate, alone: CPUSet) -> Grant | None:
 def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet | None:
     """Return which of *cpus* are the container's own, None where they cannot be its grant."""
     layout = state.layout
-    if request.hide_hyperthreads:
+    if request.hide_hyperthreads and len(cpus) < request.exclusive:
         cpus = CPUSet.union(
             core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(cpus)
         )

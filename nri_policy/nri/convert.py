@@ -1,6 +1,7 @@
 """NRI messages to the engine's values and back (nri.md §2.2, §4).
 
-Owns which fields mean what; decides nothing. Absent and empty fields mean "not set" in both directions.
+Owns which fields mean what; decides nothing. Absent and empty fields mean "not set" in both
+directions.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The policy as a plugin: NRI requests to engine events, decisions to adjustments and updates.
 
-Owns the order of things and what is still to be told: changes that come up where the protocol has no room for updates
-wait for the next response that has (nri.md §3.7: the runtime is never called on our own account).
+Owns the order of things and what is still to be told: changes that come up where the protocol has
+no room for updates wait for the next response that has (nri.md §3.7: the runtime is never called on
+our own account).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from google.protobuf.message import Message
 
@@ -27,30 +28,31 @@ log = logging.getLogger(__name__)
 class Policy:
     """Handles the requests of one runtime with one engine; a `Plugin`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, synchronized: Callable[[], None] | None = None) -> None:
+        """Take the engine, and what to call whenever the runtime's containers are all known."""
         self._engine = engine
+        self._synchronized = synchronized
         self._untold: dict[str, Placement] = {}  # by container id: the latest that it has not heard
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
-        """Take note of the runtime that a new connection leads to."""
-        del request
-        log.info("event=configured runtime=%s version=%s nri=%s", runtime.name, runtime.version, runtime.nri)
-        if runtime.registration_can_deadlock:
-            log.warning("event=old-runtime %s %s can deadlock when plugins register: update it", runtime.name, runtime.version)
+        """Serve any runtime alike: what differs between them is the session's business."""
+        del request, runtime
 
     async def synchronize(
         self, pods: Sequence[nri_pb2.PodSandbox], containers: Sequence[nri_pb2.Container]
     ) -> Sequence[nri_pb2.ContainerUpdate]:
-        """Take the runtime's containers for the truth; return the updates of those that must change."""
+        """Take the runtime's containers for the truth; return updates of those that must change."""
         by_id = {pod.id: pod for pod in pods}
         present = tuple(
             container_of(by_id[container.pod_sandbox_id], container)
             for container in containers
             if container.pod_sandbox_id in by_id and container.state != nri_pb2.CONTAINER_STOPPED
         )
-        self._untold.clear()  # whoever differs from the decisions is in this one's changes
         decision = self._decide(Synchronized(containers=present))
+        self._untold.clear()  # whoever differs from the decisions is in this one's changes
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
+        if self._synchronized is not None:
+            self._synchronized()
         return [update_of(change, ignore_failure=True) for change in decision.changes]
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
@@ -77,9 +79,7 @@ class Policy:
             response.adjust.CopyFrom(adjustment_of(decision.placement))
         return response
 
-    async def start_container(
-        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
-    ) -> None:
+    async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Hear that a container starts: it has its place since its creation."""
 
     async def update_container(
@@ -93,7 +93,11 @@ class Policy:
         decision = self._decide(
             Resized(container_id=container.id, resources=resources_of(resources))
         )
-        own = [] if decision.placement is None else [update_of(decision.placement, ignore_failure=False)]
+        own = (
+            []
+            if decision.placement is None
+            else [update_of(decision.placement, ignore_failure=False)]
+        )
         return nri_pb2.UpdateContainerResponse(update=[*own, *self._updates(container.id)])
 
     async def stop_container(
@@ -104,12 +108,11 @@ class Policy:
         self._decide(Stopped(container_id=container.id))
         return nri_pb2.StopContainerResponse(update=self._updates(container.id))
 
-    async def remove_container(
-        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
-    ) -> None:
+    async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
         del pod
         self._decide(Stopped(container_id=container.id))
+        self._untold.pop(container.id, None)
 
     async def disconnected(self) -> None:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""
@@ -125,6 +128,12 @@ class Policy:
             decision = self._engine.handle(event)
         except (RefusalError, AnnotationError) as error:
             raise Refused(str(error)) from error
+        if (grant := decision.grant) is not None:
+            log.info(
+                "event=placed container=%s pool=%r",
+                decision.container_id,
+                self._engine.layout.tree.pools[grant.pool].name,
+            )
         for change in decision.changes:
             self._untold[change.container_id] = change
         for warning in decision.warnings:

@@ -55,11 +55,6 @@ def _listed(listed: Listed, whole: CPUSet) -> CPUSet:
 
 def _reserved(settings: Settings, machine: Machine, available: CPUSet, picker: Picker) -> CPUSet:
     wanted = settings.reserved.cpu
-    if wanted is None:
-        raise CapacityError(
-            "reservedResources.cpu is required: CPUs for kube-system and the node's own daemons,"
-            " such as `750m` or `cpuset:0-1`"
-        )
     if isinstance(wanted, Listed):
         reserved = _listed(wanted, available)
         if not reserved or not reserved <= available:
@@ -68,7 +63,7 @@ def _reserved(settings: Settings, machine: Machine, available: CPUSet, picker: P
                 f" {available}"
             )
         return reserved
-    count = -(-wanted.milli // 1000)
+    count = -(-wanted.milli_cpu // 1000)
     ordinary = available - machine.isolated
     if not 0 < count <= len(ordinary):
         raise CapacityError(

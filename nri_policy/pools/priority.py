@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import CoreKind, Frequency, Machine
-from nri_policy.settings import CPUPriority
+from nri_policy.settings import Priority
 
 # Energy-performance preferences of the kernel (Documentation/admin-guide/pm/intel_pstate.rst),
 # eager first.
@@ -26,13 +26,13 @@ class PriorityClasses:
     normal: CPUSet
     low: CPUSet
 
-    def order(self, wanted: CPUPriority) -> tuple[CPUSet, ...]:
+    def order(self, wanted: Priority) -> tuple[CPUSet, ...]:
         """Return the classes, the *wanted* one first, then the next lower; () for none."""
         return {
-            CPUPriority.HIGH: (self.high, self.normal, self.low),
-            CPUPriority.NORMAL: (self.normal, self.low, self.high),
-            CPUPriority.LOW: (self.low, self.normal, self.high),
-            CPUPriority.NONE: (),
+            Priority.HIGH: (self.high, self.normal, self.low),
+            Priority.NORMAL: (self.normal, self.low, self.high),
+            Priority.LOW: (self.low, self.normal, self.high),
+            Priority.NONE: (),
         }[wanted]
 
 

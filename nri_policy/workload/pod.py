@@ -63,7 +63,7 @@ class Resources:
 
     @property
     def cpu_request(self) -> int:
-        """Milli-CPU requested, as near as shares tell it: the kubelet's minimum of 2 stands for none."""
+        """Milli-CPU requested, as near as shares tell; the kubelet's minimum of 2 is none."""
         return 0 if self.cpu_shares <= 2 else (self.cpu_shares * 1000 + 512) // 1024
 
     @property

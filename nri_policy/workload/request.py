@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from fnmatch import fnmatchcase
 
+from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
-from nri_policy.settings import CPUPriority, Level, Settings
-from nri_policy.workload.annotations import Preferences
+from nri_policy.settings import Level, Priority, Settings
 from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.preferences import Preferences
 
 
 class Sort(StrEnum):
@@ -43,7 +43,7 @@ class Request:
     isolated: Isolation
     cpu_limit: int | None  # milli-CPU, for Burstable; None for none
     burst_level: Level  # where a Burstable container without limit likes to be
-    priority: CPUPriority
+    priority: Priority
     hide_hyperthreads: bool
     movable: bool  # may be re-booked to make room
     memory_kinds: frozenset[MemoryKind]
@@ -56,7 +56,7 @@ class Request:
 
     @property
     def guest(self) -> bool:
-        """Whether it shares without a request and may be moved: never a reason to refuse another."""
+        """Whether it shares without a request and may be moved: no reason to refuse another."""
         return self.shares and self.shared == 0 and self.movable
 
     @property
@@ -85,16 +85,17 @@ def request_of(container: Container, preferences: Preferences, settings: Setting
         else preferences.cpu_priority,
         hide_hyperthreads=preferences.hide_hyperthreads,
         movable=not preferences.static_cpus,
-        memory_kinds=preferences.memory_types or frozenset({MemoryKind.DRAM, MemoryKind.PMEM}),
+        memory_kinds=preferences.memory_kinds or frozenset({MemoryKind.DRAM, MemoryKind.PMEM}),
         memory_preserve=preferences.memory_preserve,
     )
 
 
 def _amounts(container: Container, preferences: Preferences) -> tuple[int, int | None]:
-    """Return requested and limiting milli-CPU: exact where annotated, else what the cgroup's settings tell."""
-    exact = preferences.exact
+    """Return requested and limiting milli-CPU: exact where annotated, else as the cgroup has it."""
+    exact = preferences.requirements
     if exact is not None:
-        return exact.cpu_request, exact.cpu_limit
+        request = exact.cpu_limit if exact.cpu_request is None else exact.cpu_request
+        return request or 0, exact.cpu_limit
     limit = container.resources.cpu_limit
     if container.pod.qos is QoS.GUARANTEED and limit is not None:
         return (
@@ -109,10 +110,14 @@ def _sort(container: Container, preferences: Preferences, settings: Settings) ->
         return Sort.PRESERVE
     if preferences.prefer_reserved is not None:
         return Sort.RESERVED if preferences.prefer_reserved else Sort.NORMAL
-    globs = ("kube-system", *settings.reserved_pool_namespaces)
-    if any(fnmatchcase(container.pod.namespace, glob) for glob in globs):
+    namespace = container.pod.namespace
+    if namespace == "kube-system" or _any(settings.reserved_pool_namespaces, namespace):
         return Sort.RESERVED
     return Sort.NORMAL
+
+
+def _any(globs: tuple[Glob, ...], text: str) -> bool:
+    return any(glob.matches(text) for glob in globs)
 
 
 def _exclusive(milli: int, preferences: Preferences, settings: Settings) -> tuple[int, Isolation]:
@@ -134,7 +139,7 @@ def _exclusive(milli: int, preferences: Preferences, settings: Settings) -> tupl
     if prefer_shared:
         return 0, Isolation.NO
     if whole >= 2:
-        annotated = preferences.prefer_isolated is not None or preferences.require_isolated
+        annotated = preferences.prefer_isolated is not None
         return whole, _isolation(preferences, settings) if annotated else Isolation.NO
     return 1, _isolation(preferences, settings)
 
