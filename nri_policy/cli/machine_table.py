@@ -69,7 +69,10 @@ def _table(*columns: str, right: Iterable[str] = ()) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
         table.add_column(
-            Text(column), justify="right" if column in right else "left", overflow="fold"
+            Text(column),
+            justify="right" if column in right else "left",
+            overflow="fold",
+            no_wrap=column == "pool",  # its lines would break
         )
     return table
 
