@@ -6,8 +6,9 @@ Field names are those of spec annotations-and-settings.md, "Data formats"; sets 
 from __future__ import annotations
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
+from nri_policy.pools.capacity import Capacity
+from nri_policy.pools.tree import PoolTree
 from nri_policy.workload.pod import shares_of
 from nri_policy.workload.request import Sort
 
@@ -28,9 +29,8 @@ def containers(state: State) -> dict[str, dict[str, object]]:
     }
 
 
-def topology(layout: Layout) -> list[dict[str, object]]:
+def topology(tree: PoolTree, capacity: Capacity) -> list[dict[str, object]]:
     """Return the pools as they are without containers."""
-    capacity = layout.capacity
     return [
         {
             "id": pool.id,
@@ -44,12 +44,13 @@ def topology(layout: Layout) -> list[dict[str, object]]:
             "sharable": str(capacity.sharable & pool.cpus),
             "memory": {kind.value: str(nodes) for kind, nodes in pool.memory.items()},
         }
-        for pool in layout.tree.pools
+        for pool in tree.pools
     ]
 
 
 def pools(state: State) -> list[dict[str, object]]:
     """Return the pools with what is granted on them."""
+    tree = state.layout.tree
     taken = CPUSet.union(placed.grant.exclusive for placed in state.placed.values())
     booked: dict[int, list[str]] = {}
     for placed in state.placed.values():
@@ -63,5 +64,5 @@ def pools(state: State) -> list[dict[str, object]]:
             "exclusive": str(taken & pool.cpus),
             "containers": booked.get(pool.id, []),
         }
-        for pool, fields in zip(state.layout.tree.pools, topology(state.layout), strict=True)
+        for pool, fields in zip(tree.pools, topology(tree, state.layout.capacity), strict=True)
     ]
