@@ -79,8 +79,13 @@ class Source:
     components: str
     signed_by: str = ""  # as in the stanza: a file, a fingerprint, a key; nothing: apt's default
 
+    @property
+    def suite(self) -> str:
+        """The release itself: what the others (updates, backports) are named after."""
+        return self.suites[0]
 
-def fetch(*packages: str, suite: str = "", dependencies: bool = False, cache: Path = CACHE) -> Path:
+
+def fetch(*packages: str, suite: str = "", dependencies: bool = False) -> Path:
     """Return the folder that has the files of *packages* (apt's `name` or `name=version`).
 
     The folder is filled once: later calls for the same packages use no network. *suite* is the
@@ -90,60 +95,54 @@ def fetch(*packages: str, suite: str = "", dependencies: bool = False, cache: Pa
         if not shutil.which(program):
             raise DebsError(f"{' '.join(packages)}: no {program} here; a Debian system has it")
     source = system_source()
-    own_suite = source.suites[0]
-    place = cache / (suite or own_suite)
+    place = CACHE / (suite or source.suite)
     # No package is named with "_"; ":" (in versions) must not stand in search paths.
     key = "_".join((*sorted(packages), *(["with-dependencies"] if dependencies else [])))
     unpacked = place / key.replace(":", "%3a")
     place.mkdir(parents=True, exist_ok=True)
     with locked(place / "lock"):
-        if unpacked.exists():
-            return unpacked
-        apt = update(source, own_suite, suite or own_suite, cache)
-        shutil.rmtree(place / "apt" / "cache" / "archives", ignore_errors=True)
-        (place / "apt" / "cache" / "archives" / "partial").mkdir(parents=True)
-        if dependencies:
-            run([*apt, "install", "--yes", "--download-only", *packages])
-        else:
-            run([*apt, "download", *packages], folder=place / "apt" / "cache" / "archives")
-        unpack(sorted((place / "apt" / "cache" / "archives").glob("*.deb")), unpacked)
-        shutil.rmtree(place / "apt" / "cache" / "archives")
+        if not unpacked.exists():
+            apt = update(source, suite or source.suite)
+            archives = place / "apt" / "cache" / "archives"
+            shutil.rmtree(archives)  # of an earlier, interrupted run
+            (archives / "partial").mkdir(parents=True)
+            command = ["install", "--yes", "--download-only"] if dependencies else ["download"]
+            run([*apt, *command, *packages], folder=archives)
+            unpack(sorted(archives.glob("*.deb")), unpacked)
+            shutil.rmtree(archives)
     return unpacked
 
 
-def update(source: Source, own_suite: str, suite: str, cache: Path) -> list[str]:
+def update(source: Source, suite: str) -> list[str]:
     """Return the start of an apt-get command line that has fresh lists of *suite*.
 
     The system's keyring can be older than the suite: then the keys come from newer
     debian-archive-keyring packages, each of a suite that verifies with the keys before it.
     """
-    place = cache / suite / "apt"
     try:
-        return update_with(source, suite, place)
+        return update_with(source, suite)
     except DebsError as error:
-        for keys_suite in (own_suite, "stable"):
-            if suite in (own_suite, keys_suite):
-                raise
+        for keys_suite in (source.suite, "stable"):
+            if suite in (source.suite, keys_suite):
+                break
             try:
-                keys = fetch("debian-archive-keyring", suite=keys_suite, cache=cache)
-                return update_with(source, suite, place, keys / "usr" / "share" / "keyrings")
+                newer = fetch("debian-archive-keyring", suite=keys_suite)
+                keyring = newer / "usr" / "share" / "keyrings" / "debian-archive-keyring.gpg"
+                return update_with(replace(source, signed_by=str(keyring)), suite)
             except DebsError:
                 continue
         raise error from None
 
 
-def update_with(source: Source, suite: str, place: Path, keys: Path | None = None) -> list[str]:
-    """Update the private apt in *place*, trusting the source's own keys, or those in *keys*."""
+def update_with(source: Source, suite: str) -> list[str]:
+    """Update the private apt of *suite* from the source, whose keys must have signed it."""
+    place = CACHE / suite / "apt"
     architecture = run(["dpkg", "--print-architecture"]).strip()
     for folder in ("state/lists/partial", "cache/archives/partial", "sources"):
         (place / folder).mkdir(parents=True, exist_ok=True)
     (place / "status").touch()
-    conf = APT_CONF.format(folder=place, architecture=architecture)
+    (place / "apt.conf").write_text(APT_CONF.format(folder=place, architecture=architecture))
     signed_by = f"Signed-By: {source.signed_by}\n" if source.signed_by else ""
-    if keys:
-        conf += f'Dir::Etc::trusted "/dev/null";\nDir::Etc::trustedparts "{keys}";\n'
-        signed_by = ""
-    (place / "apt.conf").write_text(conf)
     (place / "sources" / "archive.sources").write_text(
         f"Types: deb\nURIs: {source.uris}\nSuites: {suite}\nComponents: {source.components}\n"
         f"Targets: Packages\n{signed_by}"

@@ -3,7 +3,9 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -84,12 +86,12 @@ def test_the_systems_archive_is_the_one_that_has_updates_beside_it(apt_folder: P
     (apt_folder / "a-vendor.list").write_text("deb https://vendor.example bookworm main\n")
     (apt_folder / "debian.sources").write_text(STANZAS)
     source = debs.system_source()
-    assert (source.uris, source.suites) == ("http://mirror.example/debian", ("bookworm",))
+    assert (source.uris, source.suite) == ("http://mirror.example/debian", "bookworm")
 
 
 def test_a_system_that_follows_an_alias_is_known_by_that_alias(apt_folder: Path) -> None:
     (apt_folder / "sources.list").write_text("deb http://mirror.example/debian sid main\n")
-    assert debs.system_source().suites == ("sid",)
+    assert debs.system_source().suite == "sid"
 
 
 def test_a_system_without_sources_says_where_they_should_be(apt_folder: Path) -> None:
@@ -140,6 +142,82 @@ def test_a_damaged_package_leaves_nothing_that_looks_unpacked(
     with pytest.raises(DebsError):
         debs.unpack([archive], tmp_path / "unpacked")
     assert not (tmp_path / "unpacked").exists()
+
+
+@pytest.fixture
+def apt(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """The commands given to an apt that has one package, whatever is asked for."""
+    commands: list[Sequence[str]] = []
+    real_run = debs.run
+
+    def run(
+        command: Sequence[str], folder: Path | None = None, stdin: IO[bytes] | None = None
+    ) -> str:
+        if command[0] != "apt-get":
+            return real_run(command, folder, stdin)
+        commands.append(command)
+        if "nothing" in command:
+            raise DebsError("nothing there")
+        if folder:
+            shutil.copy(archive, folder)
+        return ""
+
+    monkeypatch.setattr(debs, "run", run)
+    monkeypatch.setattr(debs, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(
+        debs,
+        "system_source",
+        lambda: Source(uris="http://mirror.example", suites=("bookworm",), components="main"),
+    )
+    return commands
+
+
+def test_packages_are_fetched_once_and_kept_by_suite_and_name(apt: list[Sequence[str]]) -> None:
+    first = debs.fetch("sample=1:2", "another", suite="trixie")
+    count = len(apt)
+    assert first == debs.CACHE / "trixie" / "another_sample=1%3a2"
+    assert (first / "PACKAGES").read_text() == "sample_2_all.deb\n"
+    assert debs.fetch("another", "sample=1:2", suite="trixie") == first
+    assert len(apt) == count
+
+
+def test_a_fetch_that_fails_leaves_no_folder_and_may_be_tried_again(
+    apt: list[Sequence[str]],
+) -> None:
+    for _ in range(2):
+        with pytest.raises(DebsError, match="nothing there"):
+            debs.fetch("nothing")
+    assert len(apt) == 4  # both times an update and a download
+    assert not (debs.CACHE / "bookworm" / "nothing").exists()
+
+
+def test_the_private_apt_knows_the_suite_and_the_systems_mirror_only(
+    apt: list[Sequence[str]],
+) -> None:
+    debs.fetch("sample", suite="forky")
+    (sources,) = (debs.CACHE / "forky" / "apt" / "sources").iterdir()
+    assert sources.read_text() == (
+        "Types: deb\nURIs: http://mirror.example\nSuites: forky\nComponents: main\n"
+        "Targets: Packages\n"
+    )
+    conf = debs.CACHE / "forky" / "apt" / "apt.conf"
+    assert all(f"--config-file={conf}" in command for command in apt)
+
+
+def test_a_suite_that_does_not_verify_is_tried_with_newer_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def update_with(source: Source, suite: str) -> list[str]:
+        if source.signed_by != "stable/usr/share/keyrings/debian-archive-keyring.gpg":
+            raise DebsError("no public key")
+        return ["apt-get", suite]
+
+    monkeypatch.setattr(debs, "update_with", update_with)
+    monkeypatch.setattr(debs, "fetch", lambda *_, suite: Path(suite))
+    source = Source(uris="http://mirror.example", suites=("bookworm",), components="main")
+    assert debs.update(source, "forky") == ["apt-get", "forky"]
+    with pytest.raises(DebsError, match="no public key"):
+        debs.update(source, "bookworm")
 
 
 def test_a_failing_command_is_reported_with_its_complaint(tmp_path: Path) -> None:
