@@ -53,7 +53,7 @@ PyMODINIT_FUNC PyInit_probe(void) { return PyModule_Create(&probe); }
 
 
 class SetupError(Exception):
-    """The environment cannot be made; the text says what is missing."""
+    """The environment cannot be made; the text says why."""
 
 
 def make_venv() -> None:
@@ -160,7 +160,9 @@ def succeeds(command: Sequence[str | Path]) -> bool:
 
 def run(command: Sequence[str | Path], variables: Mapping[str, str] = MappingProxyType({})) -> None:
     """Run the command, which writes its own complaints to the terminal."""
-    subprocess.run(command, cwd=PROJECT, env=os.environ | variables, check=True)
+    done = subprocess.run(command, cwd=PROJECT, env=os.environ | variables, check=False)
+    if done.returncode:
+        raise SetupError(f"{' '.join(map(str, command[:4]))} … failed, see above")
 
 
 def main() -> int:
@@ -174,7 +176,7 @@ def main() -> int:
         with locked(CACHE / "environment.lock"):
             make_venv()
             install()
-    except (DebsError, SetupError, OSError, subprocess.CalledProcessError) as error:
+    except (DebsError, SetupError, OSError) as error:
         print(f"set-up failed: {error}", file=sys.stderr)
         return 1
     return 0
