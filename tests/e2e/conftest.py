@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -73,16 +74,14 @@ def containerds(
     programs: Mapping[str, packages.Programs], archive: Path
 ) -> Iterator[Mapping[str, Containerd]]:
     """Every version, all of them running at once."""
-    running: dict[str, Containerd] = {}
-    try:
+    with ExitStack() as stack:
+        running = {}
         for suite, its in programs.items():
             running[suite] = Containerd(its)
+            stack.callback(running[suite].close)
             running[suite].start()
             running[suite].load(archive)
         yield running
-    finally:
-        for each in running.values():
-            each.close()
 
 
 @pytest.fixture(params=packages.SUITES)
@@ -131,5 +130,6 @@ def daemon(
     try:
         daemon.start()
         yield daemon
+        daemon.stop()
     finally:
         daemon.close()
