@@ -1,4 +1,8 @@
-"""Fixtures: both versions of containerd side by side, a kubelet, the daemon."""
+"""Fixtures: both versions of containerd side by side, a kubelet, the daemon.
+
+Where they cannot be had (no root, no network) the tests skip and say why; with the environment's
+NRI_POLICY_REQUIRE_E2E=1 they fail instead.
+"""
 
 from __future__ import annotations
 

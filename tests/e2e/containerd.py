@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -47,10 +48,8 @@ class Containerd:
         self._programs = programs
         self._process: Process | None = None
         played = self.folder / "played"
-        played.write_text(
-            f"#!/bin/sh\nexec {sys.executable} -IS {oci_wrapper.__file__}"
-            f' {programs.runc} {self._record} "$@"\n'
-        )
+        wrapper = [sys.executable, "-IS", oci_wrapper.__file__, programs.runc, self._record]
+        played.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, wrapper))} "$@"\n')
         played.chmod(0o755)
         (self.folder / "config.toml").write_text(_config(self.folder, programs))
 
@@ -79,7 +78,7 @@ class Containerd:
         ctr = [str(self._programs.ctr), "--address", str(self.socket), "--namespace", "k8s.io"]
         load = ["images", "import", "--snapshotter", "native"]
         if self._programs.major > 1:
-            load.append("--local")  # else ctr asks a service that does not unpack as told
+            load.append("--local")  # else ctr asks a service that knows no native snapshotter
         subprocess.run([*ctr, *load, str(archive)], check=True, capture_output=True)
         # CRI adopts the image when it handles the event, and marks that with a second one.
         self._process.await_line(f'ImageUpdate event name:\\"{image.NAME}\\"')

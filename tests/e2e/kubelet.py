@@ -22,6 +22,7 @@ messages: Any
 services: Any
 messages, services = grpc.protos_and_services("tests/e2e/cri.proto")
 
+NAMESPACES = {"network": messages.NODE, "pid": messages.CONTAINER}
 PERIOD = 100_000  # microseconds
 SECONDS = 60  # for any one call
 
@@ -155,7 +156,7 @@ class Pod:
                 }
                 | dict(annotations or {}),
                 "linux": {
-                    "resources": self._linux(resources)
+                    "resources": _linux(resources)
                     | {"oom_score_adj": _oom_score_adj(resources, self.containers.values())},
                     "security_context": {"namespace_options": NAMESPACES},
                 },
@@ -188,18 +189,8 @@ class Pod:
             "linux": {
                 "cgroup_parent": self.cgroup_parent,
                 "security_context": {"namespace_options": NAMESPACES},
-                "resources": self._linux(_sum(self.containers.values())),
+                "resources": _linux(_sum(self.containers.values())),
             },
-        }
-
-    @staticmethod
-    def _linux(resources: Resources) -> dict[str, int]:
-        quota = resources.milli_cpu_limit * PERIOD // 1000
-        return {
-            "cpu_period": PERIOD,
-            "cpu_quota": max(1000, quota) if quota else 0,
-            "cpu_shares": max(2, min(262_144, resources.milli_cpu * 1024 // 1000)),
-            "memory_limit_in_bytes": resources.memory_limit,
         }
 
 
@@ -228,7 +219,7 @@ class Container:
     def update(self, resources: Resources) -> None:
         """Resize it in place."""
         self.pod.kubelet.call(
-            "UpdateContainerResources", container_id=self.id, linux=Pod._linux(resources)
+            "UpdateContainerResources", container_id=self.id, linux=_linux(resources)
         )
 
     def stop(self) -> None:
@@ -242,7 +233,15 @@ class Container:
         self.pod.created.remove(self)
 
 
-NAMESPACES = {"network": messages.NODE, "pid": messages.CONTAINER}
+def _linux(resources: Resources) -> dict[str, int]:
+    """Return the fields of LinuxContainerResources; a quota of 0 means none."""
+    quota = resources.milli_cpu_limit * PERIOD // 1000
+    return {
+        "cpu_period": PERIOD,
+        "cpu_quota": max(1000, quota) if quota else 0,
+        "cpu_shares": max(2, min(262_144, resources.milli_cpu * 1024 // 1000)),
+        "memory_limit_in_bytes": resources.memory_limit,
+    }
 
 
 def _qos(containers: Iterable[Resources]) -> str:
