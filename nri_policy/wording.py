@@ -15,7 +15,7 @@ def quoted(value: object) -> str:
         cut = value[:_QUOTED_LENGTH]
         return repr(cut) if len(cut) == len(value) else f"{cut!r}… ({len(value)} characters)"
     if isinstance(value, dict | list):
-        return f"a {'map' if isinstance(value, dict) else 'list'} of {len(value)}"
+        return f"a {'map' if isinstance(value, dict) else 'list'} ({len(value)} entries)"
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int) and value.bit_length() > 200:
@@ -28,5 +28,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if len(word) > _WORD_LENGTH:
         return ""
     by_lower = {name.lower(): name for name in known}
-    close = get_close_matches(word.lower(), by_lower, n=1)
+    close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from nri_policy.cpuset import CPUSet
 
@@ -28,6 +29,15 @@ class CoreKind(StrEnum):
     STANDARD = "standard"
     PERFORMANCE = "performance"
     EFFICIENCY = "efficiency"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A unit above the package: a book or a drawer of s390."""
+
+    kind: str  # "book" or "drawer"
+    id: int
+    cpus: CPUSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +132,13 @@ class Distances:
     nodes: tuple[int, ...]
     matrix: tuple[tuple[int, ...], ...]
 
+    def between(self, one: int, other: int) -> float:
+        """Return the mean of both directions, infinite where the table is silent."""
+        if one not in self.nodes or other not in self.nodes:
+            return inf
+        i, j = self.nodes.index(one), self.nodes.index(other)
+        return (self.matrix[i][j] + self.matrix[j][i]) / 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
@@ -143,6 +160,7 @@ class Machine:
     possible: CPUSet
     isolated: CPUSet
     nohz_full: CPUSet
+    groups: tuple[Group, ...]
     packages: tuple[Package, ...]
     dies: tuple[Die, ...]
     clusters: tuple[Cluster, ...]

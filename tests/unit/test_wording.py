@@ -14,8 +14,8 @@ from nri_policy.wording import did_you_mean, quoted
         ("x" * 61, "'" + "x" * 60 + "'… (61 characters)"),
         (True, "true"),
         (None, "null"),
-        ([1, 2], "a list of 2"),
-        ({}, "a map of 0"),
+        ([1, 2], "a list (2 entries)"),
+        ({}, "a map (0 entries)"),
         (1.5, "1.5"),
     ],
 )

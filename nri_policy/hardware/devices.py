@@ -1,0 +1,117 @@
+"""PCI devices: what they are and which CPUs and NUMA nodes they are near to.
+
+Owns `sys/bus/pci/devices` with the chain of bridges above each, the look-up of a device file's PCI
+function by its number, and names from the root's own `pci.ids`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.machine import Device
+from nri_policy.hardware.notes import Notes
+from nri_policy.hardware.numa import Node
+from nri_policy.hardware.sysfs import Tree
+
+_PCI = "sys/bus/pci/devices"
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_PCI_IDS = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
+_PCI_IDS_LIMIT = 1 << 23  # bytes; the file has 1.5 MB
+_DEPTH = 8  # device-mapper devices upon each other
+
+
+def read_devices(tree: Tree, online: CPUSet, nodes: Iterable[Node]) -> tuple[Device, ...]:
+    """Return the PCI functions, by address."""
+    with tree.folder(_PCI) as folder:
+        addresses = [name for name in folder.names() if _ADDRESS.fullmatch(name)]
+    names = _read_names(tree) if addresses else {}
+    by_id = {node.id: node for node in nodes}
+    return tuple(_read_device(tree, address, online, by_id, names) for address in addresses)
+
+
+def functions_of(root: Path, kind: str, number: str) -> tuple[str, ...]:
+    """Return the addresses of the PCI functions behind a device file; none for a virtual device.
+
+    *kind* is "block" or "char", *number* the device number as in `259:1`. A block device that lies
+    upon others (device-mapper, software RAID) has the functions of all of them.
+    """
+    with Tree(root, Notes()) as tree:
+        return tuple(sorted(_functions(tree, f"sys/dev/{kind}/{number}", _DEPTH)))
+
+
+def _functions(tree: Tree, path: str, depth: int) -> set[str]:
+    real = tree.resolve(path) or ""
+    addresses = [part for part in real.split("/") if _ADDRESS.fullmatch(part)]
+    if addresses:
+        return {addresses[-1]}  # the one nearest to the device, below its bridges
+    if not depth:
+        return set()
+    with tree.folder(f"{real}/slaves") as folder:
+        slaves = folder.names()
+    return {found for s in slaves for found in _functions(tree, f"{real}/slaves/{s}", depth - 1)}
+
+
+def _read_device(
+    tree: Tree,
+    address: str,
+    online: CPUSet,
+    nodes: dict[int, Node],
+    names: dict[str, str],
+) -> Device:
+    with tree.folder(f"{_PCI}/{address}") as folder:
+        class_ = folder.integer("class") or 0
+        vendor, model = folder.integer("vendor") or 0, folder.integer("device") or 0
+        cpus = (folder.set("local_cpulist", "local_cpus") or EMPTY) & online
+    node = _node_of(tree, f"{_PCI}/{address}", nodes)
+    numa_nodes = EMPTY if node is None else CPUSet((node.id,))
+    if not cpus:
+        cpus = online if node is None else node.cpus
+    if node is None and cpus < online:
+        numa_nodes = CPUSet(id_ for id_, each in nodes.items() if each.cpus and each.cpus <= cpus)
+    key = f"{vendor & 0xFFFF:04x}:{model & 0xFFFF:04x}"
+    return Device(
+        address=address,
+        class_=f"{class_ & 0xFFFFFF:06x}",
+        name=names.get(key, key),
+        numa_nodes=numa_nodes,
+        cpus=cpus,
+    )
+
+
+def _node_of(tree: Tree, path: str, nodes: dict[int, Node]) -> Node | None:
+    """Return the node of the PCI function at *path*, else that of the nearest bridge with one."""
+    parts = (tree.resolve(path) or "").split("/")
+    while parts and (_ADDRESS.fullmatch(parts[-1]) or parts[-1].startswith("pci")):
+        with tree.folder("/".join(parts)) as folder:
+            node = folder.integer("numa_node")
+        if node in nodes:
+            return nodes[node]
+        parts.pop()
+    return None
+
+
+def _read_names(tree: Tree) -> dict[str, str]:
+    """Return "vendor model" by "vendor:device" in hexadecimal, from the root's list of PCI ids."""
+    for path in _PCI_IDS:
+        folder_path, _, name = path.rpartition("/")
+        with tree.folder(folder_path) as folder:
+            text = folder.text(name, _PCI_IDS_LIMIT)
+        if text:
+            return _parse_names(text)
+    return {}
+
+
+def _parse_names(text: str) -> dict[str, str]:
+    names: dict[str, str] = {}
+    vendor = vendor_name = ""
+    for line in text.splitlines():
+        if line.startswith("C "):  # device classes follow
+            break
+        if re.match(r"[0-9a-f]{4}  ", line):
+            vendor, vendor_name = line[:4], line[6:].strip()
+        elif vendor and re.match(r"\t[0-9a-f]{4}  ", line):
+            names[f"{vendor}:{line[1:5]}"] = f"{vendor_name} {line[7:].strip()}"
+    return names

@@ -1,0 +1,47 @@
+"""Notes: what was missing or odd about the hardware's description, for people.
+
+Says each thing once, with all the CPUs that it is true of, however often it is met; holds a bounded
+number of things, so that no input makes it large.
+"""
+
+from __future__ import annotations
+
+from nri_policy.cpuset import CPUSet
+
+_MOST = 200  # distinct notes
+_QUOTED = 60  # characters of foreign text
+
+
+def quote(text: str) -> str:
+    """Return *text* quoted on one line, shortened where it is long."""
+    return repr(text if len(text) <= _QUOTED else text[: _QUOTED - 3] + "...")
+
+
+class Notes:
+    """Collects notes while a machine is read; `texts` is the outcome."""
+
+    __slots__ = ("_cpus", "_dropped")
+
+    def __init__(self) -> None:
+        self._cpus: dict[str, list[int]] = {}
+        self._dropped = 0
+
+    def add(self, text: str, cpu: int | None = None) -> None:
+        """Note *text*, true of *cpu* where one is given."""
+        cpus = self._cpus.get(text)
+        if cpus is None:
+            if len(self._cpus) == _MOST:
+                self._dropped += 1
+                return
+            cpus = self._cpus[text] = []
+        if cpu is not None:
+            cpus.append(cpu)
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the notes in the order in which they were first met."""
+        texts = [
+            f"{text} (CPUs {CPUSet(cpus)})" if cpus else text for text, cpus in self._cpus.items()
+        ]
+        if self._dropped:
+            texts.append(f"{self._dropped} more notes left out")
+        return tuple(texts)

@@ -1,0 +1,229 @@
+"""Synthetic machines: a specification written out as a sysfs and procfs tree.
+
+Owns what a kernel would show for a machine in the notation of `synthetic_spec`, so that the reader
+used for real machines reads these too. Cores are x86's as the kernel describes them; a folder that
+is the same for several CPUs is written once and linked to, which halves the time and the space.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.hardware.synthetic_layout import Core, Layout, Node, lay_out
+from nri_policy.hardware.synthetic_spec import Spec, parse
+
+_CPU = "sys/devices/system/cpu"
+_NODE = "sys/devices/system/node"
+_CACHES = (
+    # index, level, type, KiB of a performance core, KiB of an efficiency core, shared by
+    (0, 1, "Data", 48, 32, "core"),
+    (1, 1, "Instruction", 32, 64, "core"),
+    (2, 2, "Unified", 2048, 4096, "l2"),
+    (3, 3, "Unified", 32768, 32768, "l3"),
+)
+# distance from the CPUs that a memory-only node is near to, and from all others
+_FAR = {"hbm": (13, 23), "pmem": (17, 28), "cxl": (17, 28)}
+_TIERS = {"dram": 4, "hbm": 1, "pmem": 22, "cxl": 22}  # as recorded on Linux 6.12
+_HMAT = {"dram": (100, 102400), "hbm": (110, 409600)}  # ns, MB/s
+
+
+def write(text: str, folder: Path) -> None:
+    """Write the machine that *text* specifies into *folder*, which must be empty or absent.
+
+    Raises SpecError for a bad specification and OSError if the folder cannot be written.
+    """
+    layout = lay_out(parse(text))
+    writer = _Writer(folder)
+    _write_cpus(writer, layout)
+    _write_nodes(writer, layout)
+    _write_proc(writer, layout)
+
+
+class _Writer:
+    """Writes files below a folder, making the folders that they need."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+        self._made: set[str] = set()
+
+    def _folder(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if parent not in self._made:
+            Path(self._root, parent).mkdir(parents=True, exist_ok=True)
+            self._made.add(parent)
+
+    def put(self, path: str, text: object) -> None:
+        self._folder(path)
+        fd = os.open(f"{self._root}/{path}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            os.write(fd, f"{text}\n".encode())
+        finally:
+            os.close(fd)
+
+    def link(self, path: str, target: str) -> None:
+        self._folder(path)
+        Path(self._root, path).symlink_to(target)
+
+
+def _write_cpus(writer: _Writer, layout: Layout) -> None:
+    spec, online = layout.spec, layout.online
+    every = online | spec.offline
+    for name, cpus in (
+        ("possible", every),
+        ("present", every),
+        ("online", online),
+        ("offline", spec.offline),
+        ("isolated", spec.isolated),
+        ("nohz_full", spec.nohz_full),
+    ):
+        writer.put(f"{_CPU}/{name}", cpus)
+    owners: dict[tuple[str, int], int] = {}
+    for core in layout.cores:
+        node = f"node{core.units['numa']}"
+        for cpu in core.cpus:
+            if cpu:  # the kernel gives cpu0 no switch on x86
+                writer.put(f"{_CPU}/cpu{cpu}/online", int(cpu in online))
+            _write_frequencies(writer, spec, cpu)
+            writer.link(f"{_CPU}/cpu{cpu}/{node}", f"../../node/{node}")
+        cpus = core.cpus & online
+        if cpus:
+            _write_topology(writer, layout, core, cpus.lowest)
+            _write_caches(writer, layout, core, owners)
+        for cpu in cpus - cpus.first(1):
+            writer.link(f"{_CPU}/cpu{cpu}/topology", f"../cpu{cpus.lowest}/topology")
+            writer.link(f"{_CPU}/cpu{cpu}/cache", f"../cpu{cpus.lowest}/cache")
+    if spec.efficiency:
+        slow = CPUSet.union(core.cpus for core in layout.cores if core.efficiency)
+        writer.put("sys/devices/cpu_core/cpus", online - slow)
+        writer.put("sys/devices/cpu_atom/cpus", online & slow)
+
+
+def _write_topology(writer: _Writer, layout: Layout, core: Core, lead: int) -> None:
+    folder = f"{_CPU}/cpu{lead}/topology"
+    dies = layout.spec.units("die") // layout.spec.units("package")
+    writer.put(f"{folder}/core_id", core.number)
+    writer.put(f"{folder}/core_cpus_list", core.cpus & layout.online)
+    for level, file, id_ in (
+        ("package", "physical_package_id", core.units["package"]),
+        ("die", "die_id", core.units["die"] % dies),
+        ("cluster", "cluster_id", core.units.get("cluster")),
+    ):
+        if id_ is not None:
+            cpus = layout.members[level, core.units[level]]
+            writer.put(f"{folder}/{file}", id_)
+            writer.put(f"{folder}/{level}_cpus_list", cpus & layout.online)
+
+
+def _write_caches(
+    writer: _Writer, layout: Layout, core: Core, owners: dict[tuple[str, int], int]
+) -> None:
+    """Write the caches of a core; *owners* are the CPUs that the shared ones are written under."""
+    own = core.cpus & layout.online
+    for index, level, type_, fast, slow, shared in _CACHES:
+        folder = f"{_CPU}/cpu{own.lowest}/cache/index{index}"
+        cpus = own
+        if shared in core.units:
+            unit = (shared, core.units[shared])
+            owner = owners.setdefault(unit, own.lowest)
+            if owner != own.lowest:
+                writer.link(folder, f"../../cpu{owner}/cache/index{index}")
+                continue
+            cpus = layout.members[unit] & layout.online
+        writer.put(f"{folder}/level", level)
+        writer.put(f"{folder}/type", type_)
+        writer.put(f"{folder}/size", f"{slow if core.efficiency else fast}K")
+        writer.put(f"{folder}/shared_cpu_list", cpus)
+
+
+def _write_frequencies(writer: _Writer, spec: Spec, cpu: int) -> None:
+    for file, settings in spec.frequencies.items():
+        for cpus, text in reversed(settings):
+            if cpus is None or cpu in cpus:
+                writer.put(f"{_CPU}/cpu{cpu}/cpufreq/{file}", text)
+                break
+
+
+def _write_nodes(writer: _Writer, layout: Layout) -> None:
+    nodes = layout.nodes
+    ids = CPUSet(node.id for node in nodes)
+    with_memory = CPUSet(node.id for node in nodes if node.memory)
+    late = CPUSet(node.id for node in nodes if node.kind in ("pmem", "cxl"))
+    for name, members in (
+        ("possible", ids),
+        ("online", ids),
+        ("has_cpu", CPUSet(node.id for node in nodes if node.cpus & layout.online)),
+        ("has_memory", with_memory),
+        ("has_normal_memory", with_memory - late),  # drivers bring their memory as movable
+    ):
+        writer.put(f"{_NODE}/{name}", members)
+    hmat = any(node.kind == "hbm" for node in nodes)
+    tiers: dict[int, list[int]] = {}
+    for node in nodes:
+        _write_node(writer, layout, node)
+        if hmat and node.kind in _HMAT:
+            _write_hmat(writer, node)
+        if node.id in late:
+            _write_dax(writer, node)
+        if node.memory:
+            tiers.setdefault(_TIERS[node.kind], []).append(node.id)
+    for tier, tier_ids in tiers.items():
+        folder = f"sys/devices/virtual/memory_tiering/memory_tier{tier}"
+        writer.put(f"{folder}/nodelist", CPUSet(tier_ids))
+
+
+def _write_node(writer: _Writer, layout: Layout, node: Node) -> None:
+    folder = f"{_NODE}/node{node.id}"
+    row: Iterable[int] = (_distance(node, to) for to in layout.nodes)
+    if layout.spec.distances:
+        row = layout.spec.distances[node.id]
+    kib = node.memory >> 10
+    writer.put(f"{folder}/cpulist", node.cpus & layout.online)
+    writer.put(f"{folder}/distance", " ".join(map(str, row)))
+    writer.put(
+        f"{folder}/meminfo", f"Node {node.id} MemTotal: {kib} kB\nNode {node.id} MemFree: {kib} kB"
+    )
+    for cpu in node.cpus:
+        writer.link(f"{folder}/cpu{cpu}", f"../../cpu/cpu{cpu}")
+
+
+def _distance(by: Node, to: Node) -> int:
+    if by.id == to.id:
+        return 10
+    if by.cpus and to.cpus:
+        return 11 if by.packages & to.packages else 21
+    near, far = _FAR[by.kind if to.cpus else to.kind]
+    return near if (by.cpus or to.cpus) and by.near & to.near else far
+
+
+def _write_hmat(writer: _Writer, node: Node) -> None:
+    folder = f"{_NODE}/node{node.id}/access1/initiators"
+    latency, bandwidth = _HMAT[node.kind]
+    for direction in ("read", "write"):
+        writer.put(f"{folder}/{direction}_latency", latency)
+        writer.put(f"{folder}/{direction}_bandwidth", bandwidth)
+    for id_ in node.near:
+        writer.link(f"{folder}/node{id_}", f"../../../node{id_}")
+
+
+def _write_dax(writer: _Writer, node: Node) -> None:
+    name = f"dax{node.id}.0"
+    if node.kind == "pmem":
+        region = f"devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0012:00/ndbus0/region{node.id}"
+    else:
+        region = (
+            f"devices/platform/ACPI0017:00/root0/decoder0.0/region{node.id}/dax_region{node.id}"
+        )
+    place = f"{region}/{name}"
+    writer.put(f"sys/{place}/target_node", node.id)
+    writer.put(f"sys/{place}/size", node.memory)
+    writer.link(f"sys/bus/dax/devices/{name}", f"../../../{place}")
+
+
+def _write_proc(writer: _Writer, layout: Layout) -> None:
+    options = {"isolcpus": layout.spec.isolated, "nohz_full": layout.spec.nohz_full}
+    writer.put("proc/cmdline", " ".join(f"{name}={cpus}" for name, cpus in options.items() if cpus))
+    kib = sum(node.memory for node in layout.nodes) >> 10
+    writer.put("proc/meminfo", f"MemTotal: {kib} kB\nMemFree: {kib} kB")
