@@ -241,7 +241,7 @@ async def test_older_containerd_shows_little_of_a_pod_after_its_stop(
     async with start(version=version) as runtime, ScriptedPlugin(runtime.socket_path) as plugin:
         await runtime.synchronized()
         await runtime.delete_pod(await runtime.start_pod(pod()))
-        (stopped, removed) = (request.pod for _, request in plugin.seen[-2:])
+        stopped, _, removed = (request.pod for _, request in plugin.seen[-3:])
     assert stopped.linux.cgroups_path
     assert removed.linux.cgroup_parent
     assert bool(removed.linux.cgroups_path) is not forgets
