@@ -104,7 +104,9 @@ def machine_options(command: _Command) -> _Command:
         **named: Any,
     ) -> Any:
         if sum(given is not None for given in (host_root, capture, synthetic)) > 1:
-            raise click.UsageError("only one of --host-root, --capture and --synthetic can be given")
+            raise click.UsageError(
+                "only one of --host-root, --capture and --synthetic can be given"
+            )
         source = Source(host_root=host_root, capture=capture, synthetic=synthetic)
         return command(*args, source=source, **named)
 
