@@ -10,12 +10,14 @@ import asyncio
 import gc
 import logging
 import signal
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from nri_policy.engine.engine import Engine
 from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.machine import Machine
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.grpc_server import grpc_server
 from nri_policy.nri.plugin import Identity
@@ -27,6 +29,8 @@ from nri_policy.settings import Settings
 
 log = logging.getLogger(__name__)
 
+IDENTITY = Identity(name="nri-policy", index="90")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -36,8 +40,53 @@ class Options:
     nri_socket: Path
     identity: Identity
     state_dir: Path
-    control_socket: Path | None  # None for no socket of our own
-    once_synchronized_exit: bool = False
+    control_socket: Path
+    once_synchronized_exit: bool
+
+
+class Daemon:
+    """An engine and its session with the runtime."""
+
+    def __init__(self, machine: Machine, settings: Settings, identity: Identity = IDENTITY) -> None:
+        """CapacityError where *settings* ask the impossible of *machine*."""
+        self.engine = Engine(machine, settings)
+        self.synchronized = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._policy = Policy(self.engine, synchronized=self.synchronized.set)
+        self._session = Session(self._policy, identity, turn=self._turn)
+
+    @asynccontextmanager
+    async def serving(self, nri_socket: Path) -> AsyncIterator[asyncio.Task[None]]:
+        """Serve the runtime at *nri_socket* in the task given, which ends only if it fails."""
+        task = asyncio.create_task(self._session.run(str(nri_socket)), name="nri session")
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    @asynccontextmanager
+    async def listening(self, control_socket: Path) -> AsyncIterator[None]:
+        """Serve the same requests over gRPC at *control_socket*."""
+        _clear(control_socket)
+        server = grpc_server(Service(self._policy, self._turn, Clock()), control_socket)
+        await server.start()
+        try:
+            yield
+        finally:
+            await server.stop(None)
+
+    async def reconfigure(
+        self, *, settings: Settings | None = None, machine: Machine | None = None
+    ) -> None:
+        """Change the settings or the machine under the running containers.
+
+        RefusalError or CapacityError: everything stays as it was. The runtime hears of the changes
+        by a new Synchronize, the way that cannot deadlock it (nri.md §3.7).
+        """
+        async with self._turn:
+            self._policy.reconfigure(settings=settings, machine=machine)
+        self._session.reconnect()
 
 
 async def run(settings: Settings, options: Options) -> None:
@@ -49,46 +98,43 @@ async def run(settings: Settings, options: Options) -> None:
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with only_instance(options.state_dir / "lock"):
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
-        for note in machine.notes:
-            log.info("event=hardware note=%r", note)
-        engine = Engine(machine, settings)
-        for note in engine.layout.tree.notes:
-            log.warning("event=pools note=%r", note)
-        log.info(
-            "event=started cpus=%s reserved=%s isolated=%s pools=%d",
-            machine.online,
-            engine.layout.capacity.reserved,
-            engine.layout.capacity.isolated or "none",
-            len(engine.layout.tree.pools),
-        )
-        await _serve(engine, options)
-
-
-async def _serve(engine: Engine, options: Options) -> None:
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    turn = asyncio.Lock()
-    policy = Policy(engine, synchronized=ended.set if options.once_synchronized_exit else None)
-    async with AsyncExitStack() as stack:
-        if options.control_socket is not None:
-            options.control_socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            options.control_socket.unlink(missing_ok=True)
-            server = grpc_server(Service(policy, turn, Clock()), options.control_socket)
-            await server.start()
-            stack.push_async_callback(server.stop, None)
+        daemon = Daemon(machine, settings, options.identity)
+        _announce(daemon)
+        ended = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
-        session = Session(policy, options.identity, turn=turn)
-        serving = asyncio.create_task(session.run(str(options.nri_socket)), name="nri session")
-        ending = asyncio.create_task(ended.wait(), name="end")
-        try:
-            await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            ending.cancel()
-            serving.cancel()
-            outcome = (await asyncio.gather(serving, return_exceptions=True))[0]
-        if isinstance(outcome, Exception):
-            raise outcome
+        async with (
+            daemon.listening(options.control_socket),
+            daemon.serving(options.nri_socket) as serving,
+        ):
+            until = daemon.synchronized if options.once_synchronized_exit else ended
+            ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
+            await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
+            for task in ending:
+                task.cancel()
+            if serving.done():
+                serving.result()
     log.info("event=ended")
+
+
+def _clear(socket: Path) -> None:
+    """Make room for a socket where an earlier daemon may have left its own."""
+    socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)
+
+
+def _announce(daemon: Daemon) -> None:
+    layout = daemon.engine.layout
+    for note in layout.settings.notices:
+        log.warning("event=settings note=%r", note)
+    for note in (*layout.machine.notes, *layout.tree.notes):
+        log.info("event=hardware note=%r", note)
+    log.info(
+        "event=started cpus=%s reserved=%s isolated=%s pools=%d",
+        layout.machine.online,
+        layout.capacity.reserved,
+        layout.capacity.isolated or "none",
+        len(layout.tree.pools),
+    )

@@ -16,7 +16,7 @@ import click
 
 from nri_policy.wording import did_you_mean, quoted
 
-_COMMANDS = ("topology",)  # in the order of --help
+_COMMANDS = ("run", "topology")  # in the order of --help
 
 
 class _Program(click.Group):

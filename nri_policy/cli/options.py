@@ -113,11 +113,8 @@ def machine_options(command: _Command) -> _Command:
     return with_source
 
 
-def _load_settings(
-    _context: click.Context, _option: click.Parameter, path: Path | None
-) -> Settings | None:
-    if path is None:
-        return None
+def load_settings(path: Path) -> Settings:
+    """Return the settings in a file; Failure says what is wrong with it."""
     try:
         with path.open("rb") as file:
             return load(file.read(_MOST_SETTINGS + 1), str(path))
@@ -127,11 +124,17 @@ def _load_settings(
         raise Failure(str(error), Exit.SETTINGS) from error
 
 
+def _if_given(
+    _context: click.Context, _option: click.Parameter, path: Path | None
+) -> Settings | None:
+    return None if path is None else load_settings(path)
+
+
 settings_option = click.option(
     "--settings",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    callback=_load_settings,
+    callback=_if_given,
     help="A TopologyAwarePolicy document.",
 )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from nri_policy.cli.failure import Exit, Failure
@@ -11,11 +9,12 @@ from nri_policy.cli.machine_table import machine_tables
 from nri_policy.cli.options import Source, form_option, machine_options, settings_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cpuset import EMPTY
+from nri_policy.engine.view import topology
 from nri_policy.hardware.document import to_json
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import Capacity, CapacityError, capacity_of
 from nri_policy.pools.picker import picker_of
-from nri_policy.pools.tree import PoolTree, build
+from nri_policy.pools.tree import build
 from nri_policy.settings import Settings
 
 
@@ -38,7 +37,7 @@ def command(source: Source, settings: Settings | None, form: str) -> None:
     if form == "table":
         print_drawing(*machine_tables(machine, tree, capacity))
     else:
-        print_document({"machine": to_json(machine), "pools": _pools(tree, capacity)}, form)
+        print_document({"machine": to_json(machine), "pools": topology(tree, capacity)}, form)
 
 
 def _capacity(machine: Machine, settings: Settings | None) -> Capacity:
@@ -46,22 +45,3 @@ def _capacity(machine: Machine, settings: Settings | None) -> Capacity:
         return capacity_of(machine, settings, picker_of(machine))
     isolated = machine.online & machine.isolated
     return Capacity(reserved=EMPTY, isolated=isolated, sharable=machine.online - isolated)
-
-
-def _pools(tree: PoolTree, capacity: Capacity) -> list[dict[str, Any]]:
-    """Return the pools as spec annotations-and-settings.md, Data formats, has them."""
-    return [
-        {
-            "id": pool.id,
-            "name": pool.name,
-            "levels": [level.value for level in pool.levels],
-            "parent": pool.parent,
-            "depth": pool.depth,
-            "cpus": str(pool.cpus),
-            "isolated": str(pool.cpus & capacity.isolated),
-            "reserved": str(pool.cpus & capacity.reserved),
-            "sharable": str(pool.cpus & capacity.sharable),
-            "memory": {kind.value: str(nodes) for kind, nodes in pool.memory.items()},
-        }
-        for pool in tree.pools
-    ]

@@ -40,10 +40,15 @@ class Explanation:
     table: Table | None  # None where pools were not compared
     notes: tuple[str, ...] = ()
 
+    @property
+    def pool_name(self) -> str | None:
+        """The name of the pool chosen."""
+        return None if self.pool is None else self.tree.pools[self.pool].name
+
 
 def render(explanation: Explanation) -> dict[str, object]:
     """Return what `explain -o json` prints."""
-    table, pool = explanation.table, explanation.pool
+    table = explanation.table
     decided = None
     candidates = []
     if table is not None:
@@ -67,7 +72,7 @@ def render(explanation: Explanation) -> dict[str, object]:
         "criteria": [criterion.name for criterion in CRITERIA],
         "candidates": candidates,
         "decided_by": decided,
-        "pool": None if pool is None else explanation.tree.pools[pool].name,
+        "pool": explanation.pool_name,
         "notes": list(explanation.notes),
     }
 

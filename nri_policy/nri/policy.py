@@ -13,13 +13,23 @@ from collections.abc import Callable, Sequence
 from google.protobuf.message import Message
 
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
+from nri_policy.engine.event import (
+    Created,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Stopped,
+    Synchronized,
+)
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.placement import RefusalError
+from nri_policy.hardware.machine import Machine
 from nri_policy.nri.convert import adjustment_of, container_of, resources_of, update_of
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
+from nri_policy.settings import Settings
 from nri_policy.workload.annotations import AnnotationError
 
 log = logging.getLogger(__name__)
@@ -114,6 +124,14 @@ class Policy:
         self._decide(Stopped(container_id=container.id))
         self._untold.pop(container.id, None)
 
+    def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> None:
+        """Change what the decisions rest on; the changes wait for the next response.
+
+        RefusalError or CapacityError: nothing has changed.
+        """
+        decision = self._engine.handle(Reconfigured(settings=settings, machine=machine))
+        self._note(decision)
+
     async def disconnected(self) -> None:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""
 
@@ -127,18 +145,25 @@ class Policy:
         try:
             decision = self._engine.handle(event)
         except (RefusalError, AnnotationError) as error:
+            log.warning("event=refused reason=%r", str(error))
             raise Refused(str(error)) from error
-        if (grant := decision.grant) is not None:
+        self._note(decision)
+        return decision
+
+    def _note(self, decision: Decision) -> None:
+        """Keep what is to be told, and log one line."""
+        if decision.explanation is not None and decision.placement is not None:
             log.info(
-                "event=placed container=%s pool=%r",
-                decision.container_id,
-                self._engine.layout.tree.pools[grant.pool].name,
+                "event=placed container=%s cpus=%s mems=%s pool=%r",
+                decision.explanation.container,
+                decision.placement.cpus,
+                decision.placement.mems,
+                decision.explanation.pool_name,
             )
         for change in decision.changes:
             self._untold[change.container_id] = change
         for warning in decision.warnings:
-            log.warning("event=warning %s", warning)
-        return decision
+            log.warning("event=warning text=%r", warning)
 
     def _updates(self, asked: str) -> list[nri_pb2.ContainerUpdate]:
         """Return the updates that other containers than the one *asked* about have not heard."""
