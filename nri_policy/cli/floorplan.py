@@ -23,7 +23,6 @@ from nri_policy.settings import Level
 _HALVES = "▀"
 _BROADEST_WRITING = 40  # a box is as broad as its cells, and for its writing at most so
 _GAP = 1
-_BORDERS = {True: "╭─╮│╰╯", False: "┌─┐│└┘"}  # boxes of cores are rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,33 +52,30 @@ class _Box:
 
     def drawn(self, width: int, height: int) -> list[Text]:
         """Return the lines of the box, *width* columns broad, with *height* lines in it."""
-        left_top, line, right_top, side, left_bottom, right_bottom = _BORDERS[self.of_cores]
-        blank = Text()
-        body = self.lines + [blank] * (height - len(self.lines))
+        above, below = ("╭╮", "╰╯") if self.of_cores else ("┌┐", "└┘")
+        lines = self.lines + [Text()] * (height - len(self.lines))
         return [
-            _border(left_top, line, right_top, self.title, width, "bold"),
+            _border(above, Text(self.title, "bold"), width),
             *(
-                Text.assemble(
-                    (side, "dim"), " ", text, " " * (width - 3 - text.cell_len), (side, "dim")
-                )
-                for text in body
+                Text.assemble(("│ ", "dim"), line, " " * (width - 3 - line.cell_len), ("│", "dim"))
+                for line in lines
             ),
-            _border(left_bottom, line, right_bottom, self.caption, width, ""),
+            _border(below, Text(self.caption), width),
         ]
 
 
-def _border(left: str, line: str, right: str, text: str, width: int, style: str) -> Text:
-    if not text:
-        return Text(left + line * (width - 2) + right, "dim")
-    if len(text) > width - 4:
-        text = text[: width - 5] + "…"
-    rest = line * (width - 4 - len(text))
-    return Text.assemble((f"{left} ", "dim"), (text, style), (f" {rest}{right}", "dim"))
+def _border(corners: str, writing: Text, width: int) -> Text:
+    left, right = tuple(corners)
+    if not writing:
+        return Text(left + "─" * (width - 2) + right, "dim")
+    writing.truncate(width - 4, overflow="ellipsis")
+    rest = "─" * (width - 4 - writing.cell_len)
+    return Text.assemble((f"{left} ", "dim"), writing, (f" {rest}{right}", "dim"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloorPlan:
-    """A machine's floor plan. CPUs that are in no pool, offline ones too, have a box of their own."""
+    """A machine's floor plan. CPUs in no pool, also offline ones, have their own box."""
 
     machine: Machine
     tree: PoolTree
@@ -93,13 +89,15 @@ class FloorPlan:
         return Level.PACKAGE in top.levels or not top.children
 
     def drawn(self, width: int, *, colour: bool) -> Text:
-        """Return the plan, at most *width* columns broad if that is enough for its narrowest box."""
+        """Return the plan, *width* columns broad at most, unless a box needs more."""
         brush = _Brush(self.looks, colour)
         boxes = self._inside(self.tree.top, width, brush)
         outside = (self.machine.online | self.machine.offline) - self.tree.top.cpus
         if outside:
             cells = [brush.core(CPUSet([cpu])) for cpu in outside]
-            boxes.append(_Box("in no pool", "", _packed([cells], width - 4), of_cores=True))
+            boxes.append(
+                _Box(f"in no pool: {outside}", "", _packed([cells], width - 4), of_cores=True)
+            )
         return Text("\n").join(_arranged(boxes, width))
 
     def _inside(self, pool: Pool, width: int, brush: _Brush) -> list[_Box]:
@@ -114,7 +112,7 @@ class FloorPlan:
         rest = pool.cpus - CPUSet.union(child.cpus for child in inner)
         if rest:
             lines = _packed([self._cells(rest, brush)], room - 4)
-            boxes.append(_Box(f"rest of {pool.name}", "", lines, of_cores=True))
+            boxes.append(_Box(f"rest of {pool.name}: {rest}", "", lines, of_cores=True))
         if is_root:
             return boxes
         return [_Box(*self.writing(pool), _arranged(boxes, room), of_cores=False)]
@@ -155,7 +153,7 @@ class _Brush:
 
 
 def _packed(groups: list[list[list[Text]]], width: int) -> list[Text]:
-    """Return the columns of *groups* in lines, the groups apart and evenly spread over the lines."""
+    """Return the columns of *groups* in lines, the groups apart and spread evenly."""
     longest = max(8, width - width % 8)
     parts = [
         group[start : start + longest]

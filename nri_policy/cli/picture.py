@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.cpu_list import CPUList
 from nri_policy.cli.floorplan import FloorPlan, Look
-from nri_policy.cli.machine_table import headline
+from nri_policy.cli.machine_table import counted, headline
+from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.state import Placed, State
 from nri_policy.hardware.machine import Machine
@@ -28,6 +29,7 @@ from nri_policy.workload.request import Sort
 # Lower-case letters stand for CPUs that are nobody's own.
 _MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _NO_MARK = "#"
+_LONGEST_LIST = 20  # characters of CPUs in a change
 # Of the terminals' 256 colours, such that black letters are legible on them and neighbours differ
 _COLOURS = (39, 208, 76, 213, 220, 45, 203, 141, 156, 173, 117, 178, 219, 80, 215, 111)
 _SHARED = Look("s", "color(232) on color(250)", "color(250)")
@@ -119,7 +121,7 @@ class Picture:
             f"mem {mems or 'none'} · shared {format_cpu(granted)} of {left}",
         )
 
-    def _key(self, looks: set[Look], *, colour: bool) -> Text:
+    def _key(self, looks: set[Look], *, colour: bool) -> Columns:
         entries = [
             Text.assemble((look.letter, look.style), f" {meaning}")
             for look, meaning in _KEY.items()
@@ -129,42 +131,43 @@ class Picture:
             entries.insert(0, Text("A… a container's own"))
         if any(len(core.cpus) > 1 for core in self.machine.cores):
             entries.append(
-                Text("▀ two threads" if colour else "| core: one column, thread: a line")
+                Text("▀ threads differ" if colour else "a column a core, a line a thread")
             )
-        return Text("   ").join(entries)
+        return Columns(entries, padding=(0, 3))
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for name in ("", "container", "class", "exclusive", "shared", "cpuset", "mems", "pool"):
-            table.add_column(name, overflow="fold")
+        for name in ("", "container", "class", "own + shared", "cpuset", "mems", "pool"):
+            table.add_column(name)
         if changed := any(each.change for each in self.occupants):
             table.add_column("changed", overflow="fold")
         for each in self.occupants:
             own = self._own(each) if each.exclusive else None
-            isolated = (
-                " isolated" if each.exclusive and each.exclusive <= self.capacity.isolated else ""
-            )
             table.add_row(
                 Text(own.letter, own.style) if own else Text(),
-                Text(each.name),
+                path(each.name.removeprefix("default/")),
                 Text(each.qos.value),
-                f"{len(each.exclusive)}{isolated}" if each.exclusive else "–",
-                _shared(each),
-                CPUList(each.cpus),
-                CPUList(each.mems),
-                Text(self.tree.pools[each.pool].name),
+                Text(self._amount(each)),
+                cpu_list(each.cpus),
+                cpu_list(each.mems),
+                path(self.tree.pools[each.pool].name),
                 *([Text(each.change)] if changed else []),
                 style="bold" if each.change else "",
             )
         return table
 
-
-def _shared(occupant: Occupant) -> str:
-    """Return the shared amount; none is a dash, but 0 is a share for who has nothing exclusive."""
-    if occupant.sort is Sort.PRESERVE or (occupant.exclusive and not occupant.shared):
-        return "–"
-    reserved = " reserved" if occupant.sort is Sort.RESERVED else ""
-    return format_cpu(occupant.shared) + reserved
+    def _amount(self, occupant: Occupant) -> str:
+        """Return the exclusive CPUs and shared milli-CPU; 0 is a share for who has nothing else."""
+        if occupant.sort is Sort.PRESERVE:
+            return "preserved"
+        amounts = []
+        if occupant.exclusive:
+            isolated = occupant.exclusive <= self.capacity.isolated
+            amounts.append(f"{len(occupant.exclusive)}{' isolated' if isolated else ''}")
+        if occupant.shared or not occupant.exclusive:
+            reserved = " reserved" if occupant.sort is Sort.RESERVED else ""
+            amounts.append(format_cpu(occupant.shared) + reserved)
+        return " + ".join(amounts)
 
 
 def picture_of(state: State, before: Picture | None = None) -> Picture:
@@ -234,10 +237,15 @@ def _changes(before: Picture, old: Occupant | None, tree: PoolTree, new: Occupan
     if before.tree.pools[old.pool].name != tree.pools[new.pool].name:
         yield f"from {before.tree.pools[old.pool].name}"
     if gone := old.cpus - new.cpus:
-        yield f"left CPU {gone}"
+        yield f"left {_briefly(gone)}"
     if added := new.cpus - old.cpus:
-        yield f"got CPU {added}"
+        yield f"got {_briefly(added)}"
     if old.shared != new.shared:
         yield f"shared {format_cpu(old.shared)} before"
     if old.mems != new.mems:
         yield f"mems {old.mems or 'any'} before"
+
+
+def _briefly(cpus: CPUSet) -> str:
+    text = str(cpus)
+    return f"CPU {text}" if len(text) <= _LONGEST_LIST else counted(len(cpus), "CPU")
