@@ -296,7 +296,7 @@ cdef class Supply:
                     row[CAPACITY] = rank - cut
             else:
                 row[CAPACITY] = -self.booked[pool]
-                row[CAPACITY_SECOND] = least
+                row[CAPACITY_SECOND] = self._allocatable_shared(pool) - milli
             row[ID] = -pool
         PyMem_Free(cuttable)
         return table

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from nri_policy.cli.failure import Failure
 from nri_policy.wording import did_you_mean, quoted
 
 _COMMANDS = ("run", "topology")  # in the order of --help
@@ -22,10 +23,14 @@ _COMMANDS = ("run", "topology")  # in the order of --help
 class _Program(click.Group):
     """The group of all sub-commands."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
@@ -51,7 +56,7 @@ class _Program(click.Group):
             if isinstance(error, click.UsageError):
                 message = f"{message.rstrip('.')} (see {place} --help)"
             click.echo(f"{place}: {message}", err=True)
-            sys.exit(error.exit_code)
+            sys.exit(error.code if isinstance(error, Failure) else error.exit_code)
         except click.Abort:  # Ctrl-C
             sys.exit(130)
         # click returns here the code that a command gave to its context's exit

@@ -43,7 +43,7 @@ _PATH = click.Path(path_type=Path)
     "--control-socket", type=_PATH, default=Path("/run/nri-policy/control.sock"), show_default=True
 )
 @click.option("--once-synchronized-exit", is_flag=True, help="End after the first synchronisation.")
-def command(  # noqa: PLR0913 - one for each option of the specification
+def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     config: Path,
     host_root: Path,
     nri_socket: Path,

@@ -6,7 +6,7 @@ bytes, frequencies kHz. Structures hold online CPUs only; offline ones are known
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 
@@ -171,3 +171,17 @@ class Machine:
     frequencies: tuple[Frequency, ...]
     devices: tuple[Device, ...]
     notes: tuple[str, ...]  # what was missing or odd, for people
+
+    def restricted(self, online: CPUSet) -> Machine:
+        """Return the machine with only *online*, a non-empty part of its CPUs, left online."""
+        parts = {
+            name: tuple(
+                replace(part, cpus=part.cpus & online)
+                for part in getattr(self, name)
+                if not part.cpus.isdisjoint(online)
+            )
+            for name in ("packages", "dies", "clusters", "cores", "caches", "frequencies")
+        }
+        nodes = tuple(replace(node, cpus=node.cpus & online) for node in self.nodes)
+        offline = self.offline | (self.online - online)
+        return replace(self, online=online, offline=offline, nodes=nodes, **parts)
