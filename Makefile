@@ -1,17 +1,31 @@
-# Every target sets up what it needs.
+# Every target sets up what it needs, from git, make and python3 (3.11 or newer) alone.
 VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: test lint demo
+.PHONY: run demo test bench lint proto
+
+# make run ARGS='--help'
+run: $(BUILT)
+	$(VENV)/bin/nri-policy run $(ARGS)
+
+# on this host's own hardware if it has CPUs enough to show something
+demo: $(BUILT)
+	test $$(nproc) -ge 8 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
+	  $(VENV)/bin/nri-policy simulate configs/demo.yaml "$$@"
 
 test: $(BUILT) lint
 	$(PY) -m pytest
 
+bench: $(BUILT)
+	$(PY) -m benchmarks $(ARGS)
+
 lint: $(BUILT)
 	$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy
 
+proto: $(BUILT)
+	$(PY) tools/protos.py
+
 $(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/*)
-	test -x $(PY) || python3 -m venv $(VENV)
-	$(PY) -m pip install --quiet --editable '.[dev]'
+	python3 -m tools.environment
 	touch $@

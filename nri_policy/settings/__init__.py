@@ -1,1 +1,57 @@
 """The typed configuration: loading, validation, defaults."""
+
+from __future__ import annotations
+
+from nri_policy.settings.document import (
+    API_VERSION,
+    KIND,
+    Problem,
+    SettingsError,
+    from_spec,
+    load,
+)
+from nri_policy.settings.schema import (
+    Agent,
+    Available,
+    Instrumentation,
+    Log,
+    Reserved,
+    Settings,
+)
+from nri_policy.settings.values import (
+    Alignment,
+    Audit,
+    CPUAmount,
+    Endpoint,
+    Level,
+    Listed,
+    OnExit,
+    Priority,
+    Quantity,
+    Rebalance,
+)
+
+__all__ = [
+    "API_VERSION",
+    "KIND",
+    "Agent",
+    "Alignment",
+    "Audit",
+    "Available",
+    "CPUAmount",
+    "Endpoint",
+    "Instrumentation",
+    "Level",
+    "Listed",
+    "Log",
+    "OnExit",
+    "Priority",
+    "Problem",
+    "Quantity",
+    "Rebalance",
+    "Reserved",
+    "Settings",
+    "SettingsError",
+    "from_spec",
+    "load",
+]

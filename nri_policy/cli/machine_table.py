@@ -1,0 +1,193 @@
+"""Tables of a machine and its pool tree, for `topology`.
+
+Made for 80 columns and more, and for machines of any size: what does not fit is left to the JSON
+form, and said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.pieces import cpu_list
+from nri_policy.cpuset import CPUSet
+from nri_policy.hardware.machine import Cache, CoreKind, Machine, MemoryKind, MemoryNode
+from nri_policy.pools.capacity import Capacity
+from nri_policy.pools.tree import KINDS, Pool, PoolTree
+from nri_policy.units import format_bytes
+
+_MOST_DISTANCES = 16  # nodes whose matrix fits in 80 columns
+_MOST_NOTES = 20
+
+
+def machine_tables(
+    machine: Machine, tree: PoolTree, capacity: Capacity
+) -> Iterator[RenderableType]:
+    """Yield what there is to say of *machine* and its pools, from the whole to the parts."""
+    yield Text(headline(machine), style="bold")
+    yield _section("CPUs", _cpu_sets(machine, capacity))
+    yield _section("Pools", _pools(machine, tree))
+    yield _section("Memory nodes", _nodes(machine))
+    if machine.caches:
+        yield _section("Caches", _caches(machine.caches))
+    if len(machine.distances.nodes) > 1:
+        yield _section("Distances", _distances(machine))
+    if notes := [*machine.notes, *tree.notes]:
+        yield _section("Notes", _notes(notes))
+
+
+def headline(machine: Machine) -> str:
+    """Return the size of *machine* in one line."""
+    memory = dict.fromkeys(MemoryKind, 0)
+    for node in machine.nodes:
+        memory[node.kind] += node.memory
+    return " · ".join(
+        (
+            counted(len(machine.packages), "package"),
+            counted(len(machine.nodes), "NUMA node"),
+            counted(len(machine.cores), "core"),
+            counted(len(machine.online), "CPU"),
+            *(f"{format_bytes(size)} {kind.value}" for kind, size in memory.items() if size),
+        )
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 core`, `2 cores`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _section(title: str, content: RenderableType) -> Group:
+    return Group("", Text(title, style="bold cyan"), Padding(content, (0, 0, 0, 2)))
+
+
+def _table(*columns: str, right: Iterable[str] = ()) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(
+            Text(column),
+            justify="right" if column in right else "left",
+            overflow="fold",
+            no_wrap=column == "pool",  # its lines would break
+        )
+    return table
+
+
+def _cpu_sets(machine: Machine, capacity: Capacity) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    sets = {
+        "online": machine.online,
+        "offline": machine.offline,
+        "not available": machine.online - capacity.available,
+        "reserved": capacity.reserved,
+        "isolated": machine.isolated,
+        "nohz_full": machine.nohz_full,
+    }
+    for kind in CoreKind:
+        if kind is not CoreKind.STANDARD:
+            sets[kind.value] = CPUSet.union(c.cpus for c in machine.cores if c.kind is kind)
+    for name, cpus in sets.items():
+        if cpus:
+            table.add_row(Text(name), Text(str(len(cpus)), justify="right"), cpu_list(cpus))
+    return table
+
+
+def _pools(machine: Machine, tree: PoolTree) -> Table:
+    kinds = [kind for kind in KINDS if tree.top.memory[kind]]
+    table = _table("pool", "stands for", "count", "CPUs", *kinds, right=("count",))
+    sizes = {node.id: node.memory for node in machine.nodes}
+    for pool, guide in _guided(tree, tree.top, "", ""):
+        above = "" if pool.parent is None else f"{tree.pools[pool.parent].name}/"
+        table.add_row(
+            Text(guide + pool.name.removeprefix(above)),
+            Text(", ".join(pool.levels)),
+            str(len(pool.cpus)),
+            cpu_list(pool.cpus),
+            *(_sized(pool.memory[kind], sizes) for kind in kinds),
+        )
+    return table
+
+
+def _sized(nodes: CPUSet, sizes: dict[int, int]) -> str:
+    return f"{nodes}: {format_bytes(sum(sizes[node] for node in nodes))}" if nodes else ""
+
+
+def _guided(tree: PoolTree, pool: Pool, first: str, rest: str) -> Iterator[tuple[Pool, str]]:
+    """Yield *pool* and all below it, parents first, each with the lines that lead to it."""
+    yield pool, first
+    for child in pool.children:
+        last = child == pool.children[-1]
+        yield from _guided(
+            tree,
+            tree.pools[child],
+            rest + ("└─ " if last else "├─ "),
+            rest + ("   " if last else "│  "),
+        )
+
+
+def _nodes(machine: Machine) -> Table:
+    table = _table("node", "kind", "memory", "CPUs", "remarks", right=("node", "memory"))
+    for node in machine.nodes:
+        table.add_row(
+            str(node.id),
+            node.kind.value,
+            format_bytes(node.memory),
+            cpu_list(node.cpus),
+            Text("; ".join(_remarks(node))),
+        )
+    return table
+
+
+def _remarks(node: MemoryNode) -> Iterator[str]:
+    if not node.cpus and node.nearest:
+        yield f"nearest to node {node.nearest}"
+    if node.memory and (node.kind is not MemoryKind.DRAM or not node.cpus):
+        yield node.kind_reason
+    if node.memory and not node.normal:
+        yield "movable only"
+    for size, pages in node.hugepages:
+        if pages:
+            yield f"{pages} huge pages of {format_bytes(size)}"
+
+
+def _caches(caches: Iterable[Cache]) -> Table:
+    """Return one line for all caches that differ only in their CPUs."""
+    alike: dict[tuple[int, str, int], list[int]] = {}
+    for cache in caches:
+        alike.setdefault((cache.level, cache.type, cache.size), []).append(len(cache.cpus))
+    table = _table("level", "type", "count", "size", "shared by", right=("count", "size"))
+    for (level, type_, size), sharers in sorted(alike.items()):
+        least, most = min(sharers), max(sharers)
+        table.add_row(
+            f"L{level}",
+            type_,
+            str(len(sharers)),
+            format_bytes(size) if size else "unknown",
+            counted(most, "CPU") if least == most else f"{least} to {most} CPUs",
+        )
+    return table
+
+
+def _distances(machine: Machine) -> RenderableType:
+    distances = machine.distances
+    if len(distances.nodes) > _MOST_DISTANCES:
+        return Text(f"between {len(distances.nodes)} nodes: see -o json")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for name in ("", *map(str, distances.nodes)):
+        table.add_column(name, justify="right")
+    for node, row in zip(distances.nodes, distances.matrix, strict=True):
+        table.add_row(Text(str(node), style="dim"), *map(str, row))
+    return table
+
+
+def _notes(notes: list[str]) -> RenderableType:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for note in notes[:_MOST_NOTES]:
+        table.add_row("-", Text(note, overflow="fold"))
+    if len(notes) > _MOST_NOTES:
+        table.add_row("", Text(f"and {len(notes) - _MOST_NOTES} more: see -o json"))
+    return table

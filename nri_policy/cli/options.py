@@ -1,0 +1,149 @@
+"""Options that sub-commands share: which machine, which settings, which form of output.
+
+Errors of what they name become the program's here: a bad specification is a wrong usage, a folder
+or capture without a machine in it a plain no, bad settings exit code 78.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any
+
+import click
+
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.hardware.capture import open_capture
+from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.machine import Machine, MemoryKind
+from nri_policy.hardware.synthetic import write
+from nri_policy.hardware.synthetic_spec import SpecError
+from nri_policy.hardware.sysfs import TopologyError
+from nri_policy.settings import Settings, SettingsError, load
+
+_Command = Callable[..., Any]
+_NO_KINDS: Mapping[int, MemoryKind] = MappingProxyType({})
+_MOST_SETTINGS = 1 << 20  # bytes; the loader refuses longer texts and says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where to read a machine from; this host, if nothing is given."""
+
+    host_root: Path | None = None
+    capture: Path | None = None
+    synthetic: str | None = None
+
+    @contextmanager
+    def root(self) -> Iterator[Path]:
+        """Yield the folder that holds the machine's sysfs and procfs; a temporary one goes after.
+
+        Raises Failure or UsageError if there is none, also for a TopologyError within the context.
+        """
+        try:
+            if self.synthetic is not None:
+                with TemporaryDirectory(prefix="nri-policy-synthetic-") as folder:
+                    write(self.synthetic, Path(folder))
+                    yield Path(folder)
+            elif self.capture is not None:
+                with open_capture(self.capture) as root:
+                    yield root
+            else:
+                yield self.host_root or Path("/")
+        except SpecError as error:
+            raise click.UsageError(
+                f"--synthetic: {error.problem}, at character {error.position + 1}"
+            ) from error
+        except TopologyError as error:
+            raise Failure(f"{self}: {error.problem}") from error
+
+    def machine(self, memory_kinds: Mapping[int, MemoryKind] = _NO_KINDS) -> Machine:
+        """Return the machine; *memory_kinds*, by node id, come before what the files say.
+
+        Raises Failure or UsageError if there is none.
+        """
+        with self.root() as root:
+            return discover(root, memory_kinds=memory_kinds)
+
+    def __str__(self) -> str:
+        if self.synthetic is not None:
+            return f"--synthetic {self.synthetic!r}"
+        return str(self.capture or self.host_root or "/")
+
+
+def machine_options(command: _Command) -> _Command:
+    """Give *command* the options that name a machine; it gets them as `source`, a Source."""
+
+    @click.option(
+        "--host-root",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Folder that holds the machine's /sys and /proc.  [default: /]",
+    )
+    @click.option(
+        "--capture",
+        metavar="FILE.tar.xz",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A capture of another machine.",
+    )
+    @click.option(
+        "--synthetic",
+        metavar="SPEC",
+        help='A machine that does not exist, such as "package:2 numa:2 core:4 pu:2".',
+    )
+    @wraps(command)
+    def with_source(
+        *args: Any,
+        host_root: Path | None,
+        capture: Path | None,
+        synthetic: str | None,
+        **named: Any,
+    ) -> Any:
+        if sum(given is not None for given in (host_root, capture, synthetic)) > 1:
+            raise click.UsageError(
+                "only one of --host-root, --capture and --synthetic can be given"
+            )
+        source = Source(host_root=host_root, capture=capture, synthetic=synthetic)
+        return command(*args, source=source, **named)
+
+    return with_source
+
+
+def load_settings(path: Path) -> Settings:
+    """Return the settings in a file; Failure says what is wrong with it."""
+    try:
+        with path.open("rb") as file:
+            return load(file.read(_MOST_SETTINGS + 1), str(path))
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}", Exit.SETTINGS) from error
+    except SettingsError as error:
+        raise Failure(str(error), Exit.SETTINGS) from error
+
+
+def _if_given(
+    _context: click.Context, _option: click.Parameter, path: Path | None
+) -> Settings | None:
+    return None if path is None else load_settings(path)
+
+
+settings_option = click.option(
+    "--settings",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=_if_given,
+    help="A TopologyAwarePolicy document.",
+)
+
+form_option = click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Form of the output.",
+)

@@ -1,0 +1,33 @@
+"""Output: what a sub-command prints on stdout, as a document for programs or drawn for people.
+
+Colour follows the terminal, NO_COLOR and FORCE_COLOR, the width the terminal or COLUMNS: rich's
+rules.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from io import TextIOWrapper
+
+import click
+import yaml
+from rich.console import Console, RenderableType
+
+
+def print_document(document: object, form: str) -> None:
+    """Print plain values as `json` or `yaml`."""
+    if form == "json":
+        click.echo(json.dumps(document, indent=2))
+    else:
+        click.echo(yaml.safe_dump(document, sort_keys=False, width=100), nl=False)
+
+
+def print_drawing(*drawings: RenderableType) -> None:
+    """Print *drawings* one below the other."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # a terminal that cannot show a character gets a question mark rather than a traceback
+        sys.stdout.reconfigure(errors="replace")
+    console = Console(highlight=False, markup=False, emoji=False)
+    for drawing in drawings:
+        console.print(drawing)

@@ -1,0 +1,84 @@
+"""`nri-policy run`: the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.options import load_settings
+from nri_policy.daemon import IDENTITY, Options, run
+from nri_policy.hardware.sysfs import TopologyError
+from nri_policy.nri.plugin import Identity
+from nri_policy.nri.singleton import AlreadyRunningError
+from nri_policy.pools.capacity import CapacityError
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command
+@click.option(
+    "--config",
+    type=_PATH,
+    default=Path("/etc/nri-policy/config.yaml"),
+    show_default=True,
+    help="The settings: a TopologyAwarePolicy document.",
+)
+@click.option(
+    "--host-root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path("/"),
+    show_default=True,
+    help="Folder that holds the host's /sys and /proc.",
+)
+@click.option("--nri-socket", type=_PATH, default=Path("/var/run/nri/nri.sock"), show_default=True)
+@click.option("--nri-plugin-name", default=IDENTITY.name, show_default=True)
+@click.option("--nri-plugin-index", default=IDENTITY.index, show_default=True)
+@click.option("--state-dir", type=_PATH, default=Path("/var/lib/nri-policy"), show_default=True)
+@click.option(
+    "--control-socket", type=_PATH, default=Path("/run/nri-policy/control.sock"), show_default=True
+)
+@click.option("--once-synchronized-exit", is_flag=True, help="End after the first synchronisation.")
+def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
+    config: Path,
+    host_root: Path,
+    nri_socket: Path,
+    nri_plugin_name: str,
+    nri_plugin_index: str,
+    state_dir: Path,
+    control_socket: Path,
+    once_synchronized_exit: bool,
+) -> None:
+    """Run the daemon: connect to the container runtime and place its containers.
+
+    It goes on until SIGTERM. While the runtime is away it waits and connects again; containers keep
+    running as they are whenever the daemon is not there.
+    """
+    try:
+        identity = Identity(name=nri_plugin_name, index=nri_plugin_index)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    settings = load_settings(config)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s %(message)s"
+    )
+    for logger in settings.log.debug:
+        logging.getLogger(None if logger == "*" else logger).setLevel(logging.DEBUG)
+    options = Options(
+        host_root=host_root,
+        nri_socket=nri_socket,
+        identity=identity,
+        state_dir=state_dir,
+        control_socket=control_socket,
+        once_synchronized_exit=once_synchronized_exit,
+    )
+    try:
+        asyncio.run(run(settings, options))
+    except CapacityError as error:
+        raise Failure(f"{config}: {error}", Exit.SETTINGS) from error
+    except (TopologyError, AlreadyRunningError, OSError) as error:
+        raise Failure(str(error)) from error

@@ -1,0 +1,148 @@
+"""The daemon: wires the adapters to the engine; the only place that knows them all.
+
+Everything runs on one asyncio loop. Requests reach the engine one at a time, whichever way they
+come: over NRI or over the daemon's own socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nri_policy.engine.engine import Engine
+from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.machine import Machine
+from nri_policy.nri.clock import Clock
+from nri_policy.nri.exposure import Exposure
+from nri_policy.nri.grpc_server import grpc_server
+from nri_policy.nri.plugin import Identity
+from nri_policy.nri.policy import Policy
+from nri_policy.nri.service import Service
+from nri_policy.nri.session import Session
+from nri_policy.nri.singleton import only_instance
+from nri_policy.settings import Settings
+
+log = logging.getLogger(__name__)
+
+IDENTITY = Identity(name="nri-policy", index="90")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Where the daemon finds and leaves things."""
+
+    host_root: Path
+    nri_socket: Path
+    identity: Identity
+    state_dir: Path
+    control_socket: Path
+    once_synchronized_exit: bool
+
+
+class Daemon:
+    """An engine and its session with the runtime."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        settings: Settings,
+        state_dir: Path,
+        identity: Identity = IDENTITY,
+    ) -> None:
+        """CapacityError where *settings* ask the impossible; OSError for *state_dir*."""
+        self.engine = Engine(machine, settings)
+        self.synchronized = asyncio.Event()
+        self._turn = asyncio.Lock()
+        exposure = Exposure(state_dir / "containers")
+        self._policy = Policy(self.engine, exposure, synchronized=self.synchronized.set)
+        self._session = Session(self._policy, identity, turn=self._turn)
+
+    @asynccontextmanager
+    async def serving(self, nri_socket: Path) -> AsyncIterator[asyncio.Task[None]]:
+        """Serve the runtime at *nri_socket* in the task given, which ends only if it fails."""
+        task = asyncio.create_task(self._session.run(str(nri_socket)), name="nri session")
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    @asynccontextmanager
+    async def listening(self, control_socket: Path) -> AsyncIterator[None]:
+        """Serve the same requests over gRPC at *control_socket*."""
+        _clear(control_socket)
+        server = grpc_server(Service(self._policy, self._turn, Clock()), control_socket)
+        await server.start()
+        try:
+            yield
+        finally:
+            await server.stop(None)
+
+    async def reconfigure(
+        self, *, settings: Settings | None = None, machine: Machine | None = None
+    ) -> None:
+        """Change the settings or the machine under the running containers.
+
+        RefusalError or CapacityError: everything stays as it was. The runtime hears of the changes
+        by a new Synchronize, the way that cannot deadlock it (nri.md §3.7).
+        """
+        async with self._turn:
+            self._policy.reconfigure(settings=settings, machine=machine)
+        self._session.reconnect()
+
+
+async def run(settings: Settings, options: Options) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises TopologyError or CapacityError where the machine or the settings allow no start,
+    AlreadyRunningError where another daemon holds the state folder, OSError for folders, sockets.
+    """
+    options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with only_instance(options.state_dir / "lock"):
+        machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
+        daemon = Daemon(machine, settings, options.state_dir, options.identity)
+        _announce(daemon)
+        ended = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        gc.collect()
+        gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
+        async with (
+            daemon.listening(options.control_socket),
+            daemon.serving(options.nri_socket) as serving,
+        ):
+            until = daemon.synchronized if options.once_synchronized_exit else ended
+            ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
+            await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
+            for task in ending:
+                task.cancel()
+            if serving.done():
+                serving.result()
+    log.info("event=ended")
+
+
+def _clear(socket: Path) -> None:
+    """Make room for a socket where an earlier daemon may have left its own."""
+    socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)
+
+
+def _announce(daemon: Daemon) -> None:
+    layout = daemon.engine.layout
+    for note in layout.settings.notices:
+        log.warning("event=settings note=%r", note)
+    for note in (*layout.machine.notes, *layout.tree.notes):
+        log.info("event=hardware note=%r", note)
+    log.info(
+        "event=started cpus=%s reserved=%s isolated=%s pools=%d",
+        layout.machine.online,
+        layout.capacity.reserved,
+        layout.capacity.isolated or "none",
+        len(layout.tree.pools),
+    )

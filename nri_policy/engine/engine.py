@@ -1,0 +1,234 @@
+"""Engine: events in, decisions out.
+
+Rule 1: it opens no file, socket or clock, and keeps nothing outside its State, so the same events
+give the same decisions. Rule 2: every event is a transaction: it is applied whole, or an error is
+raised and nothing has changed.
+
+Spec placement.md; the choice itself is in `placement`, the return after a restart in
+`synchronization`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.event import (
+    Created,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Stopped,
+    Synchronized,
+)
+from nri_policy.engine.grant import Decision, Placement
+from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.engine.placement import RefusalError, place
+from nri_policy.engine.state import Placed, State
+from nri_policy.engine.synchronization import Candidate, parsed, restore
+from nri_policy.hardware.machine import Machine
+from nri_policy.settings import Settings
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import Container, Resources
+from nri_policy.workload.preferences import preferences
+from nri_policy.workload.request import Request, request_of
+
+
+class Engine:
+    """Decides for all containers of one node."""
+
+    def __init__(self, machine: Machine, settings: Settings) -> None:
+        """Start empty; CapacityError where *settings* ask the impossible of *machine*."""
+        self._state = State(layout_of(machine, settings))
+
+    @property
+    def layout(self) -> Layout:
+        """What follows from the machine and the settings in force."""
+        return self._state.layout
+
+    @property
+    def state(self) -> State:
+        """Who holds what; to be read, not written."""
+        return self._state
+
+    def handle(self, event: Event) -> Decision:
+        """Apply *event* and return what to do about it.
+
+        RefusalError or AnnotationError: the event is refused, the text is for the container's
+        owner, and nothing has changed. CapacityError: new settings ask the impossible.
+        """
+        state, before = self._state, self._state.snapshot()
+        try:
+            match event:
+                case Created():
+                    return self._created(event.container)
+                case Resized():
+                    return self._resized(event.container_id, event.resources)
+                case Stopped():
+                    return self._stopped([event.container_id])
+                case PodStopped():
+                    return self._stopped([*state.of_pod(event.pod_id)])
+                case Synchronized():
+                    return self._synchronized(event.containers)
+                case Reconfigured():
+                    return self._reconfigured(event)
+        except BaseException:
+            self._state = state
+            state.restore(before)
+            raise
+
+    def _created(self, container: Container) -> Decision:
+        state, free = self._state, self._state.supply.free_cpus()
+        request, warnings = _request(container, self.layout.settings)
+        for stale in (container.id, state.named(container.full_name)):
+            if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
+                state.drop(stale)
+                state.told.pop(stale, None)
+        return self._place(container, request, free, warnings, None)
+
+    def _place(
+        self,
+        container: Container,
+        request: Request,
+        free: CPUSet,
+        warnings: tuple[str, ...],
+        before: Placed | None,
+    ) -> Decision:
+        state = self._state
+        choice = place(state, container, request, before.grant if before else None)
+        placed = state.placed[container.id]
+        placement = state.tell(container.id, "asked for", with_shares=True)
+        return Decision(
+            container_id=container.id,
+            grant=placed.grant,
+            placement=placement,
+            changes=self._changes(free, f"{container.full_name} was placed", container.id),
+            explanation=placed.explanation,
+            warnings=warnings + choice.notes,
+        )
+
+    def _resized(self, container_id: str, resources: Resources) -> Decision:
+        state, free = self._state, self._state.supply.free_cpus()
+        placed = state.placed.get(container_id)
+        if placed is None:
+            return Decision(container_id=container_id)
+        merged = _overlay(placed.container.resources, resources)
+        container = replace(
+            placed.container,
+            resources=merged,
+            resized=placed.container.resized or merged != placed.container.resources,
+        )
+        request, warnings = _request(container, self.layout.settings)
+        if request == placed.request:
+            placement = state.tell(container_id, "asked for", with_shares=True)
+            return Decision(
+                container_id=container_id,
+                grant=placed.grant,
+                placement=placement,
+                explanation=placed.explanation,
+            )
+        state.drop(container_id)
+        return self._place(container, request, free, warnings, placed)
+
+    def _stopped(self, container_ids: list[str]) -> Decision:
+        state, free = self._state, self._state.supply.free_cpus()
+        gone = [state.drop(each) for each in container_ids if each in state.placed]
+        for placed in gone:
+            state.told.pop(placed.container.id, None)
+        names = ", ".join(placed.container.full_name for placed in gone)
+        return Decision(changes=self._changes(free, f"{names} stopped", None))
+
+    def _changes(self, free: CPUSet, cause: str, asked: str | None) -> tuple[Placement, ...]:
+        """Return what other containers must hear now that the free CPUs are no longer *free*."""
+        state = self._state
+        changed = free ^ state.supply.free_cpus()
+        if not changed:
+            return ()
+        told = (
+            state.tell(each, cause, with_shares=False)
+            for each in [*state.followers(changed)]
+            if each != asked
+        )
+        return tuple(placement for placement in told if placement is not None)
+
+    def _synchronized(self, containers: tuple[Container, ...]) -> Decision:
+        state = self._state
+        present = _deduplicated(containers)
+        for gone in state.placed.keys() - {container.id for container in present}:
+            state.drop(gone)
+            state.told.pop(gone, None)
+        candidates, warnings = [], []
+        for container in present:
+            resources = container.resources
+            state.told[container.id] = parsed(resources.cpus), parsed(resources.mems)
+            if container.id in state.placed:
+                continue
+            try:
+                request, notes = _request(container, self.layout.settings)
+            except AnnotationError as error:
+                warnings.append(f"{container.full_name}: {error}; it is left as it runs")
+                continue
+            warnings += [f"{container.full_name}: {note}" for note in notes]
+            candidates.append(Candidate(container=container, request=request))
+        return self._restored(candidates, warnings, "the runtime was synchronised")
+
+    def _restored(self, candidates: list[Candidate], warnings: list[str], cause: str) -> Decision:
+        state = self._state
+        for candidate, refusal in restore(state, candidates):
+            name = candidate.container.full_name
+            warnings.append(f"{name}: {refusal}; it is left as it runs")
+        told = [state.tell(each, cause, with_shares=False) for each in state.placed]
+        return Decision(
+            changes=tuple(placement for placement in told if placement is not None),
+            warnings=tuple(warnings),
+        )
+
+    def _reconfigured(self, event: Reconfigured) -> Decision:
+        """Move everyone to the new layout; settings that leave a container no place are refused."""
+        old = self._state
+        layout = layout_of(
+            event.machine or old.layout.machine, event.settings or old.layout.settings
+        )
+        pools = {pool.name: pool.id for pool in layout.tree.pools}
+        self._state = new = State(layout)
+        new.told = old.told.copy()
+        candidates = []
+        for placed in old.placed.values():
+            request, _ = _request(placed.container, layout.settings)
+            name = old.layout.tree.pools[placed.grant.pool].name
+            held = None
+            if name in pools and request == placed.request:
+                held = replace(placed.grant, pool=pools[name])
+            candidates.append(Candidate(container=placed.container, request=request, held=held))
+        decision = self._restored(candidates, [], "the settings or the machine changed")
+        if decision.warnings and event.machine is None:
+            raise RefusalError("; ".join(decision.warnings))
+        return decision
+
+
+def _request(container: Container, settings: Settings) -> tuple[Request, tuple[str, ...]]:
+    wishes = preferences(container.pod.annotations, container.name)
+    if container.resized:
+        wishes = replace(wishes, requirements=None)
+    return request_of(container, wishes, settings), wishes.notices
+
+
+def _overlay(old: Resources, new: Resources) -> Resources:
+    """Return *old* with the amounts that *new* names; the cpuset stays ours (nri.md §3.9)."""
+    named = {
+        field.name: value
+        for field in fields(Resources)
+        if field.name not in ("cpus", "mems") and (value := getattr(new, field.name))
+    }
+    return replace(old, **named)
+
+
+def _deduplicated(containers: tuple[Container, ...]) -> list[Container]:
+    """Return the containers that exist; of two of one name the running, newest one (§10)."""
+    kept: dict[str, Container] = {}
+    for container in containers:
+        other = kept.get(container.full_name)
+        if other is None or (other.state, other.created) < (container.state, container.created):
+            kept[container.full_name] = container
+    return list(kept.values())

@@ -1,0 +1,56 @@
+"""Events: what can happen to a node, as the engine hears of it. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nri_policy.hardware.machine import Machine
+from nri_policy.settings import Settings
+from nri_policy.workload.pod import Container, Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """A container is about to be created."""
+
+    container: Container
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resized:
+    """A container is about to get other resources; 0 and "" in them mean: as before."""
+
+    container_id: str
+    resources: Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """A container has stopped, or is gone."""
+
+    container_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodStopped:
+    """A pod has stopped, or is gone, with all its containers."""
+
+    pod_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synchronized:
+    """The runtime has said which containers exist; nothing else does."""
+
+    containers: tuple[Container, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconfigured:
+    """The settings, or the machine, are others now; None: as before."""
+
+    settings: Settings | None = None
+    machine: Machine | None = None
+
+
+Event = Created | Resized | Stopped | PodStopped | Synchronized | Reconfigured

@@ -1,0 +1,128 @@
+"""Explanation: why a container is where it is.
+
+Recorded with every decision as it stands, without making text; `render` makes what `explain` shows
+when asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nri_policy.engine.criteria import CRITERIA
+from nri_policy.pools.supply import COLUMNS, Table
+from nri_policy.pools.tree import PoolTree
+from nri_policy.workload.request import Request, Sort
+
+
+class Outcome(StrEnum):
+    """How a decision came about."""
+
+    PLACED = "placed"
+    MADE_ROOM = "placed, others made room"
+    SPILLED = "placed on the reserved CPUs: no other is left"
+    RESERVED = "on the reserved CPUs"
+    PRESERVED = "left as it is"
+    KEPT = "kept what it ran on"
+    RESIZED = "resized where it was"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a decision was made from."""
+
+    container: str  # namespace/pod/name
+    outcome: Outcome
+    request: Request
+    tree: PoolTree
+    pool: int | None  # id of the pool chosen
+    table: Table | None  # None where pools were not compared
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pool_name(self) -> str | None:
+        """The name of the pool chosen."""
+        return None if self.pool is None else self.tree.pools[self.pool].name
+
+
+def render(explanation: Explanation) -> dict[str, object]:
+    """Return what `explain -o json` prints."""
+    table = explanation.table
+    decided = None
+    candidates = []
+    if table is not None:
+        best = table.best()
+        rivals = [p for p in range(table.count) if not table.missing(p) and p != best]
+        decided = _decided_by(table, best, rivals)
+        candidates = [_candidate(explanation.tree, table, p, best) for p in range(table.count)]
+    request = explanation.request
+    return {
+        "container": explanation.container,
+        "outcome": explanation.outcome.value,
+        "summary": _summary(explanation, decided),
+        "request": {
+            "sort": request.sort.value,
+            "qos": request.qos.value,
+            "exclusive": request.exclusive,
+            "shared_milli": request.shared,
+            "isolated": request.isolated.name.lower(),
+            "cpu_limit_milli": request.cpu_limit,
+        },
+        "criteria": [criterion.name for criterion in CRITERIA],
+        "candidates": candidates,
+        "decided_by": decided,
+        "pool": explanation.pool_name,
+        "notes": list(explanation.notes),
+    }
+
+
+def _candidate(tree: PoolTree, table: Table, pool: int, best: int | None) -> dict[str, object]:
+    row = dict(zip(COLUMNS, table.row(pool), strict=True))
+    missing = table.missing(pool)
+    lost_on = None
+    if not missing and best is not None and pool != best:
+        lost_on = _first_difference(table, best, pool)
+    return {
+        "pool": tree.pools[pool].name,
+        "fits": not missing,
+        "shortfall": missing,
+        "values": [_value([row[column] for column in c.columns]) for c in CRITERIA],
+        "lost_on": lost_on,
+    }
+
+
+def _decided_by(table: Table, best: int | None, rivals: list[int]) -> str | None:
+    """Return the criterion that beat the last rival: the latest one on which any rival lost."""
+    if best is None:
+        return None
+    names = [criterion.name for criterion in CRITERIA]
+    lost = [_first_difference(table, best, rival) for rival in rivals]
+    return max(lost, key=names.index, default=None)
+
+
+def _first_difference(table: Table, one: int, other: int) -> str:
+    a, b = table.row(one), table.row(other)
+    column = next(name for name, x, y in zip(COLUMNS, a, b, strict=True) if x != y)
+    return next(criterion.name for criterion in CRITERIA if column in criterion.columns)
+
+
+def _value(parts: list[float]) -> object:
+    """Return a criterion's value: a number, or a list of two; whole ones without a point."""
+    plain = [int(part) if part == int(part) else part for part in parts]
+    return plain[0] if len(plain) == 1 else plain
+
+
+def _summary(explanation: Explanation, decided: str | None) -> str:
+    """Return one sentence in plain words."""
+    request = explanation.request
+    if explanation.outcome is Outcome.REFUSED:
+        return "; ".join(explanation.notes) or "refused"
+    if explanation.pool is None or request.sort is not Sort.NORMAL:
+        return explanation.outcome.value
+    name = explanation.tree.pools[explanation.pool].name
+    wish = f"{request.exclusive} exclusive CPUs" if request.exclusive else ""
+    if request.shares:
+        wish += (" and " if wish else "") + f"{request.shared}m shared"
+    why = f", decided by {decided}" if decided else ""
+    return f"{explanation.outcome.value}: {wish} on {name}{why}"

@@ -1,0 +1,49 @@
+"""Grant, Change and Decision: what the engine gives out.
+
+Values only; frozen, so that a decision can be kept, sent and compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.explanation import Explanation
+from nri_policy.workload.request import Sort
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What one container holds."""
+
+    pool: int  # id in the tree
+    sort: Sort
+    exclusive: CPUSet
+    isolated: bool  # whether the exclusive CPUs are kernel-isolated ones
+    shared: int  # milli-CPU
+    shares: bool  # whether it uses its pool's free CPUs
+    guest: bool  # shares without a request, and may be moved to make room
+    mems: CPUSet  # node ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What the runtime is told of one container; None and an empty set mean: leave alone."""
+
+    container_id: str
+    cpus: CPUSet
+    mems: CPUSet
+    shares: int | None  # cgroup cpu.shares; only for the container asked about
+    cause: str  # why, for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The outcome of one event."""
+
+    container_id: str | None = None  # the container asked about
+    grant: Grant | None = None
+    placement: Placement | None = None
+    changes: tuple[Placement, ...] = ()  # to other containers, in the order of their creation
+    explanation: Explanation | None = None
+    warnings: tuple[str, ...] = ()

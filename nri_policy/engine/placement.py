@@ -1,0 +1,241 @@
+"""Placement: choosing the pool and the CPUs of one request; spec placement.md §2 to §4, §6.
+
+Owns the choice. It works on a State inside a transaction: the caller restores the state if
+`RefusalError` is raised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nri_policy.cpuset import EMPTY
+from nri_policy.engine.explanation import Explanation, Outcome
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.layout import Layout
+from nri_policy.engine.state import Placed, State
+from nri_policy.pools.supply import Table
+from nri_policy.units import format_cpu
+from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.request import Isolation, Request, Sort
+
+
+class RefusalError(Exception):
+    """A request that cannot be met; the text says what is missing, for the container's owner."""
+
+    def __init__(self, message: str, explanation: Explanation | None = None) -> None:
+        super().__init__(message)
+        self.explanation = explanation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A grant for a request, not yet booked."""
+
+    grant: Grant
+    outcome: Outcome
+    table: Table | None = None
+    notes: tuple[str, ...] = ()
+    room: bool = False  # whether guests must make room
+
+
+def place(
+    state: State, container: Container, request: Request, before: Grant | None = None
+) -> Choice:
+    """Book a grant for *request* and return how it came about; RefusalError where none can be.
+
+    *before* is the grant that the container held until now, taken back already: its pool and its
+    CPUs are kept as far as possible (§4, resize).
+    """
+    choice = _choose(state, container, request, before)
+    book(state, container, request, choice)
+    if choice.room:
+        make_room(state, f"{container.full_name} took its CPUs")
+    return choice
+
+
+def book(state: State, container: Container, request: Request, choice: Choice) -> None:
+    """Book the grant of *choice* with its explanation."""
+    explanation = Explanation(
+        container=container.full_name,
+        outcome=choice.outcome,
+        request=request,
+        tree=state.layout.tree,
+        pool=choice.grant.pool,
+        table=choice.table,
+        notes=choice.notes,
+    )
+    state.put(
+        Placed(container=container, request=request, grant=choice.grant, explanation=explanation)
+    )
+
+
+def make_room(state: State, cause: str) -> None:
+    """Re-book guests that are left without a CPU to the nearest pool above that has one (§2)."""
+    free = state.supply.free_cpus()
+    tree = state.layout.tree
+    for pool in tree.pools[:-1]:
+        for member in [*state.members(pool.id)] if pool.cpus.isdisjoint(free) else ():
+            above = next((p for p in tree.path(pool) if not p.cpus.isdisjoint(free)), tree.top)
+            placed = state.drop(member)
+            notes = (*placed.explanation.notes, f"moved from {pool.name} to {above.name}: {cause}")
+            mems = state.layout.zones.offer(above, placed.request.memory_kinds)
+            state.put(
+                replace(
+                    placed,
+                    grant=replace(placed.grant, pool=above.id, mems=mems),
+                    explanation=replace(placed.explanation, pool=above.id, notes=notes),
+                )
+            )
+
+
+def _choose(state: State, container: Container, request: Request, before: Grant | None) -> Choice:
+    layout = state.layout
+    top = layout.tree.top.id
+    if request.sort is Sort.PRESERVE:
+        return Choice(grant=_grant(layout, request, top), outcome=Outcome.PRESERVED)
+    notes: tuple[str, ...] = ()
+    if not layout.zones.has(request.memory_kinds):
+        kinds = ", ".join(sorted(request.memory_kinds))
+        notes = (f"this node has no memory of kind {kinds}: dram instead",)
+    if request.sort is Sort.NORMAL:
+        return _in_a_pool(state, container, request, before, notes)
+    left = 1000 * len(layout.capacity.reserved) - state.reserved_milli
+    reserved = Choice(grant=_grant(layout, request, top), outcome=Outcome.RESERVED, notes=notes)
+    if request.shared <= left:
+        return reserved
+    notes = (*notes, f"asks for {request.shared}m of the reserved CPUs, which have {left}m left")
+    try:
+        return _in_a_pool(state, container, replace(request, sort=Sort.NORMAL), before, notes)
+    except RefusalError:
+        # the node's own pods are never refused for want of CPUs: they share the reserved ones more
+        # tightly
+        return replace(
+            reserved, notes=(*notes, "no other CPUs are left: sharing the reserved ones")
+        )
+
+
+def _in_a_pool(
+    state: State,
+    container: Container,
+    request: Request,
+    before: Grant | None,
+    notes: tuple[str, ...],
+) -> Choice:
+    """Choose a pool for a request of ordinary CPUs.
+
+    As things are, else, as a last resort, as if guests were not there: they make room. A resize
+    looks at the pool that the container is in first, both ways.
+    """
+    layout = state.layout
+    home = before.pool if before is not None and before.sort is Sort.NORMAL else None
+    for only in (None,) if home is None else (home, None):
+        table, pool, with_guests = _search(state, request, only)
+        if pool is None:
+            continue
+        outcome = Outcome.PLACED if with_guests else Outcome.MADE_ROOM
+        return Choice(
+            grant=_cut(state, request, pool, before, with_guests=with_guests),
+            outcome=Outcome.RESIZED if pool == home else outcome,
+            table=table,
+            notes=notes,
+            room=not with_guests,
+        )
+    if request.guest:
+        return Choice(
+            grant=_grant(layout, request, layout.tree.top.id),
+            outcome=Outcome.SPILLED,
+            table=table,
+            notes=notes,
+        )
+    message = _shortage(layout, request, table)
+    refused = Explanation(
+        container=container.full_name,
+        outcome=Outcome.REFUSED,
+        request=request,
+        tree=layout.tree,
+        pool=None,
+        table=table,
+        notes=(*notes, message),
+    )
+    raise RefusalError(message, refused)
+
+
+def _search(state: State, request: Request, only: int | None) -> tuple[Table, int | None, bool]:
+    """Return the table, the best pool (or *only*, if that will do) and whether guests counted."""
+    for with_guests in (True, False):
+        table = _compare(state, request, with_guests=with_guests)
+        pool = table.best() if only is None else None if table.missing(only) else only
+        if pool is not None:
+            return table, pool, with_guests
+    return table, None, False
+
+
+def _compare(state: State, request: Request, *, with_guests: bool) -> Table:
+    layout = state.layout
+    burstable = request.qos is QoS.BURSTABLE
+    unlimited = burstable and request.cpu_limit is None
+    wanted = layout.classes.order(request.priority)[:1] if request.exclusive else ()
+    table = state.supply.score(
+        request.exclusive,
+        request.shared,
+        request.shares,
+        int(request.isolated),
+        with_guests,
+        request.cpu_limit if burstable else None,
+        layout.burst_levels[request.burst_level] if unlimited else None,
+        wanted[0] if wanted else None,
+    )
+    if request.exclusive:
+        for pool in layout.too_coarse:
+            table.exclude(pool)
+    return table
+
+
+def _cut(
+    state: State, request: Request, pool_id: int, before: Grant | None, *, with_guests: bool
+) -> Grant:
+    """Return a grant of *request* on a pool that can hold it, with its exclusive CPUs picked."""
+    layout, supply = state.layout, state.supply
+    if not request.exclusive:
+        return _grant(layout, request, pool_id)
+    cpus = layout.tree.pools[pool_id].cpus
+    candidates, slack = supply.free_isolated_cpus() & cpus, None
+    isolated = request.isolated is not Isolation.NO and len(candidates) >= request.exclusive
+    if not isolated:
+        candidates = supply.free_cpus() & cpus
+        slack = supply.slack(pool_id, request.shared, request.shares, with_guests)
+    classes = layout.classes.order(request.priority)
+    held = before.exclusive if before else EMPTY
+    if held:
+        classes = (held, *(each - held for each in classes))
+    exclusive = layout.picker.pick(request.exclusive, candidates, classes, slack, held)
+    return replace(_grant(layout, request, pool_id), exclusive=exclusive, isolated=isolated)
+
+
+def _grant(layout: Layout, request: Request, pool_id: int) -> Grant:
+    """Return a grant of *request* without exclusive CPUs."""
+    return Grant(
+        pool=pool_id,
+        sort=request.sort,
+        exclusive=EMPTY,
+        isolated=False,
+        shared=request.shared,
+        shares=request.shares,
+        guest=request.guest,
+        mems=layout.zones.offer(layout.tree.pools[pool_id], request.memory_kinds),
+    )
+
+
+def _shortage(layout: Layout, request: Request, table: Table) -> str:
+    """Say what was asked for, which pool comes closest, and what it lacks."""
+    parts = []
+    if request.exclusive:
+        sort = "isolated " if request.isolated is Isolation.REQUIRED else ""
+        parts.append(f"{request.exclusive} exclusive {sort}CPUs")
+    if request.shared:
+        parts.append(f"{request.shared}m of shared CPU")
+    closest = table.closest()
+    return (
+        f"no pool has room for {' and '.join(parts)}: {layout.tree.pools[closest].name} comes"
+        f" closest, {format_cpu(table.missing(closest))} CPU short"
+    )

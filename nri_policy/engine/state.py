@@ -1,0 +1,181 @@
+"""State: the only mutable thing in the engine: who holds what, and what the runtime was last told.
+
+Owns the bookkeeping, not the choice. `snapshot` and `restore` make a decision a transaction; both
+cost a few copies of tables, however many containers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.explanation import Explanation
+from nri_policy.engine.grant import Grant, Placement
+from nri_policy.engine.layout import Layout
+from nri_policy.pools.supply import supply_of
+from nri_policy.workload.pod import Container, shares_of
+from nri_policy.workload.request import Request, Sort
+
+_Key = TypeVar("_Key", int, str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A container that holds a grant."""
+
+    container: Container
+    request: Request
+    grant: Grant
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything in a State at one moment."""
+
+    placed: dict[str, Placed]
+    told: dict[str, tuple[CPUSet, CPUSet]]
+    sharing: dict[int, dict[str, None]]
+    names: dict[str, str]
+    pods: dict[str, dict[str, None]]
+    reserved_milli: int
+    supply: bytes
+
+
+class State:
+    """Grants and bookings on one layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.supply = supply_of(layout.tree, layout.capacity.sharable, layout.capacity.isolated)
+        self.placed: dict[str, Placed] = {}  # by container id, in the order of placement
+        self.told: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
+        self.reserved_milli = 0  # milli-CPU booked on the reserved CPUs
+        self._names: dict[str, str] = {}  # namespace/pod/name -> container id
+        # Pool id -> containers whose cpuset follows its free CPUs, and pod id -> its containers.
+        # Inner tables are replaced, never changed: snapshots share them.
+        self._sharing: dict[int, dict[str, None]] = {}
+        self._pods: dict[str, dict[str, None]] = {}
+
+    def snapshot(self) -> Snapshot:
+        """Return what `restore` needs to come back to this moment."""
+        return Snapshot(
+            self.placed.copy(),
+            self.told.copy(),
+            self._sharing.copy(),
+            self._names.copy(),
+            self._pods.copy(),
+            self.reserved_milli,
+            self.supply.snapshot(),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to *snapshot*, which stays usable."""
+        self.placed = snapshot.placed.copy()
+        self.told = snapshot.told.copy()
+        self._sharing = snapshot.sharing.copy()
+        self._names = snapshot.names.copy()
+        self._pods = snapshot.pods.copy()
+        self.reserved_milli = snapshot.reserved_milli
+        self.supply.restore(snapshot.supply)
+
+    def fork(self) -> State:
+        """Return an independent copy."""
+        twin = State(self.layout)
+        twin.restore(self.snapshot())
+        return twin
+
+    def put(self, placed: Placed) -> None:
+        """Book a grant for a container that holds none."""
+        grant, container_id = placed.grant, placed.container.id
+        if container_id in self.placed:
+            raise ValueError(f"container {container_id} holds a grant already")
+        if grant.sort is Sort.NORMAL:
+            self.supply.take(grant.exclusive)
+            self.supply.book(grant.pool, grant.shared, grant.shares, grant.guest)
+            if grant.shares:
+                _add(self._sharing, grant.pool, container_id)
+        elif grant.sort is Sort.RESERVED:
+            self.reserved_milli += grant.shared
+        self.placed[container_id] = placed
+        self._names[placed.container.full_name] = container_id
+        _add(self._pods, placed.container.pod.id, container_id)
+
+    def drop(self, container_id: str) -> Placed:
+        """Take a container's grant back; what the runtime was told of it stays."""
+        placed = self.placed.pop(container_id)
+        grant = placed.grant
+        if grant.sort is Sort.NORMAL:
+            self.supply.give(grant.exclusive)
+            self.supply.unbook(grant.pool, grant.shared, grant.shares, grant.guest)
+            if grant.shares:
+                _remove(self._sharing, grant.pool, container_id)
+        elif grant.sort is Sort.RESERVED:
+            self.reserved_milli -= grant.shared
+        del self._names[placed.container.full_name]
+        _remove(self._pods, placed.container.pod.id, container_id)
+        return placed
+
+    def named(self, full_name: str) -> str | None:
+        """Return the id of the container of that `namespace/pod/name`, if it holds a grant."""
+        return self._names.get(full_name)
+
+    def of_pod(self, pod_id: str) -> Iterable[str]:
+        """Return the ids of a pod's containers that hold a grant."""
+        return self._pods.get(pod_id, {})
+
+    def members(self, pool: int) -> Iterable[str]:
+        """Return the ids of the containers that are booked on exactly *pool* and share its CPUs."""
+        return self._sharing.get(pool, {})
+
+    def cpus(self, grant: Grant, hide_hyperthreads: bool) -> CPUSet:
+        """Return the CPUs that a grant allows (§9); empty for `preserve`."""
+        capacity = self.layout.capacity
+        if grant.sort is Sort.PRESERVE:
+            return CPUSet()
+        cpus = capacity.reserved if grant.sort is Sort.RESERVED else grant.exclusive
+        if grant.shares:
+            shared = self.supply.free_cpus() & self.layout.tree.pools[grant.pool].cpus
+            # a guest at the top runs on the reserved CPUs while every other is someone's own
+            cpus |= shared or capacity.reserved
+        return self.layout.first_threads(cpus) if hide_hyperthreads else cpus
+
+    def tell(self, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
+        """Return what the runtime must hear of a container, None if it knows; it is told now."""
+        placed = self.placed[container_id]
+        settings, request = self.layout.settings, placed.request
+        cpus = self.cpus(placed.grant, request.hide_hyperthreads) if settings.pin_cpu else CPUSet()
+        mems = (
+            placed.grant.mems if settings.pin_memory and not request.memory_preserve else CPUSet()
+        )
+        if self.told.get(container_id) == (cpus, mems) and not with_shares:
+            return None
+        self.told[container_id] = (cpus, mems)
+        return Placement(
+            container_id=container_id,
+            cpus=cpus,
+            mems=mems,
+            shares=shares_of(request.milli) if with_shares and cpus else None,
+            cause=cause,
+        )
+
+    def followers(self, changed: CPUSet) -> Iterator[str]:
+        """Yield the containers whose cpuset follows a pool that holds any of the *changed* CPUs."""
+        pools = self.layout.tree.pools
+        for pool, members in self._sharing.items():
+            if not pools[pool].cpus.isdisjoint(changed):
+                yield from members
+
+
+def _add(tables: dict[_Key, dict[str, None]], key: _Key, member: str) -> None:
+    tables[key] = {**tables.get(key, {}), member: None}
+
+
+def _remove(tables: dict[_Key, dict[str, None]], key: _Key, member: str) -> None:
+    rest = {other: None for other in tables[key] if other != member}
+    if rest:
+        tables[key] = rest
+    else:
+        del tables[key]

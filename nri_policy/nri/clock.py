@@ -1,0 +1,26 @@
+"""Time as the sessions see it: two functions that a test can replace together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """A monotonic reading and a sleep of the same time, in seconds."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def done_within(self, seconds: float, future: asyncio.Future[Any]) -> bool:
+        """Return whether *future* is done before *seconds* are over; leaves it running if not."""
+        timer = asyncio.ensure_future(self.sleep(seconds))
+        try:
+            await asyncio.wait({future, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        return future.done()

@@ -1,0 +1,87 @@
+"""NRI messages to the engine's values and back (nri.md §2.2, §4).
+
+Owns which fields mean what; decides nothing. Absent and empty fields mean "not set" in both
+directions.
+"""
+
+from __future__ import annotations
+
+from nri_policy.engine.grant import Placement
+from nri_policy.proto import nri_pb2
+from nri_policy.workload.pod import Container, Pod, QoS, Resources, State
+
+# UNKNOWN is what a container is before the runtime has stored it (nri.md §2.5).
+_STATES = {
+    nri_pb2.CONTAINER_UNKNOWN: State.CREATED,
+    nri_pb2.CONTAINER_CREATED: State.CREATED,
+    nri_pb2.CONTAINER_PAUSED: State.RUNNING,
+    nri_pb2.CONTAINER_RUNNING: State.RUNNING,
+    nri_pb2.CONTAINER_STOPPED: State.STOPPED,
+}
+
+
+def pod_of(pod: nri_pb2.PodSandbox) -> Pod:
+    """Return the engine's view of a pod."""
+    return Pod(
+        id=pod.id,
+        uid=pod.uid,
+        name=pod.name,
+        namespace=pod.namespace,
+        qos=QoS.of_cgroup(pod.linux.cgroup_parent),
+        labels=dict(pod.labels),
+        annotations=dict(pod.annotations),
+    )
+
+
+def container_of(pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
+    """Return the engine's view of a container of *pod*."""
+    return Container(
+        id=container.id,
+        pod=pod_of(pod),
+        name=container.name,
+        state=_STATES.get(container.state, State.CREATED),
+        created=container.created_at,
+        labels=dict(container.labels),
+        resources=resources_of(container.linux.resources, container.linux.oom_score_adj.value),
+    )
+
+
+def resources_of(resources: nri_pb2.LinuxResources, oom_score_adj: int = 0) -> Resources:
+    """Return the engine's view of cgroup settings; a missing message reads as zeros."""
+    cpu = resources.cpu
+    return Resources(
+        cpu_shares=cpu.shares.value,
+        cpu_quota=cpu.quota.value,
+        cpu_period=cpu.period.value,
+        memory_limit=resources.memory.limit.value,
+        oom_score_adj=oom_score_adj,
+        cpus=cpu.cpus,
+        mems=cpu.mems,
+    )
+
+
+def adjustment_of(placement: Placement) -> nri_pb2.ContainerAdjustment:
+    """Return the adjustment that puts a container under creation where *placement* says."""
+    adjustment = nri_pb2.ContainerAdjustment()
+    _fill(adjustment.linux.resources.cpu, placement)
+    return adjustment
+
+
+def update_of(placement: Placement, *, ignore_failure: bool) -> nri_pb2.ContainerUpdate:
+    """Return the update that moves an existing container where *placement* says.
+
+    *ignore_failure* for other containers than the one asked about: their failure must not fail its
+    request (CRI-O does that, nri.md §4).
+    """
+    update = nri_pb2.ContainerUpdate(
+        container_id=placement.container_id, ignore_failure=ignore_failure
+    )
+    _fill(update.linux.resources.cpu, placement)
+    return update
+
+
+def _fill(cpu: nri_pb2.LinuxCPU, placement: Placement) -> None:
+    cpu.cpus = str(placement.cpus)
+    cpu.mems = str(placement.mems)
+    if placement.shares is not None:
+        cpu.shares.value = placement.shares

@@ -1,0 +1,56 @@
+"""The Plugin service over gRPC on a unix socket, for runtimes and tools that do not speak ttrpc.
+
+Same methods, deadlines and failures as in a session: both are a `Service` behind a transport, and
+share the plugin's turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc
+
+from nri_policy.nri.clock import Clock
+from nri_policy.nri.connection import SERVICES
+from nri_policy.nri.errors import Refused
+from nri_policy.nri.mux import Conn
+from nri_policy.nri.service import METHODS, Service
+from nri_policy.nri.ttrpc import MAX_BODY
+
+MAX_STATUS_TEXT = 512  # characters; percent-encoded, they must fit gRPC's 8 KiB of headers
+
+_STATUS = {status.value[0]: status for status in grpc.StatusCode}
+
+
+def grpc_server(service: Service, path: Path, clock: Clock | None = None) -> grpc.aio.Server:
+    """Return a server on the socket *path*, open to its owner only, that is yet to be started."""
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_BODY)])
+    handlers = {method: _handler(service, method, clock or Clock()) for method in METHODS}
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(SERVICES[Conn.PLUGIN], handlers)]
+    )
+    server.add_insecure_port(f"unix:{path}")
+    path.chmod(0o600)
+    return server
+
+
+def _handler(service: Service, method: str, clock: Clock) -> grpc.RpcMethodHandler[bytes, bytes]:
+    # Without serializers, gRPC hands over the bytes as they came.
+    return grpc.unary_unary_rpc_method_handler(_answerer(service, method, clock))
+
+
+def _answerer(
+    service: Service, method: str, clock: Clock
+) -> Callable[[bytes, grpc.aio.ServicerContext[bytes, bytes]], Awaitable[bytes]]:
+    async def answer(payload: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        left = context.time_remaining()
+        budget = math.inf if left is None else left
+        try:
+            return await service.answer(method, payload, received=clock.now(), budget=budget)
+        except Refused as refusal:
+            status = _STATUS.get(refusal.code, grpc.StatusCode.UNKNOWN)
+            await context.abort(status, refusal.message[:MAX_STATUS_TEXT])
+
+    return answer

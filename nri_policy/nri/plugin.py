@@ -1,0 +1,121 @@
+"""What a plugin is to the wire: the methods behind the RPCs, and the call they run for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Protocol
+
+from google.protobuf.message import Message
+
+from nri_policy.nri.versions import Runtime
+from nri_policy.proto.nri_pb2 import (
+    ConfigureRequest,
+    Container,
+    ContainerUpdate,
+    CreateContainerResponse,
+    LinuxResources,
+    PodSandbox,
+    StopContainerResponse,
+    UpdateContainerResponse,
+    UpdatePodSandboxRequest,
+)
+
+
+class Plugin(Protocol):
+    """Handles requests, one at a time and in the order in which the runtime sent them.
+
+    A method fails its request by raising `Refused`; which failures fail the pod is up to the
+    runtime (those of create, start and update do, the others are logged). Any other exception
+    fails the request as an internal error. `CALL` tells a method how much time it has. A method is
+    cancelled when its answer is not wanted any more: its connection closed, or `late` answered.
+    """
+
+    async def configure(self, request: ConfigureRequest, runtime: Runtime) -> None:
+        """Take note of the runtime that a new connection leads to."""
+
+    async def synchronize(
+        self, pods: Sequence[PodSandbox], containers: Sequence[Container]
+    ) -> Sequence[ContainerUpdate]:
+        """Take the runtime's pods and containers for the truth; return changes of the latter."""
+
+    async def run_pod_sandbox(self, pod: PodSandbox) -> None:
+        """Hear of a new pod."""
+
+    async def update_pod_sandbox(self, request: UpdatePodSandboxRequest) -> None:
+        """Hear of a pod's coming resize, or refuse it; newer runtimes only."""
+
+    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
+        """Hear of a pod's end."""
+
+    async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
+        """Forget a pod."""
+
+    async def create_container(
+        self, pod: PodSandbox, container: Container
+    ) -> CreateContainerResponse:
+        """Return the adjustment of a container to be, and updates of others."""
+
+    async def start_container(self, pod: PodSandbox, container: Container) -> None:
+        """Hear that a container is about to start."""
+
+    async def update_container(
+        self, pod: PodSandbox, container: Container, resources: LinuxResources
+    ) -> UpdateContainerResponse:
+        """Return updates of a container that *resources* are asked for, and of others."""
+
+    async def stop_container(self, pod: PodSandbox, container: Container) -> StopContainerResponse:
+        """Release a container; return updates of others."""
+
+    async def remove_container(self, pod: PodSandbox, container: Container) -> None:
+        """Forget a container."""
+
+    async def disconnected(self) -> None:
+        """Hear that the runtime that configured us is gone, and its last request handled."""
+
+    def late(self, method: str, request: Message) -> Message | None:
+        """Return a safe answer to a request that has used 80 % of its time, or None to go on.
+
+        *method* is the RPC's name and *request* its message; the answer is the RPC's response
+        message. A runtime drops a plugin that misses its deadline, so any answer is better than
+        none. The method that was late is cancelled once the answer is on its way.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A plugin's name, and the index that orders it among the others of the node.
+
+    Raises ValueError for what a runtime would turn away.
+    """
+
+    name: str
+    index: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.+-]+", self.name):
+            raise ValueError(
+                f"plugin name {self.name[:64]!r}: letters, digits and the characters _.+- are valid"
+            )
+        if not re.fullmatch(r"[0-9]{2}", self.index):
+            raise ValueError(f"plugin index {self.index[:64]!r}: two digits are valid, as in 05")
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """The request that a plugin's method is run for."""
+
+    method: str
+    received: float  # by `clock`, in seconds
+    deadline: float  # by `clock`; infinite if the caller set no limit
+    clock: Callable[[], float]
+    answered: bool = False
+
+    def remaining(self) -> float:
+        """Return the seconds that are left; negative once the deadline has passed."""
+        return self.deadline - self.clock()
+
+
+CALL: ContextVar[Call] = ContextVar("CALL")

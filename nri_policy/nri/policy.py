@@ -1,0 +1,195 @@
+"""The policy as a plugin: NRI requests to engine events, decisions to adjustments and updates.
+
+Owns the order of things and what is still to be told: changes that come up where the protocol has
+no room for updates wait for the next response that has (nri.md §3.7: the runtime is never called on
+our own account).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from google.protobuf.message import Message
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import (
+    Created,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Stopped,
+    Synchronized,
+)
+from nri_policy.engine.grant import Decision, Placement
+from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.view import exposed
+from nri_policy.hardware.machine import Machine
+from nri_policy.nri.convert import adjustment_of, container_of, resources_of, update_of
+from nri_policy.nri.errors import Refused
+from nri_policy.nri.exposure import Exposure
+from nri_policy.nri.versions import Runtime
+from nri_policy.proto import nri_pb2
+from nri_policy.settings import Settings
+from nri_policy.workload.annotations import AnnotationError
+
+log = logging.getLogger(__name__)
+
+
+class Policy:
+    """Handles the requests of one runtime with one engine; a `Plugin`."""
+
+    def __init__(
+        self, engine: Engine, exposure: Exposure, *, synchronized: Callable[[], None]
+    ) -> None:
+        """Take the engine, and what to call whenever the runtime's containers are all known."""
+        self._engine = engine
+        self._exposure = exposure
+        self._synchronized = synchronized
+        self._untold: dict[str, Placement] = {}  # by container id: the latest that it has not heard
+
+    async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
+        """Serve any runtime alike: what differs between them is the session's business."""
+        del request, runtime
+
+    async def synchronize(
+        self, pods: Sequence[nri_pb2.PodSandbox], containers: Sequence[nri_pb2.Container]
+    ) -> Sequence[nri_pb2.ContainerUpdate]:
+        """Take the runtime's containers for the truth; return updates of those that must change."""
+        by_id = {pod.id: pod for pod in pods}
+        present = tuple(
+            container_of(by_id[container.pod_sandbox_id], container)
+            for container in containers
+            if container.pod_sandbox_id in by_id and container.state != nri_pb2.CONTAINER_STOPPED
+        )
+        decision = self._decide(Synchronized(containers=present))
+        self._untold.clear()  # whoever differs from the decisions is in this one's changes
+        log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
+        self._exposure.keep_only(self._engine.state.placed.keys())
+        for container_id in self._engine.state.placed:
+            self._expose(container_id)
+        self._synchronized()
+        return [update_of(change, ignore_failure=True) for change in decision.changes]
+
+    async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
+        """Hear of a new pod: its containers matter, not the pod."""
+
+    async def update_pod_sandbox(self, request: nri_pb2.UpdatePodSandboxRequest) -> None:
+        """Hear of a pod's coming resize: its containers' updates follow."""
+
+    async def stop_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
+        """Release what is left of a pod."""
+        self._decide(PodStopped(pod_id=pod.id))
+
+    async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
+        """Release what is left of a pod."""
+        self._decide(PodStopped(pod_id=pod.id))
+
+    async def create_container(
+        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
+    ) -> nri_pb2.CreateContainerResponse:
+        """Return where a container to be must run, and who has to move for it."""
+        decision = self._decide(Created(container=container_of(pod, container)))
+        response = nri_pb2.CreateContainerResponse(update=self._updates(container.id))
+        if decision.placement is not None:
+            response.adjust.CopyFrom(adjustment_of(decision.placement))
+        if self._expose(container.id):
+            response.adjust.mounts.append(self._exposure.mount(container.id))
+        return response
+
+    async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
+        """Hear that a container starts: it has its place since its creation."""
+
+    async def update_container(
+        self,
+        pod: nri_pb2.PodSandbox,
+        container: nri_pb2.Container,
+        resources: nri_pb2.LinuxResources,
+    ) -> nri_pb2.UpdateContainerResponse:
+        """Return where a resized container must run now, and who has to move for it."""
+        del pod
+        decision = self._decide(
+            Resized(container_id=container.id, resources=resources_of(resources))
+        )
+        if decision.placement is not None:
+            self._expose(container.id)
+        own = (
+            []
+            if decision.placement is None
+            else [update_of(decision.placement, ignore_failure=False)]
+        )
+        return nri_pb2.UpdateContainerResponse(update=[*own, *self._updates(container.id)])
+
+    async def stop_container(
+        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
+    ) -> nri_pb2.StopContainerResponse:
+        """Release a container; return who may spread now."""
+        del pod
+        self._decide(Stopped(container_id=container.id))
+        return nri_pb2.StopContainerResponse(update=self._updates(container.id))
+
+    async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
+        """Release a container whose stop was missed."""
+        del pod
+        self._decide(Stopped(container_id=container.id))
+        self._untold.pop(container.id, None)
+        self._exposure.remove(container.id)
+
+    def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> None:
+        """Change what the decisions rest on; the changes wait for the next response.
+
+        RefusalError or CapacityError: nothing has changed.
+        """
+        decision = self._engine.handle(Reconfigured(settings=settings, machine=machine))
+        self._note(decision)
+
+    async def disconnected(self) -> None:
+        """Keep everything: containers go on without us, and Synchronize comes first on return."""
+
+    def late(self, method: str, request: Message) -> Message | None:
+        """Go on: the engine answers in microseconds, there is nothing to wait for."""
+        del method, request
+        return None
+
+    def _decide(self, event: Event) -> Decision:
+        """Hand *event* to the engine; a refusal becomes the request's error."""
+        try:
+            decision = self._engine.handle(event)
+        except (RefusalError, AnnotationError) as error:
+            log.warning("event=refused reason=%r", str(error))
+            raise Refused(str(error)) from error
+        self._note(decision)
+        return decision
+
+    def _note(self, decision: Decision) -> None:
+        """Keep what is to be told, and log one line."""
+        if decision.explanation is not None and decision.placement is not None:
+            log.info(
+                "event=placed container=%s cpus=%s mems=%s pool=%r",
+                decision.explanation.container,
+                decision.placement.cpus,
+                decision.placement.mems,
+                decision.explanation.pool_name,
+            )
+        for change in decision.changes:
+            self._untold[change.container_id] = change
+            self._expose(change.container_id)
+        for warning in decision.warnings:
+            log.warning("event=warning text=%r", warning)
+
+    def _expose(self, container_id: str) -> bool:
+        """Show a container its resources; that this fails is no reason to keep it from running."""
+        try:
+            self._exposure.write(container_id, exposed(self._engine.state, container_id))
+        except (OSError, ValueError) as error:
+            log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
+            return False
+        return True
+
+    def _updates(self, asked: str) -> list[nri_pb2.ContainerUpdate]:
+        """Return the updates that other containers than the one *asked* about have not heard."""
+        self._untold.pop(asked, None)
+        updates = [update_of(change, ignore_failure=True) for change in self._untold.values()]
+        self._untold.clear()
+        return updates

@@ -1,0 +1,41 @@
+"""One instance of the plugin a node: two would conflict, and fail every container's creation."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class AlreadyRunningError(Exception):
+    """Another process holds the lock."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(
+            f"{path}: held by process {holder}; stop that first, or give each its own lock file"
+        )
+        self.path = path
+        self.holder = holder
+
+
+@contextmanager
+def only_instance(path: Path) -> Iterator[None]:
+    """Hold the lock file *path* for the time of a `with`; raises AlreadyRunningError, OSError.
+
+    The kernel lets go of it when the process ends, however it ends. The file stays: removing it
+    would let a third process lock a new one beside a second that waits for the old.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(file, 20, 0).decode("ascii", "replace").strip()
+            raise AlreadyRunningError(path, holder or "of unknown id") from error
+        os.ftruncate(file, 0)
+        os.pwrite(file, b"%d\n" % os.getpid(), 0)
+        yield
+    finally:
+        os.close(file)

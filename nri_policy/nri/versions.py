@@ -1,0 +1,167 @@
+"""Which NRI a runtime speaks, and what that means for a plugin.
+
+Owns the table of runtime releases and every question of the kind "does this runtime ...": nobody
+else compares versions. Where a version cannot be told, each answer is the one that is safe.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import NamedTuple, Self
+
+from nri_policy.proto import nri_pb2
+
+
+class Events(IntFlag):
+    """Events that a plugin subscribes to, as bits of ConfigureResponse.events.
+
+    0 on the wire means all of them, validation included: never send it.
+    """
+
+    RUN_POD_SANDBOX = 1 << (nri_pb2.RUN_POD_SANDBOX - 1)
+    STOP_POD_SANDBOX = 1 << (nri_pb2.STOP_POD_SANDBOX - 1)
+    REMOVE_POD_SANDBOX = 1 << (nri_pb2.REMOVE_POD_SANDBOX - 1)
+    CREATE_CONTAINER = 1 << (nri_pb2.CREATE_CONTAINER - 1)
+    POST_CREATE_CONTAINER = 1 << (nri_pb2.POST_CREATE_CONTAINER - 1)
+    START_CONTAINER = 1 << (nri_pb2.START_CONTAINER - 1)
+    POST_START_CONTAINER = 1 << (nri_pb2.POST_START_CONTAINER - 1)
+    UPDATE_CONTAINER = 1 << (nri_pb2.UPDATE_CONTAINER - 1)
+    POST_UPDATE_CONTAINER = 1 << (nri_pb2.POST_UPDATE_CONTAINER - 1)
+    STOP_CONTAINER = 1 << (nri_pb2.STOP_CONTAINER - 1)
+    REMOVE_CONTAINER = 1 << (nri_pb2.REMOVE_CONTAINER - 1)
+    UPDATE_POD_SANDBOX = 1 << (nri_pb2.UPDATE_POD_SANDBOX - 1)
+    POST_UPDATE_POD_SANDBOX = 1 << (nri_pb2.POST_UPDATE_POD_SANDBOX - 1)
+    VALIDATE_CONTAINER_ADJUSTMENT = 1 << (nri_pb2.VALIDATE_CONTAINER_ADJUSTMENT - 1)
+
+
+# What a plugin of resources lives on; every NRI accepts it.
+LIFECYCLE = (
+    Events.RUN_POD_SANDBOX
+    | Events.STOP_POD_SANDBOX
+    | Events.REMOVE_POD_SANDBOX
+    | Events.CREATE_CONTAINER
+    | Events.START_CONTAINER
+    | Events.UPDATE_CONTAINER
+    | Events.STOP_CONTAINER
+    | Events.REMOVE_CONTAINER
+)
+
+
+class Version(NamedTuple):
+    """A release, or something before it: a pre-release or a Go pseudo-version sorts lower."""
+
+    major: int
+    minor: int
+    patch: int
+    released: bool = True
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Read the version that *text* begins with, or None: "v0.12.2", "1.7.24~ds1", "2.1.9+x"."""
+        found = _VERSION.match(text.strip())
+        if found is None:
+            return None
+        major, minor, patch = (int(part) for part in found.group(1, 2, 3))
+        return cls(major, minor, patch, released=found[4] is None)
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}" + ("" if self.released else "-pre")
+
+
+# The lengths keep int() fast whatever is sent. Debian's "~ds1" marks a repacked release.
+_VERSION = re.compile(r"v?([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})(-)?", re.ASCII)
+
+# The first release of a runtime with an NRI, newest first; from the runtimes' go.mod files.
+# NRI tells its version itself since 0.12, so no row may claim more than that: a runtime that does
+# not tell is older, whatever it calls itself.
+_SHIPPED = {
+    "containerd": [
+        ((2, 3, 0), Version(0, 12, 0)),
+        ((2, 2, 1), Version(0, 11, 0)),
+        ((2, 2, 0), Version(0, 10, 0)),
+        ((1, 7, 26), Version(0, 8, 0)),
+        ((1, 7, 16), Version(0, 6, 1)),
+        ((1, 7, 14), Version(0, 6, 0)),
+        ((1, 7, 7), Version(0, 4, 0)),
+        ((1, 7, 0), Version(0, 3, 0)),
+    ],
+    "cri-o": [
+        ((1, 37, 0), Version(0, 12, 0)),
+        ((1, 35, 0), Version(0, 11, 0)),
+        ((1, 34, 0), Version(0, 10, 0)),
+        ((1, 33, 0), Version(0, 9, 1, released=False)),
+        ((1, 32, 0), Version(0, 9, 0)),
+        ((1, 31, 0), Version(0, 6, 1)),
+        ((1, 29, 2), Version(0, 6, 0)),
+        ((1, 29, 0), Version(0, 5, 0)),
+        ((1, 27, 1), Version(0, 3, 1, released=False)),
+        ((1, 27, 0), Version(0, 3, 0)),
+        ((1, 26, 4), Version(0, 3, 1, released=False)),
+        ((1, 26, 2), Version(0, 3, 0)),
+        ((1, 26, 0), Version(0, 2, 0)),
+    ],
+}
+
+SPOKEN = "v0.12.2"  # the newest NRI whose messages we know
+
+DEFAULT_REGISTRATION_TIMEOUT_MS = 5000
+DEFAULT_REQUEST_TIMEOUT_MS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """The runtime at the other end, as it presented itself in Configure."""
+
+    name: str
+    version: str
+    nri: Version | None  # None: neither told nor known
+    registration_timeout_ms: int
+    request_timeout_ms: int
+
+    @classmethod
+    def from_request(cls, request: nri_pb2.ConfigureRequest) -> Self:
+        """Take what the request says, and look up or assume what an older runtime leaves out."""
+        name, version = request.runtime_name, request.runtime_version
+        return cls(
+            name=name,
+            version=version,
+            nri=Version.parse(request.NRI_version) or _shipped_with(name, version),
+            registration_timeout_ms=request.registration_timeout or DEFAULT_REGISTRATION_TIMEOUT_MS,
+            request_timeout_ms=request.request_timeout or DEFAULT_REQUEST_TIMEOUT_MS,
+        )
+
+    @property
+    def events(self) -> Events:
+        """What to subscribe to: one bit that this runtime does not know and it drops the plugin."""
+        # 0.9.1 was never released: CRI-O 1.33 carries a snapshot of it with this event.
+        if self._has(Version(0, 9, 1, released=False)):
+            return LIFECYCLE | Events.UPDATE_POD_SANDBOX
+        return LIFECYCLE
+
+    @property
+    def unsolicited_updates_safe(self) -> bool:
+        """Whether UpdateContainers cannot deadlock the runtime (containerd#13733, nri#301)."""
+        return self._has(Version(0, 12, 1))
+
+    @property
+    def registration_can_deadlock(self) -> bool:
+        """Whether our registering can block the runtime for good (containerd#10085)."""
+        return self.nri is not None and self.nri < Version(0, 6, 1)
+
+    @property
+    def closes_unsynchronized(self) -> bool:
+        """Whether a plugin whose Synchronize failed is surely closed, not left deaf (nri#279)."""
+        return self._has(Version(0, 12, 0))
+
+    def _has(self, since: Version) -> bool:
+        return self.nri is not None and self.nri >= since
+
+
+def _shipped_with(name: str, version: str) -> Version | None:
+    parsed = Version.parse(version)
+    if parsed is None:
+        return None
+    rows = _SHIPPED.get(name, [])
+    return next((nri for since, nri in rows if parsed[:3] >= since), None)

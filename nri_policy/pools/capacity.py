@@ -1,0 +1,73 @@
+"""Capacity: which CPUs the engine may use, and what for; spec placement.md §2.
+
+Available CPUs are online and allowed by the settings. Each is reserved, isolated by the kernel, or
+sharable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.hardware.machine import Machine
+from nri_policy.pools.picker import Picker
+from nri_policy.settings import Listed, Settings
+
+
+class CapacityError(Exception):
+    """The settings reserve or allow CPUs that this machine does not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """The available CPUs, parted in three."""
+
+    reserved: CPUSet
+    isolated: CPUSet
+    sharable: CPUSet
+
+    @property
+    def available(self) -> CPUSet:
+        """All CPUs that the engine may use."""
+        return self.reserved | self.isolated | self.sharable
+
+
+def capacity_of(machine: Machine, settings: Settings, picker: Picker) -> Capacity:
+    """Return what *settings* leave of *machine*; CapacityError where they ask the impossible."""
+    available = machine.online
+    if settings.available.cpu is not None:
+        available = _listed(settings.available.cpu, machine.online) & machine.online
+    if not available:
+        raise CapacityError(
+            f"availableResources.cpu: no CPU is left: this machine has {machine.online} online"
+        )
+    reserved = _reserved(settings, machine, available, picker)
+    return Capacity(
+        reserved=reserved,
+        isolated=(machine.isolated & available) - reserved,
+        sharable=available - machine.isolated - reserved,
+    )
+
+
+def _listed(listed: Listed, whole: CPUSet) -> CPUSet:
+    return whole - listed.cpus if listed.excluded else listed.cpus
+
+
+def _reserved(settings: Settings, machine: Machine, available: CPUSet, picker: Picker) -> CPUSet:
+    wanted = settings.reserved.cpu
+    if isinstance(wanted, Listed):
+        reserved = _listed(wanted, available)
+        if not reserved or not reserved <= available:
+            raise CapacityError(
+                f"reservedResources.cpu: {reserved or 'no CPU'} is not among the available CPUs"
+                f" {available}"
+            )
+        return reserved
+    count = -(-wanted.milli_cpu // 1000)
+    ordinary = available - machine.isolated
+    if not 0 < count <= len(ordinary):
+        raise CapacityError(
+            f"reservedResources.cpu: cannot reserve {count} CPUs of the available, non-isolated"
+            f" {ordinary}"
+        )
+    return picker.pick(count, ordinary)

@@ -1,0 +1,225 @@
+"""The pool tree: which CPUs and memory nodes belong together; spec placement.md §1.
+
+Owns the structure only: what a pool has left is `supply`'s business. Built once from a Machine and
+the available CPUs, then frozen. Invariants: a pool's children are disjoint strict subsets of it,
+ids are in post-order (so a child's id is below its parent's and the top pool's id is the highest),
+every available CPU is in the top pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.machine import Machine, MemoryKind, MemoryNode
+from nri_policy.settings import Level
+
+# The kinds that requests know: CXL memory counts as the pmem tier (hardware.md part 2), device
+# memory is nobody's.
+KINDS = {
+    MemoryKind.DRAM: (MemoryKind.DRAM,),
+    MemoryKind.PMEM: (MemoryKind.PMEM, MemoryKind.CXL),
+    MemoryKind.HBM: (MemoryKind.HBM,),
+}
+
+
+# Which of its levels names a pool that stands for several (§1.5); `root` is named so by its
+# packages.
+_NAMING = (Level.SYSTEM, Level.PACKAGE, Level.NUMA, Level.DIE, Level.L3CACHE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A set of CPUs that lie together, and the memory near them."""
+
+    id: int
+    name: str
+    levels: tuple[Level, ...]  # what it stands for, coarsest first
+    parent: int | None
+    children: tuple[int, ...]
+    depth: int  # links from the top pool
+    cpus: CPUSet
+    memory: Mapping[MemoryKind, CPUSet]  # node ids by requestable kind: dram, pmem, hbm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolTree:
+    """All pools, indexed by id; the last one is the top."""
+
+    pools: tuple[Pool, ...]
+    notes: tuple[str, ...]  # sets that did not fit into the tree, for people
+
+    @property
+    def top(self) -> Pool:
+        """The pool of all available CPUs."""
+        return self.pools[-1]
+
+    def path(self, pool: Pool) -> Iterable[Pool]:
+        """Yield *pool* and its ancestors, the top last."""
+        while True:
+            yield pool
+            if pool.parent is None:
+                return
+            pool = self.pools[pool.parent]
+
+    def at_level(self, pool: Pool, level: Level) -> Pool:
+        """Return the deepest pool on *pool*'s path at *level*, or else at the next coarser one."""
+        coarser = tuple(Level)[: tuple(Level).index(level) + 1]
+        for wanted in reversed(coarser):
+            for candidate in self.path(pool):
+                if wanted in candidate.levels:
+                    return candidate
+        return self.top
+
+
+@dataclass(slots=True)
+class _Set:
+    """A candidate set while the tree is made."""
+
+    cpus: CPUSet
+    names: dict[Level, str]  # what it stands for; the name is "" where it depends on the parent
+    children: list[_Set]
+    id: int = -1
+
+
+def build(machine: Machine, available: CPUSet) -> PoolTree:
+    """Return the tree over the *available* CPUs, a non-empty part of the online ones."""
+    packages = [package for package in machine.packages if package.cpus & available]
+    top = _Set(available, {}, [])
+    if len(packages) > 1:
+        top.names[Level.SYSTEM] = "root"
+    notes = []
+    for level, name, cpus in _candidates(machine):
+        note = _insert(top, level, name, cpus & available)
+        if note:
+            notes.append(note)
+    top.names.setdefault(Level.SYSTEM, top.names.get(Level.PACKAGE, "root"))
+    memory = _Memory(machine)
+    pools: list[Pool] = []
+    for index, at in enumerate(_post_order(top)):
+        at.id = index
+    _freeze(top, None, "", memory, pools)
+    return PoolTree(pools=tuple(sorted(pools, key=lambda pool: pool.id)), notes=tuple(notes))
+
+
+def _candidates(machine: Machine) -> Iterable[tuple[Level, str, CPUSet]]:
+    for package in machine.packages:
+        yield Level.PACKAGE, f"socket #{package.id}", package.cpus
+    for die in machine.dies:
+        yield Level.DIE, f"die #{die.package}/{die.id}", die.cpus
+    for node, cpus in numa_cpus(machine).items():
+        yield Level.NUMA, f"NUMA node #{node}", cpus
+    for cache in machine.caches:
+        if cache.level == 3 and cache.type != "instruction":
+            yield Level.L3CACHE, "", cache.cpus
+
+
+def numa_cpus(machine: Machine) -> dict[int, CPUSet]:
+    """Return the CPUs of each memory node's NUMA pool.
+
+    CPUs of a node without memory count with the nearest node that has both CPUs and memory, else
+    with the nearest that has memory (§1.2): no CPU is left without memory near it unless none has
+    memory. Among equally near ones a node of the same package comes first, so that the set does not
+    cross packages.
+    """
+    with_memory = [
+        node for node in machine.nodes if node.memory and node.kind is not MemoryKind.DEVICE
+    ]
+    homes = [node for node in with_memory if node.cpus] or with_memory
+    cpus = {node.id: node.cpus for node in homes}
+    for node in machine.nodes:
+        if node.cpus and not node.memory:
+            home = min(homes, key=_nearness(machine, node), default=node)
+            cpus[home.id] = cpus.get(home.id, EMPTY) | node.cpus
+    return cpus
+
+
+def _nearness(
+    machine: Machine, node: MemoryNode
+) -> Callable[[MemoryNode], tuple[float, bool, int]]:
+    """Return the order of other nodes as seen from *node*, nearest first."""
+    own = CPUSet.union(p.cpus for p in machine.packages if not p.cpus.isdisjoint(node.cpus))
+    return lambda home: (
+        machine.distances.between(node.id, home.id),
+        own.isdisjoint(home.cpus),
+        home.id,
+    )
+
+
+def _insert(top: _Set, level: Level, name: str, cpus: CPUSet) -> str | None:
+    """Put a candidate below the smallest set that holds it; return a note if it crosses another."""
+    if not cpus:
+        return None
+    at = top
+    while at.cpus != cpus:
+        inside = next((child for child in at.children if cpus <= child.cpus), None)
+        if inside is not None:
+            at = inside
+            continue
+        touched = [child for child in at.children if not child.cpus.isdisjoint(cpus)]
+        crossing = next((child for child in touched if not child.cpus <= cpus), None)
+        if crossing is not None:
+            other = next(iter(crossing.names))
+            return f"the {level} set {cpus} crosses the {other} set {crossing.cpus}: left out"
+        new = _Set(cpus, {}, touched)
+        at.children = [child for child in at.children if child not in touched] + [new]
+        at = new
+    at.names.setdefault(level, name)
+    return None
+
+
+def _post_order(at: _Set) -> Iterable[_Set]:
+    at.children.sort(key=lambda child: child.cpus.lowest)
+    for child in at.children:
+        yield from _post_order(child)
+    yield at
+
+
+def _freeze(
+    at: _Set, parent: Pool | None, l3_name: str, memory: _Memory, pools: list[Pool]
+) -> None:
+    """Append the pools of *at* and all below it."""
+    naming = next(level for level in _NAMING if level in at.names)
+    pool = Pool(
+        id=at.id,
+        name=at.names[naming] or l3_name,
+        levels=tuple(level for level in Level if level in at.names),
+        parent=None if parent is None else parent.id,
+        children=tuple(child.id for child in at.children),
+        depth=0 if parent is None else parent.depth + 1,
+        cpus=at.cpus,
+        memory=memory.all if parent is None else memory.near(at.cpus),
+    )
+    pools.append(pool)
+    domain = 0
+    for child in at.children:
+        _freeze(child, pool, f"{pool.name}/L3 cache #{domain}", memory, pools)
+        domain += tuple(child.names) == (Level.L3CACHE,)
+
+
+class _Memory:
+    """Which memory nodes are near which CPUs (§1.7)."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._nodes = machine.nodes
+        self.all = self._by_kind(machine.nodes)
+
+    def near(self, cpus: CPUSet) -> dict[MemoryKind, CPUSet]:
+        """Return the nodes that share a CPU with *cpus*, and the CPU-less ones nearest to these."""
+        own = CPUSet(node.id for node in self._nodes if not node.cpus.isdisjoint(cpus))
+        return self._by_kind(
+            [
+                node
+                for node in self._nodes
+                if node.id in own or (not node.cpus and not node.nearest.isdisjoint(own))
+            ]
+        )
+
+    @staticmethod
+    def _by_kind(nodes: Iterable[MemoryNode]) -> dict[MemoryKind, CPUSet]:
+        with_memory = [node for node in nodes if node.memory]
+        return {
+            kind: CPUSet(node.id for node in with_memory if node.kind in members)
+            for kind, members in KINDS.items()
+        }

@@ -1,0 +1,155 @@
+"""From a YAML document, or the `spec` of one, to Settings: all errors at once, each with its path.
+
+| case | what happens |
+|---|---|
+| unknown key | error, with the nearest known one |
+| `null` | as if not given |
+| key of a later version of the policy | accepted, a notice |
+| `metadata`, `status` | whatever the API server puts there |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, NamedTuple, get_origin
+
+from msgspec.structs import FieldInfo, fields
+
+from nri_policy.settings.schema import Section, Settings
+from nri_policy.wording import did_you_mean, quoted
+from nri_policy.yamltext import YAMLTextError, read
+
+API_VERSION = "config.nri/v1alpha1"
+KIND = "TopologyAwarePolicy"
+_TOP = ("apiVersion", "kind", "metadata", "spec", "status")
+_SHOWN = 20  # problems of one section: enough to work on
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: the path of the field, empty for the whole document, and what."""
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}" if self.path else self.text
+
+
+class SettingsError(ValueError):
+    """Settings were refused; `problems` has everything that is wrong with them."""
+
+    def __init__(self, origin: str, problems: tuple[Problem, ...]) -> None:
+        super().__init__(origin, problems)
+        self.origin = origin
+        self.problems = problems
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return f"{self.origin}: {self.problems[0]}"
+        lines = (f"\n  {problem}" for problem in self.problems)
+        return f"{self.origin}: {len(self.problems)} errors:{''.join(lines)}"
+
+
+def load(text: str | bytes, origin: str) -> Settings:
+    """Return the settings in a TopologyAwarePolicy document; *origin* names it in messages.
+
+    Raises SettingsError.
+    """
+    try:
+        document = read(text)
+    except YAMLTextError as error:
+        raise SettingsError(origin, (Problem("", str(error)),)) from None
+    if not isinstance(document, dict):
+        problem = f"{quoted(document)} is not a document with {', '.join(_TOP[:-1])}"
+        raise SettingsError(origin, (Problem("", problem),))
+    problems = _unknown(document, "", _TOP)
+    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if document.get(key) != expected:
+            problems.append(Problem(key, f"{quoted(document.get(key))} is not {expected}"))
+    metadata = document.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        problems.append(Problem("metadata", f"{quoted(metadata)} is not a map"))
+    return _settings(document.get("spec"), "spec", origin, problems)
+
+
+def from_spec(spec: Any, origin: str) -> Settings:
+    """Return the settings in a bare `spec`, as scenario files have it.
+
+    Raises SettingsError.
+    """
+    return _settings(spec, "", origin, [])
+
+
+def _settings(spec: Any, path: str, origin: str, problems: list[Problem]) -> Settings:
+    reading = _Reading(problems, [])
+    values = reading.section(Settings, {} if spec is None else spec, path)
+    if reading.problems:
+        raise SettingsError(origin, tuple(reading.problems))
+    return Settings(origin=origin, notices=tuple(reading.notices), **values)
+
+
+class _Reading(NamedTuple):
+    """What is gathered while a document is read."""
+
+    problems: list[Problem]
+    notices: list[str]
+
+    def section(self, kind: type[Section], given: Any, path: str) -> dict[str, Any]:
+        """Return the values for the fields of *kind*; what is wrong goes to the problems."""
+        if not isinstance(given, dict):
+            self.problems.append(Problem(path, f"{quoted(given)} is not a map"))
+            return {}
+        known = _fields(kind)
+        self.problems.extend(_unknown(given, path, (*known, *kind.LATER)))
+        self.notices.extend(
+            f"{_join(path, key)}: not supported yet, it has no effect"
+            for key in given
+            if key in kind.LATER and given[key] is not None
+        )
+        values = {}
+        for name, (field, reader) in known.items():
+            value, place = given.get(name), _join(path, name)
+            if value is None and not field.required:
+                continue
+            if reader is None:
+                inner = self.section(field.type, {} if value is None else value, place)
+                if not self.problems:
+                    values[field.name] = field.type(**inner)
+                continue
+            try:
+                values[field.name] = reader(value)
+            except ValueError as error:
+                self.problems.append(Problem(place, str(error)))
+        return values
+
+
+@cache
+def _fields(kind: type[Section]) -> dict[str, tuple[FieldInfo, Callable[[Any], Any] | None]]:
+    """Return the fields of *kind* by their name in YAML, with their readers; None for sections."""
+    known: dict[str, tuple[FieldInfo, Callable[[Any], Any] | None]] = {}
+    for field in fields(kind):
+        if get_origin(field.type) is Annotated:
+            known[field.encode_name] = field, field.type.__metadata__[0]
+        elif get_origin(field.type) is None and issubclass(field.type, Section):
+            known[field.encode_name] = field, None
+    return known
+
+
+def _unknown(given: dict[Any, Any], path: str, known: Iterable[str]) -> list[Problem]:
+    """Return a problem for each key that is not *known*, up to a bound."""
+    unknown = [key for key in given if key not in known]
+    problems = []
+    for key in unknown[:_SHOWN]:
+        hint = did_you_mean(key, known) if isinstance(key, str) else ""
+        problems.append(Problem(_join(path, key), f"unknown field{hint}"))
+    if len(unknown) > _SHOWN:
+        problems.append(Problem(path, f"{len(unknown) - _SHOWN} more unknown fields"))
+    return problems
+
+
+def _join(path: str, key: Any) -> str:
+    name = key if isinstance(key, str) and key.isidentifier() and len(key) < 60 else quoted(key)
+    return f"{path}.{name}" if path else name

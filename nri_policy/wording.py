@@ -1,0 +1,32 @@
+"""How messages quote what came from outside: shortened, on one line, with a near miss named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_QUOTED_LENGTH = 60
+_WORD_LENGTH = 100  # comparing words is quadratic in their length
+
+
+def quoted(value: object) -> str:
+    """Return *value* as a message shows it: text in quotes, escaped, at most 60 characters."""
+    if isinstance(value, str):
+        cut = value[:_QUOTED_LENGTH]
+        return repr(cut) if len(cut) == len(value) else f"{cut!r}… ({len(value)} characters)"
+    if isinstance(value, dict | list):
+        return f"a {'map' if isinstance(value, dict) else 'list'} ({len(value)} entries)"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a number beyond all bounds"  # str() of an int refuses 4300 digits
+    return str(value)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the known word closest to *word*, or nothing."""
+    if len(word) > _WORD_LENGTH:
+        return ""
+    by_lower = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
+    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

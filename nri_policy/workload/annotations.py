@@ -1,0 +1,150 @@
+"""The pod annotations of this policy: their keys, and which one is in force for a container.
+
+A key K has three forms, the tightest one given counts: `K.DOMAIN/container.NAME`, `K.DOMAIN/pod`,
+`K.DOMAIN`. Some have a deprecated fourth, `DOMAIN/K` with a map of container name to value, which
+counts where no other is given. Annotations of other containers, and such that a tighter one
+overrides, are never read: what is wrong with them hurts no one. Looking up is a fixed number of
+accesses, however many annotations a pod has; only `warnings` goes through all keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import islice
+from typing import Any
+
+from nri_policy.wording import did_you_mean, quoted
+from nri_policy.yamltext import YAMLTextError, read
+
+DOMAIN = "resource-policy.nri.io"
+RESOURCES = "noderesource.dev/resources"
+MAX_SIZE = 32 << 10  # bytes of YAML in one annotation; Kubernetes allows 256 KiB for all of a pod
+
+KEYS = frozenset(
+    {
+        "allow.topologyhints",
+        "cold-start",
+        "cpu.preserve",
+        "deny.topologyhints",
+        "hide-hyperthreads",
+        "memory-type",
+        "memory.preserve",
+        "pick-resources-by-hints",
+        "prefer-cpu-priority",
+        "prefer-isolated-cpus",
+        "prefer-reserved-cpus",
+        "prefer-shared-cpus",
+        "require-isolated-cpus",
+        "static-cpus",
+        "strict.topologyhints",
+        "topologyhints",
+        "unlimited-burstable",
+    }
+)
+LATER = ("scheduling-class", "cpu-class", "irq-affinity", "rdtclass", "blockioclass")
+AFFINITIES = frozenset({"affinity", "anti-affinity"})
+DEPRECATED = frozenset(
+    {
+        "cold-start",
+        "memory-type",
+        "prefer-isolated-cpus",
+        "prefer-reserved-cpus",
+        "prefer-shared-cpus",
+    }
+)
+_FORMS = {
+    name: (f"{name}.{DOMAIN}/container.", f"{name}.{DOMAIN}/pod", f"{name}.{DOMAIN}")
+    for name in (*KEYS, *LATER)
+}
+_SHOWN = 20  # warnings for one pod
+
+
+class AnnotationError(ValueError):
+    """An annotation has a value that is not accepted: which one, the value, what would be."""
+
+    def __init__(self, key: str, text: object, allowed: str) -> None:
+        super().__init__(key, text, allowed)
+        self.key = key
+        self.text = text
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return f"annotation {self.key}: {quoted(self.text)} is not {self.allowed}"
+
+
+class Scope(IntEnum):
+    """How tightly an annotation is addressed; a lower one decides."""
+
+    CONTAINER = 0
+    POD = 1
+    BARE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The annotation in force for a container."""
+
+    key: str  # in full, as the pod has it
+    value: Any  # text, or whatever the deprecated map holds
+    scope: Scope
+    deprecated: bool = False
+
+
+def find(annotations: Mapping[str, str], container: str, name: str) -> Found | None:
+    """Return the annotation *name* that is in force for *container*, None if there is none.
+
+    Raises AnnotationError if that is a deprecated one which is not a map.
+    """
+    ours, pods, bare = _FORMS[name]
+    ours += container
+    for scope, key in ((Scope.CONTAINER, ours), (Scope.POD, pods), (Scope.BARE, bare)):
+        text = annotations.get(key)
+        if text is not None:
+            return Found(key=key, value=text, scope=scope)
+    if name in DEPRECATED and (text := annotations.get(f"{DOMAIN}/{name}")) is not None:
+        values = yaml_map(f"{DOMAIN}/{name}", text, "a map of container name to value")
+        if container in values:
+            return Found(
+                key=f"{DOMAIN}/{name}",
+                value=values[container],
+                scope=Scope.CONTAINER,
+                deprecated=True,
+            )
+    return None
+
+
+def yaml_map(key: str, text: str, allowed: str) -> dict[Any, Any]:
+    """Return the map that the annotation *key* holds as YAML; raises AnnotationError."""
+    try:
+        value = read(text, max_size=MAX_SIZE)
+    except YAMLTextError as error:
+        raise AnnotationError(key, text, f"{allowed} ({error})") from None
+    if not isinstance(value, dict):
+        raise AnnotationError(key, text, allowed)
+    return value
+
+
+def warnings(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a warning for each key under our domain that means nothing, up to a bound."""
+    return tuple(islice(_warnings(annotations), _SHOWN))
+
+
+def _warnings(annotations: Mapping[str, str]) -> Iterator[str]:
+    for key in annotations:
+        if DOMAIN not in key:
+            continue
+        prefix, slash, rest = key.partition("/")
+        if prefix == DOMAIN:
+            known, name = AFFINITIES | DEPRECATED, rest
+        elif prefix.endswith(f".{DOMAIN}"):
+            known, name = KEYS.union(LATER), prefix.removesuffix(f".{DOMAIN}")
+            addressed = not slash or rest == "pod" or rest.startswith("container.")
+            if name in known and not addressed:
+                yield f"annotation {quoted(key)}: {quoted(rest)} is neither pod nor container.NAME"
+        else:
+            continue
+        if name not in known:
+            hint = did_you_mean(name, known)
+            yield f"annotation {quoted(key)} is unknown: there is no {quoted(name)}{hint}"

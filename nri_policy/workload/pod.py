@@ -1,0 +1,98 @@
+"""Pod and Container: what the runtime said of them, as the engine sees it.
+
+Owns the values and the arithmetic between Kubernetes' amounts and the cgroup's; knows nothing of
+the wire that they came over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class QoS(StrEnum):
+    """A pod's quality-of-service class."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+    @staticmethod
+    def of_cgroup(parent: str) -> QoS:
+        """Return the class that the kubelet wrote into the cgroup parent's name (nri.md §7)."""
+        if "besteffort" in parent:
+            return QoS.BEST_EFFORT
+        if "burstable" in parent:
+            return QoS.BURSTABLE
+        return QoS.GUARANTEED
+
+
+class State(IntEnum):
+    """Where a container is in its life; the values order what is kept of two duplicates."""
+
+    STOPPED = 0
+    CREATED = 1
+    RUNNING = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod sandbox."""
+
+    id: str
+    uid: str
+    name: str
+    namespace: str
+    qos: QoS
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """A container's cgroup settings as the runtime holds them; 0 and "" mean not set."""
+
+    cpu_shares: int = 0
+    cpu_quota: int = 0  # µs a period; -1 for no limit
+    cpu_period: int = 0  # µs
+    memory_limit: int = 0  # bytes
+    oom_score_adj: int = 0
+    cpus: str = ""  # kernel list
+    mems: str = ""
+
+    @property
+    def cpu_request(self) -> int:
+        """Milli-CPU requested, as near as shares tell; the kubelet's minimum of 2 is none."""
+        return 0 if self.cpu_shares <= 2 else (self.cpu_shares * 1000 + 512) // 1024
+
+    @property
+    def cpu_limit(self) -> int | None:
+        """The limit in milli-CPU, None for none."""
+        if self.cpu_quota <= 0 or self.cpu_period <= 0:
+            return None
+        return -(-self.cpu_quota * 1000 // self.cpu_period)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container of a pod."""
+
+    id: str
+    pod: Pod
+    name: str
+    state: State
+    created: int  # ns since the epoch, 0 where the runtime does not say
+    labels: Mapping[str, str]
+    resources: Resources
+    resized: bool = False  # the resources are newer than the pod's annotations
+
+    @property
+    def full_name(self) -> str:
+        """`namespace/pod/container`, as people and messages name it."""
+        return f"{self.pod.namespace}/{self.pod.name}/{self.name}"
+
+
+def shares_of(milli: int) -> int:
+    """Return the cgroup's cpu.shares for *milli* milli-CPU (as the kubelet does: 2…262144)."""
+    return max(2, min(262144, milli * 1024 // 1000))

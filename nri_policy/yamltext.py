@@ -1,0 +1,177 @@
+"""YAML from outside, read into plain values at a bounded cost.
+
+One document of maps, lists, text, numbers, booleans and nulls. What YAML has beyond that is
+refused: tags (no object is ever made), merge keys, several documents, repeated keys, keys that
+are not scalars. Aliases are followed, but every use counts as if it was written out, so that a
+small text cannot stand for a huge value. Dates stay text. Aliased maps and lists are shared in the
+result: do not change them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import yaml
+
+from nri_policy.wording import quoted
+
+MAX_SIZE = 1 << 20  # bytes
+MAX_DEPTH = 32
+MAX_VALUES = 50_000
+_MAX_NUMBER = 100  # characters; longer ones cost quadratic time
+
+_TAG = "tag:yaml.org,2002:"
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where PyYAML was built with it
+
+
+class YAMLTextError(ValueError):
+    """A YAML text was refused; says on which line and why."""
+
+
+class _Read(NamedTuple):
+    """A value, how many values it holds with itself, and how deep they nest."""
+
+    value: Any
+    size: int
+    height: int
+
+
+def read(text: str | bytes, *, max_size: int = MAX_SIZE) -> Any:
+    """Return the one document in *text* as plain values; None if there is none.
+
+    Raises YAMLTextError if it is not well-formed, uses what the module docstring excludes, or is
+    larger than *max_size* bytes.
+    """
+    if len(text) > max_size:
+        raise YAMLTextError(f"the text is longer than {max_size} bytes")
+    try:
+        characters = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        characters.encode()  # text may hold lone surrogates
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise YAMLTextError(f"the text is not UTF-8 (at position {error.start})") from None
+    loader = _Loader(characters)
+    try:
+        return _Reader(loader).document()
+    except yaml.MarkedYAMLError as error:
+        raise YAMLTextError(_explained(error, characters)) from None
+    except yaml.reader.ReaderError as error:
+        raise YAMLTextError(f"position {error.position}: {error.reason}") from None
+    finally:
+        loader.dispose()
+
+
+def _explained(error: yaml.MarkedYAMLError, text: str) -> str:
+    """Return what libyaml found wrong, with the line, on one line."""
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return str(error.problem)
+    line = (text.splitlines()[mark.line : mark.line + 1] or [""])[0]
+    indentation = line[: len(line) - len(line.lstrip())]
+    hint = " (indentation is by spaces, never by tabs)" if "\t" in indentation else ""
+    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}{hint}"
+
+
+class _Reader:
+    """Builds values out of the parser's events: no tree of nodes is made, so limits come first."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._anchors: dict[str, _Read | None] = {}  # None while it is being read
+        self._values = 0
+
+    def document(self) -> Any:
+        self._loader.get_event()  # the stream's start
+        if isinstance(self._loader.get_event(), yaml.StreamEndEvent):
+            return None
+        value = self._value(self._loader.get_event(), MAX_DEPTH).value
+        self._loader.get_event()  # the document's end
+        event = self._loader.get_event()
+        if not isinstance(event, yaml.StreamEndEvent):
+            raise _refused(event, "a second document starts here; one is expected")
+        return value
+
+    def _value(self, event: Any, depth: int) -> _Read:
+        """Return the value that starts with *event*; it may nest *depth* levels."""
+        if isinstance(event, yaml.AliasEvent):
+            read = self._anchored(event)
+        else:
+            if event.anchor is not None:
+                self._anchors[event.anchor] = None
+            if depth == 0:
+                raise _refused(event, f"nested more than {MAX_DEPTH} levels deep")
+            if isinstance(event, yaml.ScalarEvent):
+                read = _Read(self._scalar(event), 1, 1)
+            elif event.tag not in {None, "!", f"{_TAG}map", f"{_TAG}seq"}:
+                raise _refused(event, f"the tag {quoted(event.tag)} is not accepted")
+            elif isinstance(event, yaml.MappingStartEvent):
+                read = self._mapping(depth)
+            else:
+                read = self._sequence(depth)
+            if event.anchor is not None:
+                self._anchors[event.anchor] = read
+        if read.height > depth:
+            raise _refused(event, f"nested more than {MAX_DEPTH} levels deep")
+        return read
+
+    def _anchored(self, event: yaml.AliasEvent) -> _Read:
+        if event.anchor not in self._anchors:
+            raise _refused(event, f"there is no anchor {quoted(event.anchor)} above")
+        read = self._anchors[event.anchor]
+        if read is None:
+            raise _refused(event, f"the alias {quoted(event.anchor)} contains itself")
+        self._count(event, read.size)
+        return read
+
+    def _count(self, event: Any, size: int) -> None:
+        self._values += size
+        if self._values > MAX_VALUES:
+            raise _refused(event, f"more than {MAX_VALUES} values, aliases written out")
+
+    def _sequence(self, depth: int) -> _Read:
+        items, size, height = [], 1, 0
+        while not isinstance(event := self._loader.get_event(), yaml.SequenceEndEvent):
+            item = self._value(event, depth - 1)
+            items.append(item.value)
+            size += item.size
+            height = max(height, item.height)
+        self._count(event, 1)
+        return _Read(items, size, height + 1)
+
+    def _mapping(self, depth: int) -> _Read:
+        entries, size, height = {}, 1, 0
+        while not isinstance(event := self._loader.get_event(), yaml.MappingEndEvent):
+            key = self._value(event, depth - 1)
+            if isinstance(key.value, dict | list):
+                raise _refused(event, "a map or list cannot be a key")
+            if key.value in entries:
+                raise _refused(event, f"the key {quoted(key.value)} is repeated")
+            item = self._value(self._loader.get_event(), depth - 1)
+            entries[key.value] = item.value
+            size += key.size + item.size
+            height = max(height, item.height)
+        self._count(event, 1)
+        return _Read(entries, size, height + 1)
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Any:
+        self._count(event, 1)
+        text = event.value
+        if event.tag == f"{_TAG}str":
+            return text
+        if event.tag not in {None, "!"}:
+            raise _refused(event, f"the tag {quoted(event.tag)} is not accepted")
+        tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit).removeprefix(_TAG)
+        if tag == "merge":
+            raise _refused(event, "merge keys ('<<') are not accepted")
+        if tag not in {"null", "bool", "int", "float"}:
+            return text
+        if len(text) > _MAX_NUMBER:
+            raise _refused(event, f"{quoted(text)} is too long for a number")
+        node = yaml.ScalarNode(_TAG + tag, text)
+        try:
+            return getattr(self._loader, f"construct_yaml_{tag}")(node)
+        except ValueError:  # YAML's own rule takes `0x_` for a number
+            raise _refused(event, f"{quoted(text)} is not a number") from None
+
+
+def _refused(event: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

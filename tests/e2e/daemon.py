@@ -1,0 +1,76 @@
+"""`nri-policy run` as a child process, on a host and a runtime of the test's choice."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.process import Process
+
+#: What the daemon logs when it has answered a Synchronize: from then on it takes part.
+SYNCHRONIZED = "event=synchronized"
+
+
+class Daemon:
+    """One daemon on one folder of its own; started again, it finds the state it left there."""
+
+    def __init__(
+        self, folder: Path, *, settings: Mapping[str, Any], host_root: Path, nri_socket: Path
+    ) -> None:
+        config = folder / "settings.yaml"
+        document = {
+            "apiVersion": "config.nri/v1alpha1",
+            "kind": "TopologyAwarePolicy",
+            "metadata": {"name": "default"},
+            "spec": settings,
+        }
+        config.write_text(json.dumps(document))  # JSON is YAML
+        program = Path(sys.executable).with_name("nri-policy")
+        options = {
+            "--config": config,
+            "--host-root": host_root,
+            "--nri-socket": nri_socket,
+            "--nri-plugin-name": "nri-policy",
+            "--nri-plugin-index": "90",
+            "--state-dir": folder / "state",
+            "--control-socket": folder / "control.sock",
+        }
+        self._command = [str(program), "run"]
+        self._command += [str(part) for option in options.items() for part in option]
+        self._process: Process | None = None
+        self._seen = 0  # lines of the log before the latest synchronization awaited
+
+    def start(self) -> None:
+        """Start it and wait until it takes part."""
+        self._process = Process(self._command, os.environ)
+        self._seen = 0
+        self.await_synchronized()
+
+    def await_synchronized(self) -> None:
+        """Wait until it is synchronized once more than when this was last waited for."""
+        assert self._process is not None
+        self._seen = self._process.await_line(SYNCHRONIZED, after=self._seen)
+
+    def kill(self) -> None:
+        """End it without notice."""
+        assert self._process is not None
+        self._process.kill()
+
+    def stop(self) -> None:
+        """Ask it to end; raise where it does not end well."""
+        assert self._process is not None
+        if status := self._process.terminate():
+            raise RuntimeError(f"the daemon ended with {status}; its log:\n{self.tail()}")
+
+    def close(self) -> None:
+        """End it, in whatever state it is."""
+        if self._process is not None:
+            self._process.kill()
+
+    def tail(self) -> str:
+        """Return the end of the log of the present run."""
+        return self._process.tail() if self._process else ""

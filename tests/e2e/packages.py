@@ -1,0 +1,51 @@
+"""The programs under the tests: Debian's containerd of two suites, the system's runc, busybox."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools import debs
+
+#: Debian suite -> the containerd that it had when this was written.
+SUITES = {"trixie": "1.7.24", "forky": "2.1.9"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """A containerd with all that it calls, unpacked outside the system."""
+
+    major: int  # of containerd's version
+    containerd: Path
+    ctr: Path
+    runc: Path
+
+    @property
+    def search_path(self) -> str:
+        """PATH that has the shim of this containerd first, and nothing but the system after it."""
+        return os.pathsep.join([str(self.containerd.parent), "/usr/sbin", "/usr/bin", "/sbin:/bin"])
+
+
+def programs(suite: str) -> Programs:
+    """Return the programs of the suite, fetched on first use.
+
+    Raises DebsError where they cannot be had.
+    """
+    binaries = debs.fetch("containerd", suite=suite) / "usr/bin"
+    # "containerd github.com/containerd/containerd 1.7.24~ds1 …"
+    version = subprocess.run(
+        [binaries / "containerd", "--version"], check=True, capture_output=True, text=True
+    ).stdout.split()[2]
+    return Programs(
+        major=int(version.split(".")[0]),
+        containerd=binaries / "containerd",
+        ctr=binaries / "ctr",
+        runc=debs.fetch("runc") / "usr/sbin/runc",
+    )
+
+
+def busybox() -> Path:
+    """Return a busybox without shared libraries, fetched on first use."""
+    return debs.fetch("busybox-static") / "bin/busybox"

@@ -1,0 +1,85 @@
+"""On the hardware of this host: cpusets as the kernel holds them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from tests.e2e import cgroup
+from tests.e2e.daemon import Daemon
+from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
+from tests.e2e.waiting import eventually
+
+
+def one_pool() -> CPUSet:
+    """Return CPUs of this host that no level of the pool tree divides: one L3 on one NUMA node."""
+    usable = CPUSet(os.sched_getaffinity(0))
+    cpu = Path(f"/sys/devices/system/cpu/cpu{usable.lowest}")
+    nodes = cpu.glob("node[0-9]*/cpulist")
+    l3 = (
+        index / "shared_cpu_list"
+        for index in cpu.glob("cache/index*")
+        if (index / "level").read_text().strip() == "3"
+    )
+    for peers in (*nodes, *l3):
+        usable &= CPUSet.parse(peers.read_text())
+    return usable
+
+
+AVAILABLE = one_pool()
+RESERVED = AVAILABLE.first(1)
+SHARABLE = AVAILABLE - RESERVED
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    return {
+        "availableResources": {"cpu": f"cpuset:{AVAILABLE}"},
+        "reservedResources": {"cpu": f"cpuset:{RESERVED}"},
+        "preferIsolatedCPUs": False,
+    }
+
+
+@pytest.fixture
+def host_root() -> Path:
+    return Path("/")
+
+
+def cpus(container: Container) -> CPUSet:
+    """Return the CPUs of the container, by its cgroup and by its process, which have to agree."""
+    told = cgroup.cpuset(container.cgroup).cpus
+    assert cgroup.allowed(container.pid()).cpus == told
+    return told
+
+
+@pytest.mark.usefixtures("daemon")
+def test_an_exclusive_cpu_is_taken_from_the_others_and_given_back(kubelet: Kubelet) -> None:
+    best_effort = kubelet.run("best-effort", BEST_EFFORT)
+    assert cpus(best_effort) == SHARABLE
+
+    exclusive = kubelet.run("exclusive", guaranteed(1000))
+    own = cpus(exclusive)
+    assert len(own) == 1
+    assert own <= SHARABLE
+    # where that was the last one, the others make room: on the reserved CPUs
+    left = SHARABLE - own or RESERVED
+    assert eventually(lambda: cpus(best_effort), lambda now: now == left) == left
+
+    exclusive.pod.delete()
+    assert eventually(lambda: cpus(best_effort), lambda now: now == SHARABLE) == SHARABLE
+
+
+def test_a_killed_daemon_leaves_the_cgroups_alone_and_finds_them_so(
+    daemon: Daemon, kubelet: Kubelet
+) -> None:
+    containers = [kubelet.run("exclusive", guaranteed(1000)), kubelet.run("shared", BEST_EFFORT)]
+    before = [cpus(container) for container in containers]
+    assert before[0].isdisjoint(before[1])
+    daemon.kill()
+    assert [cpus(container) for container in containers] == before
+    daemon.start()
+    assert [cpus(container) for container in containers] == before

@@ -1,0 +1,30 @@
+"""A container that asks for nonsense is refused, with the reason where its owner sees it."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from tests.e2e.containerd import Containerd
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
+
+ANNOTATION = "prefer-shared-cpus.resource-policy.nri.io/container.main"
+
+
+@pytest.mark.usefixtures("daemon")
+def test_a_malformed_annotation_fails_its_own_container_only(
+    stage: Kubelet, containerd: Containerd
+) -> None:
+    before = stage.run("before", guaranteed(1000))
+    bad = stage.run_pod("bad", {"main": guaranteed(1000)}, annotations={ANNOTATION: "perhaps"})
+    with pytest.raises(grpc.RpcError) as refusal:
+        bad.create("main")
+    assert isinstance(refusal.value, grpc.Call)
+    assert ANNOTATION in refusal.value.details()
+    assert "perhaps" in refusal.value.details()
+
+    after, shared = stage.run("after", guaranteed(1000)), stage.run("shared", BEST_EFFORT)
+    sets = [containerd.played(container.id).cpus for container in (before, after, shared)]
+    assert [len(each) for each in sets[:2]] == [1, 1]
+    assert sets[2]
+    assert len(sets[0] | sets[1] | sets[2]) == sum(len(each) for each in sets)

@@ -1,0 +1,55 @@
+"""The daemon and containerd end and come back under running containers, on a played machine."""
+
+from __future__ import annotations
+
+from tests.e2e.containerd import Containerd, Recorded
+from tests.e2e.daemon import Daemon
+from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
+
+
+def changes(calls: list[Recorded], containers: list[Container]) -> list[Recorded]:
+    """Return those of the *containers*' calls that give them other sets than the first ones do."""
+    first: dict[str, Recorded] = {}
+    for call in calls:
+        first.setdefault(call.container, call)
+    return [
+        call
+        for call in calls
+        if call.container in {container.id for container in containers}
+        # Empty stands for no change; told once more what it has, a container does not change.
+        and (
+            call.cpus not in {"", first[call.container].cpus}
+            or call.mems not in {"", first[call.container].mems}
+        )
+    ]
+
+
+def test_a_killed_daemon_comes_back_without_any_change_to_running_containers(
+    daemon: Daemon, stage: Kubelet, containerd: Containerd
+) -> None:
+    first, shared = stage.run("first", guaranteed(2000)), stage.run("shared", BEST_EFFORT)
+    daemon.kill()
+    daemon.start()
+    # The runtime takes this event after the answer to Synchronize has taken effect.
+    pod = stage.run_pod("second", {"main": guaranteed(2000)})
+    assert not changes(containerd.recorded(), [first, shared])
+    second = pod.create("main")
+    second.start()
+    sets = [containerd.played(container.id).cpus for container in (first, second, shared)]
+    assert [len(each) for each in sets[:2]] == [2, 2]
+    assert sets[2]
+    assert len(sets[0] | sets[1] | sets[2]) == sum(len(each) for each in sets)
+
+
+def test_the_daemon_goes_on_after_a_restart_of_containerd(
+    daemon: Daemon, stage: Kubelet, containerd: Containerd
+) -> None:
+    first = stage.run("first", guaranteed(4000))
+    containerd.restart()
+    daemon.await_synchronized()
+    second = stage.run("second", guaranteed(4000))
+    assert not changes(containerd.recorded(), [first, second])
+    sets = [containerd.played(container.id) for container in (first, second)]
+    assert [len(each.cpus) for each in sets] == [4, 4]
+    assert sets[0].cpus.isdisjoint(sets[1].cpus)
+    assert all(len(each.mems) == 1 for each in sets)

@@ -1,0 +1,17 @@
+"""Waiting for what announces itself by no event: the content of cgroup files, an image store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(read: Callable[[], T], accept: Callable[[T], bool], seconds: float = 10) -> T:
+    """Read until *accept* takes the value, and return it; past the deadline, the last one read."""
+    deadline = time.monotonic() + seconds
+    while not accept(value := read()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return value

@@ -1,0 +1,97 @@
+"""Machines, settings, pods and containers for tests of the engine and what is above it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.hardware import synthetic
+from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.machine import Machine
+from nri_policy.settings import Settings, from_spec
+from nri_policy.workload.pod import Container, Pod, QoS, Resources, State, shares_of
+
+# 2 sockets of 2 NUMA nodes of 2 cores of 2 threads: node k has CPUs 4k..4k+3, siblings are adjacent
+SMALL = "package:2 numa:2 core:2 pu:2"
+
+_numbers = itertools.count(1)
+
+
+@cache
+def machine(spec: str = SMALL) -> Machine:
+    """Return a synthetic machine."""
+    with TemporaryDirectory() as folder:
+        synthetic.write(spec, Path(folder))
+        return discover(Path(folder))
+
+
+def settings(**spec: Any) -> Settings:
+    """Return settings of these fields, with 750m reserved and no preference for isolated CPUs."""
+    defaults = {"reservedResources": {"cpu": "750m"}, "preferIsolatedCPUs": False}
+    return from_spec({**defaults, **spec}, origin="test")
+
+
+def container(
+    request: int,
+    limit: int | None = None,
+    *,
+    qos: QoS | None = None,
+    namespace: str = "default",
+    pod: Pod | None = None,
+    name: str = "c0",
+    annotations: Mapping[str, str] | None = None,
+) -> Container:
+    """Return a container of a pod of its own, as the kubelet would make it.
+
+    *request* and *limit* are milli-CPU. Without a limit it is Guaranteed, of class *qos* otherwise:
+    Burstable, or BestEffort where nothing is requested.
+    """
+    number = next(_numbers)
+    if qos is None:
+        qos = QoS.GUARANTEED if limit is None else QoS.BURSTABLE
+    if limit is None and qos is QoS.GUARANTEED:
+        limit = request
+    pod = pod or Pod(
+        id=f"pod-{number}",
+        uid=f"uid-{number}",
+        name=f"pod{number}",
+        namespace=namespace,
+        qos=qos,
+        labels={},
+        annotations=annotations or {},
+    )
+    return Container(
+        id=f"ctr-{number}",
+        pod=pod,
+        name=name,
+        state=State.CREATED,
+        created=number,
+        labels={},
+        resources=resources(request, limit),
+    )
+
+
+def best_effort(**options: Any) -> Container:
+    """Return a BestEffort container."""
+    return container(0, qos=QoS.BEST_EFFORT, **options)
+
+
+def resources(request: int, limit: int | None) -> Resources:
+    """Return the cgroup settings that the kubelet makes of milli-CPU."""
+    return Resources(
+        cpu_shares=shares_of(request),
+        cpu_quota=100 * limit if limit else 0,
+        cpu_period=100_000,
+    )
+
+
+def running(container: Container, cpus: CPUSet, mems: CPUSet) -> Container:
+    """Return *container* as a runtime lists it that runs it on *cpus* and *mems*."""
+    resources = replace(container.resources, cpus=str(cpus), mems=str(mems))
+    return replace(container, state=State.RUNNING, resources=resources)

@@ -1,0 +1,279 @@
+"""The engine under random events: invariants, determinism, full release, brute-force oracle."""
+
+from __future__ import annotations
+
+import os
+from itertools import combinations
+
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import (
+    Created,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Stopped,
+    Synchronized,
+)
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.placement import RefusalError
+from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.preferences import preferences
+from nri_policy.workload.request import Request, Sort, request_of
+from tests import bookkeeping, nodes
+
+MACHINES = (
+    nodes.SMALL,
+    "package:1 core:4 pu:1",
+    "package:3 core:3 pu:2",
+    "package:2 numa:1 l3:2 core:2 pu:2",
+    "package:1 numa:3 core:1 pu:4",
+)
+EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "2000"))
+
+amounts = st.sampled_from((0, 100, 500, 999, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 8000))
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "preferSharedCPUs": st.booleans(),
+        "preferIsolatedCPUs": st.booleans(),
+        "alignment": st.sampled_from(("none", "numa")),
+        "unlimitedBurstable": st.sampled_from(("system", "package", "die", "numa", "l3cache")),
+        "reservedResources": st.sampled_from(({"cpu": "750m"}, {"cpu": "cpuset:1"}, {"cpu": 2})),
+    },
+)
+wishes = st.dictionaries(
+    st.sampled_from(
+        (
+            "prefer-shared-cpus",
+            "prefer-isolated-cpus",
+            "prefer-reserved-cpus",
+            "hide-hyperthreads",
+            "static-cpus",
+            "cpu.preserve",
+        )
+    ).map(lambda key: f"{key}.resource-policy.nri.io/pod"),
+    st.sampled_from(("true", "false")),
+    max_size=2,
+)
+
+
+class Node(RuleBasedStateMachine):
+    """One node's life, in two engines side by side."""
+
+    @initialize(spec=specs, machine=st.sampled_from(MACHINES))
+    def start(self, spec: dict[str, object], machine: str) -> None:
+        self.machine = nodes.machine(machine)
+        self.spec = spec
+        self.engines = [Engine(self.machine, nodes.settings(**spec)) for _ in range(2)]
+        self.untouched = self.engines[0].state.snapshot()
+        self.runtime = bookkeeping.Runtime()
+        self.running: dict[str, Container] = {}
+
+    def handle(self, event: Event) -> Decision | None:
+        """Give both engines the event; None if they refuse it, and then nothing has changed."""
+        outcomes: list[Decision | str] = []
+        for engine in self.engines:
+            before = engine.state.snapshot()
+            try:
+                outcomes.append(engine.handle(event))
+            except RefusalError as refusal:
+                outcomes.append(str(refusal))
+                assert engine.state.snapshot() == before
+        one, other = outcomes
+        if isinstance(one, str) or isinstance(other, str):
+            assert one == other
+            return None
+        assert (one.grant, one.placement, one.changes, one.warnings) == (
+            other.grant,
+            other.placement,
+            other.changes,
+            other.warnings,
+        )
+        self.runtime.apply(one)
+        return one
+
+    @rule(
+        request=amounts,
+        limit=st.none() | amounts,
+        qos=st.sampled_from(QoS),
+        namespace=st.sampled_from(("default", "default", "kube-system")),
+        annotated=wishes,
+    )
+    def create(
+        self,
+        request: int,
+        limit: int | None,
+        qos: QoS,
+        namespace: str,
+        annotated: dict[str, str],
+    ) -> None:
+        if qos is QoS.GUARANTEED:
+            limit = request
+        elif qos is QoS.BEST_EFFORT:
+            request, limit = 0, None
+        container = nodes.container(
+            request, limit, qos=qos, namespace=namespace, annotations=annotated
+        )
+        engine = self.engines[0]
+        wanted = _request(container, engine)
+        possible = placeable(engine, wanted)
+        decision = self.handle(Created(container=container))
+        if wanted.sort is Sort.NORMAL:
+            assert (decision is not None) == possible, wanted
+        else:
+            assert decision is not None, "reserved and preserved containers are never refused"
+        if decision is not None:
+            self.running[container.id] = container
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), request=amounts)
+    def resize(self, data: st.DataObject, request: int) -> None:
+        container = data.draw(st.sampled_from(list(self.running.values())))
+        if container.pod.qos is QoS.BEST_EFFORT:
+            return
+        limit = request if container.pod.qos is QoS.GUARANTEED else None
+        before = self.engines[0].state.placed[container.id].grant
+        decision = self.handle(
+            Resized(container_id=container.id, resources=nodes.resources(request, limit))
+        )
+        after = self.engines[0].state.placed[container.id].grant
+        if decision is None:
+            assert after == before, "a failed resize lost the old grant"
+            return
+        self.running[container.id] = self.engines[0].state.placed[container.id].container
+        if after.sort is not before.sort:
+            return
+        if after.pool == before.pool and after.isolated == before.isolated:
+            kept = len(after.exclusive & before.exclusive)
+            assert kept == min(len(after.exclusive), len(before.exclusive)), "CPUs were swapped"
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), whole_pod=st.booleans())
+    def stop(self, data: st.DataObject, whole_pod: bool) -> None:
+        container = data.draw(st.sampled_from(list(self.running.values())))
+        del self.running[container.id]
+        self.runtime.forget(container.id)
+        event = (
+            PodStopped(pod_id=container.pod.id) if whole_pod else Stopped(container_id=container.id)
+        )
+        assert self.handle(event) is not None
+
+    @rule()
+    def runtime_restart(self) -> None:
+        """A new Synchronize of the very same containers changes nothing."""
+        decision = self.handle(Synchronized(containers=self.inventory()))
+        assert decision is not None
+        assert decision.changes == ()
+
+    @rule()
+    def daemon_restart(self) -> None:
+        """A new engine reads the grants off the cpusets: exclusive CPUs stay where they are."""
+        settings = nodes.settings(**self.spec)
+        before = {i: p.grant for i, p in self.engines[0].state.placed.items()}
+        self.engines = [Engine(self.machine, settings) for _ in range(2)]
+        decision = self.handle(Synchronized(containers=self.inventory()))
+        assert decision is not None
+        self.running = {i: c for i, c in self.running.items() if i in self.engines[0].state.placed}
+        for container_id in [*self.runtime.cpus]:
+            if container_id not in self.running:
+                self.runtime.forget(container_id)
+        for container_id, placed in self.engines[0].state.placed.items():
+            old = before[container_id]
+            if old.exclusive and not old.shares:
+                assert placed.grant.exclusive == old.exclusive
+
+    @rule(spec=specs)
+    def reconfigure(self, spec: dict[str, object]) -> None:
+        if self.handle(Reconfigured(settings=nodes.settings(**spec))) is not None:
+            self.spec = spec
+            self.untouched = Engine(self.machine, nodes.settings(**spec)).state.snapshot()
+
+    @invariant()
+    def books_are_right(self) -> None:
+        bookkeeping.check(self.engines[0], self.runtime)
+
+    def teardown(self) -> None:
+        """A full release restores the initial state exactly (I5)."""
+        for container in getattr(self, "running", {}).values():
+            self.runtime.forget(container.id)
+            self.handle(Stopped(container_id=container.id))
+        if hasattr(self, "engines"):
+            assert self.engines[0].state.snapshot() == self.untouched
+
+    def inventory(self) -> tuple[Container, ...]:
+        """Return the running containers with the cpusets that the runtime holds."""
+        return tuple(
+            nodes.running(container, self.runtime.cpus[i], self.runtime.mems[i])
+            for i, container in self.running.items()
+        )
+
+
+def _request(container: Container, engine: Engine) -> Request:
+    wishes = preferences(container.pod.annotations, container.name)
+    return request_of(container, wishes, engine.layout.settings)
+
+
+def placeable(engine: Engine, request: Request) -> bool:
+    """Whether any pool and any choice of CPUs meets the rules of §2, tried one by one."""
+    if request.guest:
+        return True
+    return any(_fits(engine, request, pool) for pool in range(len(engine.layout.tree.pools)))
+
+
+def _fits(engine: Engine, request: Request, pool_id: int) -> bool:
+    layout, state = engine.layout, engine.state
+    tree = layout.tree
+    if request.exclusive and pool_id in layout.too_coarse:
+        return False
+    pool = tree.pools[pool_id]
+    isolated = state.supply.free_isolated_cpus() & pool.cpus
+    use_isolated = bool(
+        request.exclusive and request.isolated and len(isolated) >= request.exclusive
+    )
+    if request.isolated == 2 and request.exclusive and not use_isolated:
+        return False
+    cut = 0 if use_isolated else request.exclusive
+    free = set(state.supply.free_cpus())
+    needs = {
+        q.id: _need(engine, q.id, request if q in tree.path(pool) else None) for q in tree.pools
+    }
+    return any(
+        all(
+            1000 * len((free - set(own)) & set(q.cpus)) >= needs[q.id]
+            for q in (tree.pools if cut else tree.path(pool) if request.shares else ())
+        )
+        for own in combinations(sorted(free & set(pool.cpus)), cut)
+    )
+
+
+def _need(engine: Engine, pool_id: int, newcomer: Request | None) -> int:
+    """need(Q) of §2, guests not counted."""
+    tree = engine.layout.tree
+    grants = [
+        placed.grant
+        for placed in engine.state.placed.values()
+        if placed.grant.sort is Sort.NORMAL
+        and placed.grant.shares
+        and not placed.grant.guest
+        and tree.pools[pool_id] in tree.path(tree.pools[placed.grant.pool])
+    ]
+    milli = sum(grant.shared for grant in grants)
+    shares = bool(grants)
+    if newcomer is not None and newcomer.shares:
+        milli, shares = milli + newcomer.shared, True
+    return max(milli, 1000 if shares else 0)
+
+
+TestNode = Node.TestCase
+TestNode.settings = hypothesis_settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from nri_policy.nri.clock import Clock
+from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.grpc_server import grpc_server
+from nri_policy.nri.service import Service
+from nri_policy.proto import nri_pb2 as pb
+from nri_policy.proto.nri_pb2_grpc import PluginStub
+from tests.unit.nri.peer import CONTAINER, POD, RecordingPlugin, update
+
+
+@asynccontextmanager
+async def serving(plugin: RecordingPlugin, path: Path, turn: asyncio.Lock) -> AsyncIterator[Any]:
+    server = grpc_server(Service(plugin, turn, Clock()), path)
+    await server.start()
+    async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+        yield PluginStub(channel)  # type: ignore[no-untyped-call]  # generated
+    await server.stop(None)
+
+
+async def test_a_life_cycle_over_grpc(tmp_path: Path) -> None:
+    plugin = RecordingPlugin()
+    plugin.updates = [update("c1", "0-1")]
+    path = tmp_path / "nri.sock"
+    async with serving(plugin, path, asyncio.Lock()) as stub:
+        assert path.stat().st_mode & 0o777 == 0o600
+        configured = await stub.Configure(pb.ConfigureRequest(NRI_version="v0.12.2"))
+        assert configured.events == 0xEAF
+        synchronized = await stub.Synchronize(pb.SynchronizeRequest(pods=[POD]))
+        assert list(synchronized.update) == plugin.updates
+        assert await stub.RunPodSandbox(pb.RunPodSandboxRequest(pod=POD)) is not None
+        created = await stub.CreateContainer(
+            pb.CreateContainerRequest(pod=POD, container=CONTAINER), timeout=20
+        )
+        assert created.adjust.linux.resources.cpu.cpus == "4-5"
+        await stub.StateChange(pb.StateChangeEvent(event=pb.START_CONTAINER, pod=POD))
+    assert plugin.names == [
+        "configure",
+        "synchronize",
+        "run_pod_sandbox",
+        "create_container",
+        "start_container",
+    ]
+    remaining = plugin.calls[3][1][2]
+    assert 0 < remaining < 30  # gRPC rounds
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (Refused("no", code=Code.RESOURCE_EXHAUSTED), grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (Refused("é" * 9999), grpc.StatusCode.UNKNOWN),
+        (Refused("odd", code=999), grpc.StatusCode.UNKNOWN),
+        (ValueError("bug"), grpc.StatusCode.INTERNAL),
+    ],
+)
+async def test_failures_are_grpc_statuses(
+    failure: Exception, status: grpc.StatusCode, tmp_path: Path
+) -> None:
+    plugin = RecordingPlugin()
+    plugin.failures["run_pod_sandbox"] = failure
+    async with serving(plugin, tmp_path / "nri.sock", asyncio.Lock()) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await stub.RunPodSandbox(pb.RunPodSandboxRequest(pod=POD))
+        assert error.value.code() == status
+        if isinstance(failure, Refused):
+            assert (error.value.details() or "")[:100] == failure.message[:100]
+
+
+async def test_methods_that_the_plugin_lacks_are_unimplemented(tmp_path: Path) -> None:
+    async with serving(RecordingPlugin(), tmp_path / "nri.sock", asyncio.Lock()) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await stub.PostStartContainer(pb.PostStartContainerRequest(pod=POD))
+        assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_requests_over_grpc_share_the_turn_with_a_session(tmp_path: Path) -> None:
+    plugin, turn = RecordingPlugin(), asyncio.Lock()
+    plugin.gate.clear()
+    session = Service(plugin, turn, Clock())
+    stop = pb.StopPodSandboxRequest(pod=POD).SerializeToString()
+    async with serving(plugin, tmp_path / "nri.sock", turn) as stub:
+        first = asyncio.ensure_future(stub.RunPodSandbox(pb.RunPodSandboxRequest(pod=POD)))
+        await plugin.called.wait()
+        second = asyncio.create_task(
+            session.answer("StopPodSandbox", stop, received=0, budget=math.inf)
+        )
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert plugin.names == ["run_pod_sandbox"]
+        plugin.gate.set()
+        await asyncio.gather(first, second)
+    assert plugin.names == ["run_pod_sandbox", "stop_pod_sandbox"]

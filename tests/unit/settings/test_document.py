@@ -1,0 +1,291 @@
+"""Settings documents: defaults, errors with their paths, notices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.glob import Glob
+from nri_policy.hardware.machine import MemoryKind
+from nri_policy.settings import (
+    Agent,
+    Alignment,
+    Audit,
+    Available,
+    Endpoint,
+    Instrumentation,
+    Level,
+    Listed,
+    Log,
+    OnExit,
+    Priority,
+    Problem,
+    Quantity,
+    Rebalance,
+    Reserved,
+    Settings,
+    SettingsError,
+    from_spec,
+    load,
+)
+from nri_policy.settings.document import _fields
+from nri_policy.yamltext import read
+
+SAMPLE = Path(__file__).parents[3] / "configs" / "settings.yaml"
+HEAD = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
+AUDITS = "off, report, repair"
+LISTED = "cpuset:LIST or exclude-cpuset:LIST, as in cpuset:0-3,8"
+MEMORY = "a memory quantity, as in 512Mi, 2G or 1073741824"
+ENDPOINT = "HOST:PORT, as in :8891 or 127.0.0.1:8891"
+DURATION = "a duration, as in 60s, 1h30m or 250ms"
+RESERVED = {"reservedResources": {"cpu": "750m"}}
+
+
+def problems_of(spec: Any) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        from_spec(spec, "here")
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_document_needs_no_more_than_a_reservation() -> None:
+    settings = load(HEAD + "spec: {reservedResources: {cpu: 750m}}", "a file")
+    assert settings == Settings(
+        origin="a file",
+        notices=(),
+        pin_cpu=True,
+        pin_memory=True,
+        prefer_isolated_cpus=True,
+        prefer_shared_cpus=False,
+        colocate_pods=False,
+        colocate_namespaces=False,
+        reserved_pool_namespaces=(),
+        available=Available(cpu=None, memory=None),
+        reserved=Reserved(cpu=Quantity(750), memory=0),
+        default_cpu_priority=Priority.NONE,
+        unlimited_burstable=Level.PACKAGE,
+        memory_kinds={},
+        shrink_memory=False,
+        alignment=Alignment.NONE,
+        audit=Audit.REPORT,
+        on_exit=OnExit.KEEP,
+        rebalance=Rebalance.ADVISE,
+        agent=Agent(node_resource_topology=True, pod_resource_api=False),
+        instrumentation=Instrumentation(
+            http_endpoint=None, prometheus_export=False, report_period=30
+        ),
+        log=Log(debug=()),
+    )
+
+
+def test_every_field_is_read() -> None:
+    spec = """
+spec:
+  pinCPU: false
+  pinMemory: off
+  preferIsolatedCPUs: false
+  preferSharedCPUs: true
+  colocatePods: true
+  colocateNamespaces: true
+  reservedPoolNamespaces: [monitoring, "log*"]
+  availableResources: {cpu: "exclude-cpuset:0,8", memory: 1Gi}
+  reservedResources: {cpu: "cpuset:1-2", memory: 500M}
+  defaultCPUPriority: high
+  unlimitedBurstable: numa
+  memoryKinds: {2: pmem, "3": hbm, 4: device, 5: dram}
+  shrinkMemory: true
+  alignment: numa
+  audit: off
+  onExit: widen
+  rebalance: off
+  agent: {nodeResourceTopology: false, podResourceAPI: true}
+  instrumentation: {httpEndpoint: "[::1]:8891", prometheusExport: true, reportPeriod: 1m}
+  log: {debug: ["*"]}
+status: {nodes: {}}
+"""
+    settings = load((HEAD + spec).encode(), "a file")
+    assert settings == Settings(
+        origin="a file",
+        notices=("spec.rebalance: not supported yet, it has no effect",),
+        pin_cpu=False,
+        pin_memory=False,
+        prefer_isolated_cpus=False,
+        prefer_shared_cpus=True,
+        colocate_pods=True,
+        colocate_namespaces=True,
+        reserved_pool_namespaces=(Glob.parse("monitoring"), Glob.parse("log*")),
+        available=Available(cpu=Listed(CPUSet([0, 8]), excluded=True), memory=2**30),
+        reserved=Reserved(cpu=Listed(CPUSet([1, 2])), memory=500_000_000),
+        default_cpu_priority=Priority.HIGH,
+        unlimited_burstable=Level.NUMA,
+        memory_kinds={
+            2: MemoryKind.PMEM,
+            3: MemoryKind.HBM,
+            4: MemoryKind.DEVICE,
+            5: MemoryKind.DRAM,
+        },
+        shrink_memory=True,
+        alignment=Alignment.NUMA,
+        audit=Audit.OFF,
+        on_exit=OnExit.WIDEN,
+        rebalance=Rebalance.OFF,
+        agent=Agent(node_resource_topology=False, pod_resource_api=True),
+        instrumentation=Instrumentation(
+            http_endpoint=Endpoint("::1", 8891), prometheus_export=True, report_period=60
+        ),
+        log=Log(debug=("*",)),
+    )
+
+
+def test_the_sample_has_every_supported_field_with_its_default() -> None:
+    settings = load(SAMPLE.read_bytes(), "sample")
+    assert settings == from_spec(RESERVED, "sample")
+    spec = read(SAMPLE.read_bytes())["spec"]
+    assert set(spec) == set(_fields(Settings)) - Settings.LATER
+    for name, section in (("agent", Agent), ("instrumentation", Instrumentation), ("log", Log)):
+        assert set(spec[name]) == set(_fields(section)) - section.LATER
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("pincpu", True, "unknown field; did you mean 'pinCPU'?"),
+        ("zebra", 1, "unknown field"),
+        ("log.debgu", 1, "unknown field; did you mean 'debug'?"),
+        ("availableResources.cpus", 2, "unknown field; did you mean 'cpu'?"),
+        ("pinCPU", "yes", "'yes' is not true or false"),
+        ("pinCPU", 1, "1 is not true or false"),
+        ("agent", [], "a list (0 entries) is not a map"),
+        ("audit", "none", "'none' is not one of off, report, repair"),
+        ("audit", "repare", f"'repare' is not one of {AUDITS}; did you mean 'repair'?"),
+        ("alignment", False, "false is not one of none, numa"),
+        ("unlimitedBurstable", 3, "3 is not one of system, package, die, numa, l3cache"),
+        ("reservedPoolNamespaces", "a", "'a' is not a list of at most 1000 texts"),
+        ("reservedPoolNamespaces", ["a", 1], "1 in the list is not a text"),
+        ("reservedPoolNamespaces", ["a["], "'a[' is not a glob: '[' is not complete"),
+        ("availableResources.cpu", 2, f"2 is not {LISTED}"),
+        ("availableResources.cpu", "cpuset:", f"'cpuset:' lists no CPU; expected is {LISTED}"),
+        ("availableResources.memory", "1Z", f"'1Z' is not {MEMORY}"),
+        ("memoryKinds", ["dram"], "a list (1 entries) is not a map of memory node to kind"),
+        ("memoryKinds", {"x": "dram"}, "'x' is not a memory node id, as in 0 or 2"),
+        ("memoryKinds", {1024: "dram"}, "1024 is not a memory node id, as in 0 or 2"),
+        ("memoryKinds", {True: "dram"}, "true is not a memory node id, as in 0 or 2"),
+        ("memoryKinds", {1: "cxl"}, "'cxl' is not one of dram, hbm, pmem, device"),
+        ("instrumentation.httpEndpoint", "8891", f"'8891' is not {ENDPOINT}"),
+        ("instrumentation.httpEndpoint", ":65536", f"':65536' is not {ENDPOINT}"),
+        ("instrumentation.httpEndpoint", 8891, f"8891 is not {ENDPOINT}"),
+        ("instrumentation.reportPeriod", "10ms", "'10ms' is too short; at least 1s is required"),
+        ("instrumentation.reportPeriod", 30, f"30 is not {DURATION}"),
+    ],
+)
+def test_an_error_names_the_path_the_value_and_what_is_allowed(
+    path: str, value: object, problem: str
+) -> None:
+    section, _, name = path.rpartition(".")
+    spec: dict[str, Any] = {section: {name: value}} if section else {name: value}
+    assert problems_of(RESERVED | spec) == [f"{path}: {problem}"]
+
+
+@pytest.mark.parametrize(("key", "shown"), [(5, "5"), ("a b", "'a b'"), (None, "null")])
+def test_a_key_that_is_no_plain_name_is_quoted(key: object, shown: str) -> None:
+    spec: dict[Any, Any] = {**RESERVED, key: 1}
+    assert problems_of(spec) == [f"{shown}: unknown field"]
+
+
+def test_an_empty_reservation_is_refused() -> None:
+    problem = "reservedResources.cpu: '0' reserves nothing; at least 1m is required"
+    assert problems_of({"reservedResources": {"cpu": "0"}}) == [problem]
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"reservedResources": None}, {"reservedResources": {}}])
+def test_a_reservation_is_required(spec: Any) -> None:
+    (problem,) = problems_of(spec)
+    assert problem.startswith("reservedResources.cpu: a reservation is required: a quantity, as in")
+
+
+@pytest.mark.parametrize(
+    "value", ["cpuset:x", "exclude-cpuset:1-", "cpuset:0-99999", "cpus:1", True]
+)
+def test_a_bad_cpu_reservation_is_refused(value: object) -> None:
+    (problem,) = problems_of({"reservedResources": {"cpu": value}})
+    assert problem.startswith("reservedResources.cpu: ")
+
+
+def test_all_errors_are_reported_together() -> None:
+    spec: dict[str, Any] = {
+        "pinCPU": 1,
+        "log": {"debug": 1, "x": 2},
+        "agent": {"podResourceAPI": "no"},
+    }
+    with pytest.raises(SettingsError) as caught:
+        from_spec(spec, "scenario.yaml step 1")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "scenario.yaml step 1: 5 errors:"
+    paths = [line.split(": ")[0] for line in lines[1:]]
+    assert paths == [
+        "  pinCPU", "  reservedResources.cpu", "  agent.podResourceAPI", "  log.x", "  log.debug",
+    ]  # fmt: skip
+
+
+def test_a_flood_of_unknown_fields_is_cut_short() -> None:
+    problems = problems_of(RESERVED | {f"field{n}": n for n in range(10_000)})
+    assert len(problems) == 21
+    assert problems[-1] == "9980 more unknown fields"
+
+
+def test_fields_of_later_versions_are_accepted_with_a_notice() -> None:
+    spec: dict[str, Any] = RESERVED | {
+        "cpuClasses": {"a": {}},
+        "control": None,
+        "log": {"klog": {}},
+    }
+    assert from_spec(spec, "here").notices == (
+        "cpuClasses: not supported yet, it has no effect",
+        "log.klog: not supported yet, it has no effect",
+    )
+
+
+def test_null_is_as_if_not_given() -> None:
+    spec: dict[str, Any] = RESERVED | {
+        "pinCPU": None,
+        "agent": None,
+        "availableResources": {"cpu": None},
+    }
+    assert from_spec(spec, "here") == from_spec(RESERVED, "here")
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("[]", ["a list (0 entries) is not a document with apiVersion, kind, metadata, spec"]),
+        ("", ["null is not a document with apiVersion, kind, metadata, spec"]),
+        ("a: [", ["line 2, column 1: did not find expected node content"]),
+        (b"\xff", ["the text is not UTF-8 (at position 0)"]),
+        (
+            "kind: x\nmetadata: 1\nspecs: 1\nspec: {reservedResources: {cpu: 1}}",
+            [
+                "specs: unknown field; did you mean 'spec'?",
+                "apiVersion: null is not config.nri/v1alpha1",
+                "kind: 'x' is not TopologyAwarePolicy",
+                "metadata: 1 is not a map",
+            ],
+        ),
+        (HEAD + "spec: [a]", ["spec: a list (1 entries) is not a map"]),
+        (
+            HEAD + "spec: {reservedResources: {cpu: 1}, pinCPU: 1}",
+            ["spec.pinCPU: 1 is not true or false"],
+        ),
+    ],
+)
+def test_a_bad_document_is_refused(text: str | bytes, problems: list[str]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(text, "/etc/nri-policy/config.yaml")
+    assert [str(problem) for problem in caught.value.problems] == problems
+    assert str(caught.value).startswith("/etc/nri-policy/config.yaml: ")
+
+
+def test_a_single_error_stands_on_one_line() -> None:
+    error = SettingsError("f.yaml", (Problem("spec.a", "unknown field"),))
+    assert str(error) == "f.yaml: spec.a: unknown field"

@@ -1,0 +1,33 @@
+"""How messages quote input."""
+
+from __future__ import annotations
+
+import pytest
+
+from nri_policy.wording import did_you_mean, quoted
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("a\nb", r"'a\nb'"),
+        ("x" * 61, "'" + "x" * 60 + "'… (61 characters)"),
+        (True, "true"),
+        (None, "null"),
+        ([1, 2], "a list (2 entries)"),
+        ({}, "a map (0 entries)"),
+        (1.5, "1.5"),
+    ],
+)
+def test_values_are_quoted_on_one_short_line(value: object, shown: str) -> None:
+    assert quoted(value) == shown
+
+
+def test_a_number_too_long_to_print_is_not_printed() -> None:
+    assert quoted(10**9000) == "a number beyond all bounds"
+
+
+def test_a_near_miss_is_named_whatever_its_case() -> None:
+    assert did_you_mean("pincpus", ["pinMemory", "pinCPU"]) == "; did you mean 'pinCPU'?"
+    assert did_you_mean("zebra", ["pinCPU"]) == ""
+    assert did_you_mean("x" * 101, ["x" * 100]) == ""

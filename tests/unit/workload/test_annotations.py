@@ -1,0 +1,42 @@
+"""Warnings for keys under our domain that mean nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from nri_policy.workload.annotations import AFFINITIES, DEPRECATED, KEYS, LATER, warnings
+
+DOMAIN = "resource-policy.nri.io"
+
+
+def test_known_keys_and_other_domains_give_no_warning() -> None:
+    keys = [f"{key}.{DOMAIN}{scope}" for key in (*KEYS, *LATER) for scope in ("", "/pod")]
+    keys += [f"{key}.{DOMAIN}/container.c0" for key in (*KEYS, *LATER)]
+    keys += [f"{DOMAIN}/{key}" for key in AFFINITIES | DEPRECATED]
+    keys += ["noderesource.dev/resources", "example.com/x", f"other{DOMAIN}/x", f"a/b.{DOMAIN}", ""]
+    assert warnings(dict.fromkeys(keys, "")) == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "warning"),
+    [
+        ("memory-typ.{}/pod", "there is no 'memory-typ'; did you mean 'memory-type'?"),
+        ("zebra.{}", "there is no 'zebra'"),
+        ("{}/afinity", "there is no 'afinity'; did you mean 'affinity'?"),
+        ("{}", "there is no ''"),
+        ("{}/cpu.preserve", "there is no 'cpu.preserve'"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known_one(key: str, warning: str) -> None:
+    full = key.format(DOMAIN)
+    assert warnings({full: ""}) == (f"annotation {full!r} is unknown: {warning}",)
+
+
+def test_an_unknown_scope_is_named() -> None:
+    (warning,) = warnings({f"memory-type.{DOMAIN}/containr.c0": "dram"})
+    assert warning.endswith("'containr.c0' is neither pod nor container.NAME")
+
+
+def test_a_flood_of_unknown_keys_is_cut_short() -> None:
+    keys = [f"{'x' * (n % 97)}{n}.{DOMAIN}" for n in range(100_000)]
+    assert len(warnings(dict.fromkeys(keys, ""))) == 20

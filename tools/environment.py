@@ -1,0 +1,186 @@
+"""The virtual environment, made with nothing but Python, and Debian's apt for what is missing.
+
+A fresh machine may lack ensurepip, a C compiler and Python's headers: what is missing is fetched
+with `tools.debs` and used from the cache. Nothing is installed on the system. pip's own settings
+(pip.conf, PIP_* variables) and CC and CFLAGS apply.
+
+    python3 -m tools.environment     # from the project's root; `make` does it
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from tools.debs import DebsError, fetch, locked
+
+PROJECT = Path(__file__).resolve().parent.parent
+CACHE = PROJECT / ".cache"
+VENV = PROJECT / ".venv"
+PYTHON = VENV / "bin" / "python"
+OLDEST_PYTHON = (3, 11)
+
+SYSTEM_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+# Debian's pip, run from its wheel, installs the ordinary one. It would trust only the system's
+# certificates, and not start without them.
+BOOTSTRAP = """\
+import sys
+wheel, certificates = sys.argv[1:]
+sys.path.insert(0, wheel)
+from pip._vendor import certifi
+certifi.where = lambda: certificates
+from pip._internal.cli.main import main
+sys.exit(main(["install", "--quiet", "pip"]))
+"""
+
+# The smallest extension module: it compiles, links and loads when the build of ours would.
+PROBE = """\
+#include <Python.h>
+#include <stdio.h>
+static struct PyModuleDef probe = {PyModuleDef_HEAD_INIT, "probe", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_probe(void) { return PyModule_Create(&probe); }
+"""
+
+
+class SetupError(Exception):
+    """The environment cannot be made; the text says why."""
+
+
+def make_venv() -> None:
+    """Create the virtual environment with a working pip, unless it is there."""
+    if PYTHON.exists() and succeeds([PYTHON, "-m", "pip", "--version"]):
+        return
+    venv = [sys.executable, "-m", "venv", "--clear"]
+    if importlib.util.find_spec("ensurepip"):
+        run([*venv, VENV])
+        return
+    run([*venv, "--without-pip", VENV])
+    wheels = fetch("python3-pip-whl") / "usr" / "share" / "python-wheels"
+    (wheel,) = wheels.glob("pip-*.whl")
+    run([PYTHON, "-c", BOOTSTRAP, wheel, certificates()])
+
+
+def certificates() -> Path:
+    """Return the certificates of the system, or Debian's when it has none."""
+    if SYSTEM_CERTIFICATES.exists():
+        return SYSTEM_CERTIFICATES
+    folder = fetch("ca-certificates") / "usr" / "share" / "ca-certificates"
+    bundle = CACHE / "ca-certificates.crt"
+    bundle.write_bytes(b"".join(path.read_bytes() for path in sorted(folder.rglob("*.crt"))))
+    return bundle
+
+
+def compiler() -> dict[str, str]:
+    """Return the variables (CC, CFLAGS) with which an extension module builds and loads."""
+    variables = {}
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        variables["CFLAGS"] = f"{os.environ.get('CFLAGS', '')} {python_headers()}".strip()
+    if complaint(variables):
+        variables["CC"] = str(fetched_compiler())
+        if text := complaint(variables):
+            raise SetupError(f"no C compiler works here, and neither does a fetched one:\n{text}")
+    return variables
+
+
+def python_headers() -> str:
+    """Return the flags that find the headers of Debian's Python, fetched."""
+    version = sysconfig.get_python_version()
+    include = fetch(f"libpython{version}-dev") / "usr" / "include"
+    return f"-I{shlex.quote(str(include / f'python{version}'))} -I{shlex.quote(str(include))}"
+
+
+def fetched_compiler() -> Path:
+    """Return a C compiler that runs from the cache and takes headers and libraries from there."""
+    root = fetch("gcc", "libc6-dev", dependencies=True)
+    # Of the libraries that it needs, those of the system come first: the C library, above all, has
+    # to be the one of the running loader.
+    libraries = CACHE / "compiler-libraries"
+    shutil.rmtree(libraries, ignore_errors=True)
+    libraries.mkdir()
+    for library in (root / "usr" / "lib").glob("*-linux-gnu*/lib*.so*"):
+        if not Path("/usr/lib", library.parent.name, library.name).exists():
+            (libraries / library.name).symlink_to(library)
+    cc = CACHE / "cc"
+    cc.write_text(
+        "#!/bin/sh\n"
+        f"export LD_LIBRARY_PATH={shlex.quote(str(libraries))}\n"
+        f"root={shlex.quote(str(root))}\n"
+        'exec "$root/usr/bin/gcc" --sysroot="$root" -B"$root/usr/bin" "$@"\n'
+    )
+    cc.chmod(0o755)
+    return cc
+
+
+def complaint(variables: Mapping[str, str]) -> str:
+    """Return why an extension module cannot be built with *variables*; nothing when it can."""
+    settings = os.environ | variables
+    cc = shlex.split(settings.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    flags = shlex.split(settings.get("CFLAGS", ""))
+    include = f"-I{sysconfig.get_path('include')}"
+    if not shutil.which(cc[0]):
+        return f"{cc[0]}: not found"
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text(PROBE)
+        library = source.with_suffix(".so")
+        for command in (
+            [*cc, "-shared", "-fPIC", *flags, include, str(source), "-o", str(library)],
+            [sys.executable, "-c", f"import sys; sys.path[:] = [{folder!r}]; import probe"],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                return done.stderr.strip()
+    return ""
+
+
+def install() -> None:
+    """Build the project into the virtual environment, with all that its development needs."""
+    warnings = {"PYTHONWARNINGS": "ignore:Editable installation"}  # setuptools': that we mean it
+    pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--editable", ".[dev]"]
+    run(pip, warnings | compiler())
+
+
+def succeeds(command: Sequence[str | Path]) -> bool:
+    """Tell whether the command can be run and succeeds."""
+    try:
+        return not subprocess.run(command, capture_output=True, check=False).returncode
+    except OSError:
+        return False
+
+
+def run(command: Sequence[str | Path], variables: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Run the command, which writes its own complaints to the terminal."""
+    done = subprocess.run(command, cwd=PROJECT, env=os.environ | variables, check=False)
+    if done.returncode:
+        raise SetupError(f"{' '.join(map(str, command[:4]))} … failed, see above")
+
+
+def main() -> int:
+    """Make the environment complete and up to date."""
+    if sys.version_info < OLDEST_PYTHON:
+        print(f"{sys.executable}: needs Python 3.11 or newer", file=sys.stderr)
+        return 1
+    print("setting up .venv (the first time takes a minute or two)", file=sys.stderr)
+    try:
+        CACHE.mkdir(exist_ok=True)
+        with locked(CACHE / "environment.lock"):
+            make_venv()
+            install()
+    except (DebsError, SetupError, OSError) as error:
+        print(f"set-up failed: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
