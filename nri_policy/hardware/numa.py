@@ -19,8 +19,9 @@ from nri_policy.hardware.sysfs import Folder, Tree
 NODE_FOLDER = "sys/devices/system/node"
 _HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
 _LOCAL, _REMOTE = 10, 20  # the kernel's defaults (include/linux/topology.h)
-UNREACHABLE = 255  # ACPI, SLIT
+_UNREACHABLE = 255  # ACPI, SLIT
 _LEAST = 10  # ACPI reserves the distances below
+_DISTANCE = re.compile(r"[0-9]{1,3}")
 _MEM_TOTAL = re.compile(r"MemTotal:\s*(\d{1,15}) *kB")
 _TIERS = "sys/devices/virtual/memory_tiering"
 
@@ -228,12 +229,14 @@ def _read_distances(tree: Tree, online: tuple[int, ...], rows: Mapping[int, str]
     for id_, text in rows.items():
         row = {to: _LOCAL if to == id_ else _REMOTE for to in nodes}
         words = text.split()
-        for to, word in zip(online, words, strict=False):
-            if word.isascii() and word.isdigit() and _LEAST <= int(word[:9]) <= UNREACHABLE:
-                row[to] = int(word)
+        columns = nodes if len(words) == len(nodes) else online
+        for to, word in zip(columns, words, strict=False):
+            distance = int(word) if _DISTANCE.fullmatch(word) else 0
+            if _LEAST <= distance <= _UNREACHABLE:
+                row[to] = distance
             else:
                 tree.notes.add(f"node{id_}/distance: {quote(word)} is not a distance (10 to 255)")
-        if words and len(words) != len(online):
+        if words and len(words) != len(columns):
             tree.notes.add(
                 f"node{id_}/distance: {len(words)} columns for {len(online)} online nodes"
             )

@@ -88,7 +88,7 @@ class _Splitter:
             if cpu not in left:
                 continue
             id_, said = self._place(cpu, level)
-            members = same_id[cpu] if said is None else (said & left) | CPUSet((cpu,))
+            members = ((same_id[cpu] if said is None else said) & left) | CPUSet((cpu,))
             for member in members:
                 if self._place(member, level).cpus not in (said, None):
                     self._notes.add(f"sets of CPUs on the same {level} contradict", member)
@@ -108,7 +108,7 @@ class _Splitter:
         return place
 
     def _by_id(self, within: CPUSet, level: str) -> dict[int, CPUSet]:
-        """Group the CPUs that have no set by their id, keyed by the lowest CPU of each group."""
+        """Return, for each CPU that has no set, the CPUs without one that have the same id."""
         by_id: dict[Hashable, list[int]] = {}
         for cpu in within:
             id_, said = self._place(cpu, level)
@@ -116,7 +116,8 @@ class _Splitter:
                 # neither id nor siblings: a core by itself
                 alone = id_ is None and level == "core"
                 by_id.setdefault(("alone", cpu) if alone else id_, []).append(cpu)
-        return {cpus[0]: CPUSet(cpus) for cpus in by_id.values()}
+        groups = map(CPUSet, by_id.values())
+        return {cpu: group for group in groups for cpu in group}
 
     def _name(self, found: list[tuple[int | None, CPUSet]], level: str) -> list[tuple[int, CPUSet]]:
         """Give each group an id of its own: the kernel's, else the lowest free one."""

@@ -116,6 +116,9 @@ def check_is_sound(machine: Machine) -> None:
 )
 @example({"sys/devices/system/cpu": None})
 @example({"sys/devices/system/cpu/online": b"0-8191"})
+@example(
+    {"sys/devices/system/cpu/cpu2/topology": b"", "sys/devices/system/cpu/cpu3/topology": None}
+)
 def test_no_content_of_any_file_is_a_crash(changes: dict[str, bytes | str | None]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"

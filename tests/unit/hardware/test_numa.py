@@ -131,6 +131,11 @@ def test_nodes_online_without_a_folder_are_left_out_but_keep_their_column(read: 
     assert machine.distances.matrix == ((10, 25), (25, 10))
 
 
+def test_a_row_as_long_as_there_are_folders_goes_by_these(read: Read) -> None:
+    changes: dict[str, Change] = {f"{NODE}/online": "0-7", f"{NODE}/node1/distance": "31 10"}
+    assert read(TWO, changes).distances.matrix == ((10, 11), (31, 10))
+
+
 def test_folders_of_nodes_that_are_not_online_are_left_out(read: Read) -> None:
     assert [each.id for each in read("numa:3 core:2", {f"{NODE}/online": "0,2"}).nodes] == [0, 2]
 
@@ -150,6 +155,7 @@ def test_a_lone_online_node_without_folder_leaves_one_made_up(read: Read) -> Non
         ("ten far", (10, 20)),
         ("10 -5", (10, 20)),
         ("10 99999999999999999999", (10, 20)),
+        ("10 0000000219999", (10, 20)),
         ("", (10, 20)),
         (None, (10, 20)),
     ],

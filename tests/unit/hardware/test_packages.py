@@ -67,6 +67,13 @@ def test_packages_without_sets_are_found_by_their_ids(read: Read) -> None:
     assert packages(machine) == [(0, "0-3"), (1, "4-7")]
 
 
+def test_cpus_without_sets_may_be_claimed_by_the_sets_of_others(read: Read) -> None:
+    changes = topology("package_cpus_list", dict.fromkeys((2, 3, 6, 7)))
+    changes |= topology("package_cpus_list", {0: "0-2"})
+    machine = read(TWO_PACKAGES, changes)
+    assert [cpus for _, cpus in packages(machine)] == ["0-2", "3", "4-7"]
+
+
 def test_packages_of_which_nothing_is_known_are_one(read: Read) -> None:
     changes = {**topology("physical_package_id", "-1"), **without("package_cpus_list")}
     assert packages(read(TWO_PACKAGES, changes)) == [(0, "0-7")]
@@ -97,6 +104,15 @@ def test_cores_are_their_sibling_sets_whatever_their_ids(read: Read) -> None:
     machine = read(TWO_PACKAGES, topology("core_id", "0"))
     assert cores(machine) == ["0-1", "2-3", "4-5", "6-7"]
     assert {core.id for core in machine.cores} == {0}
+
+
+def test_threads_of_different_core_ids_are_one_core_if_the_kernel_calls_them_siblings(
+    read: Read,
+) -> None:
+    # AMD's Bulldozer: two integer cores share most of a module, and are scheduled like threads
+    machine = read(TWO_PACKAGES, topology("core_id", {cpu: str(cpu) for cpu in range(8)}))
+    assert cores(machine) == ["0-1", "2-3", "4-5", "6-7"]
+    assert machine.notes == ()
 
 
 def test_cores_without_sets_are_found_by_their_ids(read: Read) -> None:
