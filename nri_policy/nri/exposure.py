@@ -49,7 +49,7 @@ class Exposure:
             destination=DESTINATION,
             source=str(self._of(container_id)),
             type="bind",
-            options=["bind", "ro", "rslave"],
+            options=["bind", "ro"],
         )
 
     def remove(self, container_id: str) -> None:
