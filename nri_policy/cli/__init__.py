@@ -17,7 +17,7 @@ import click
 from nri_policy.cli.failure import Failure
 from nri_policy.wording import did_you_mean, quoted
 
-_COMMANDS = ("run", "topology")  # in the order of --help
+_COMMANDS = ("run", "simulate", "topology")  # in the order of --help
 
 
 class _Program(click.Group):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
+from typing import Any
 
 from nri_policy.cpuset import CPUSet
 
@@ -174,7 +175,7 @@ class Machine:
 
     def restricted(self, online: CPUSet) -> Machine:
         """Return the machine with only *online*, a non-empty part of its CPUs, left online."""
-        parts = {
+        parts: dict[str, Any] = {
             name: tuple(
                 replace(part, cpus=part.cpus & online)
                 for part in getattr(self, name)

@@ -10,7 +10,7 @@ before it otherwise. A step that fails says so in its result, and the next one i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,7 +44,7 @@ class Snapshot:
     """What the daemon holds, in the words of `containers -o json` and `pools -o json`."""
 
     containers: Mapping[str, Mapping[str, Any]]  # `ns/pod/ctr` → fields
-    pools: list[Mapping[str, Any]]
+    pools: Sequence[Mapping[str, Any]]
 
 
 class Node(Protocol):
@@ -88,7 +88,7 @@ class Result:
     error: str | None
     mismatches: list[Mismatch]
     containers: dict[str, dict[str, Any]]
-    pools: list[Mapping[str, Any]]
+    pools: Sequence[Mapping[str, Any]]
 
 
 class Playback:
