@@ -246,7 +246,7 @@ class Adaptation:
             try:
                 await self._shake_hands(link)
             except (Refused, PluginGoneError) as error:
-                log.warning("plugin %s: not accepted: %s", link.name, error)
+                log.warning("event=not-accepted plugin=%s reason=%r", link.name, str(error))
                 link.close(str(error))
         await reading
         del self._links[link]
@@ -265,7 +265,7 @@ class Adaptation:
             if failed and self._release.name == "cri-o":
                 if self._release.dedicated_calls:
                     raise Refused("updates of Synchronize failed")
-                log.warning("plugin %s: not synchronized, and not closed (nri#279)", link.name)
+                log.warning("event=left-deaf plugin=%s", link.name)  # nri#279
                 return
             self.plugins = sorted([*self.plugins, link], key=lambda plugin: plugin.name[:2])
             self.synchronizations += 1

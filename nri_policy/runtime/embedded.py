@@ -346,7 +346,12 @@ class EmbeddedRuntime:
             try:
                 container.apply(update.linux.resources, machine=self.machine, cause=cause)
             except CRIError as error:
-                log.warning("%s: update of %s failed: %s", cause, container.key, error)
+                log.warning(
+                    "event=update-failed container=%s cause=%r reason=%r",
+                    container.key,
+                    cause,
+                    str(error),
+                )
                 if not update.ignore_failure:
                     failed.append(update)
         return failed
@@ -367,7 +372,12 @@ class EmbeddedRuntime:
         try:
             await self._nri.notify(event, pod.message, container.message if container else None)
         except Refused as error:
-            log.warning("%s of %s: %s", nri.Event.Name(event), pod.key, error)
+            log.warning(
+                "event=ignored-error pod=%s of=%s reason=%r",
+                pod.key,
+                nri.Event.Name(event),
+                str(error),
+            )
 
     def _new_pod(self, manifest: PodManifest) -> Pod:
         serial = next(self._serial)
@@ -415,7 +425,11 @@ class EmbeddedRuntime:
             results = await self._nri.stop_container(container.pod.message, container.message)
             self._update_others(results.others, f"StopContainer {container.key}")
         except Refused as error:
-            log.warning("StopContainer %s: %s", container.key, error)
+            log.warning(
+                "event=ignored-error container=%s of=STOP_CONTAINER reason=%r",
+                container.key,
+                str(error),
+            )
         container.enter(State.STOPPED)
         self._show_time(container, "finished_at")
 
@@ -433,6 +447,8 @@ class EmbeddedRuntime:
         if pod.ready:
             pod.ready = False
             await self._tell(nri.STOP_POD_SANDBOX, pod)
+            if self.release.forgets_stopped_pods:
+                runtimespec.forget_task(pod.message)
 
     def _show_time(self, container: Container, field: str) -> None:
         if self.release.shows_times:

@@ -98,11 +98,10 @@ class Kubelet:
         ]
         return _cpu_and_memory(*parts)
 
-    def pod_overhead(self, pod: PodManifest) -> nri.LinuxResources:
-        """Return what the runtime class of *pod* adds to its containers."""
-        if not pod.spec.overhead:
-            return nri.LinuxResources()
-        return _cpu_and_memory(pod.spec.overhead, pod.spec.overhead)
+    def pod_overhead(self, pod: PodManifest) -> nri.LinuxResources | None:
+        """Return what the runtime class of *pod* adds to its containers, if it does."""
+        overhead = pod.spec.overhead
+        return _cpu_and_memory(overhead, overhead) if overhead else None
 
     def cgroup_parent(self, pod: PodManifest) -> str:
         """Return the cgroup of *pod* in the form of the node's cgroup driver."""

@@ -93,7 +93,7 @@ class PluginLink:
                 if self._trunk.fatal:
                     self.close(self._trunk.fatal)
                 elif self._trunk.deaf != was_deaf:
-                    log.warning("plugin %s: %s", self.name, self._trunk.deaf)
+                    log.warning("event=not-read plugin=%s reason=%r", self.name, self._trunk.deaf)
         except OSError as error:
             self.close(str(error))
         finally:
@@ -107,7 +107,7 @@ class PluginLink:
         if self.closed:
             return
         self.closed = True
-        log.info("plugin %s: closed: %s", self.name or "(unregistered)", reason)
+        log.info("event=closed plugin=%s reason=%r", self.name or "unregistered", reason)
         self._writer.close()
         waiting: list[asyncio.Future[Any]] = [self.registered, *self._calls.values()]
         for future in waiting:
@@ -191,15 +191,15 @@ class PluginLink:
             return
         call = self._calls.get(message.stream)
         if call is None or call.done():
-            log.info("plugin %s: message on inactive stream %d", self.name, message.stream)
+            log.info("event=inactive-stream plugin=%s stream=%d", self.name, message.stream)
         else:
             call.set_result(message)
 
     async def _answer(self, message: Message) -> None:
         try:
             await self._send(Conn.RUNTIME, await self._response(message))
-        except PluginGoneError:
-            log.debug("plugin %s left before its call was answered", self.name)
+        except (PluginGoneError, ProtocolError) as error:  # the latter: too long an answer
+            log.warning("event=unanswered plugin=%s reason=%r", self.name, str(error))
 
     async def _response(self, message: Message) -> bytes:
         """Return the encoded answer to what came over the Runtime connection."""

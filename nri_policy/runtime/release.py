@@ -111,6 +111,11 @@ class Release:
         return self.number >= ((2, 3, 0) if self.name == "containerd" else (1, 36, 0))
 
     @property
+    def forgets_stopped_pods(self) -> bool:
+        """True if little is left of a pod in events after its stop."""
+        return self.name == "containerd" and self.number < (2, 2, 0)
+
+    @property
     def shows_ips(self) -> bool:
         """True if pods carry their IP addresses."""
         return self.number >= ((2, 1, 0) if self.name == "containerd" else (1, 32, 0))

@@ -55,6 +55,15 @@ def complete_sandbox(sandbox: nri.PodSandbox, *, runtime: str, pid: int) -> None
     )
 
 
+def forget_task(sandbox: nri.PodSandbox) -> None:
+    """Leave of *sandbox* what older containerd shows when the pause container is gone."""
+    sandbox.ClearField("pid")
+    for name in ("cgroups_path", "namespaces", "resources"):
+        sandbox.linux.ClearField(name)
+    for key in [key for key in sandbox.annotations if key.startswith("io.kubernetes.cri.")]:
+        del sandbox.annotations[key]
+
+
 def complete_container(
     container: nri.Container, sandbox: nri.PodSandbox, *, runtime: str, image: str
 ) -> None:

@@ -6,13 +6,13 @@ not know how it is played.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
+from nri_policy import yamltext
 from nri_policy.cpuset import CPUSet
 from nri_policy.runtime.manifest import (
     ManifestError,
@@ -146,12 +146,13 @@ def read_step(step: object, *, folder: Path) -> Step:
 def _load(path: Path) -> list[Any]:
     """Return the documents of a YAML file, empty ones left out."""
     try:
-        with path.open(encoding="utf-8") as file:
-            return [each for each in yaml.safe_load_all(file) if each is not None]
+        # YAML allows no line inside of a document to begin like this.
+        texts = re.split(r"^---(?=\s)", path.read_text(encoding="utf-8-sig"), flags=re.MULTILINE)
+        return [document for text in texts if (document := yamltext.read(text)) is not None]
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a bad date is a ValueError
-        raise ScenarioError(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise ScenarioError(f"{path}: {error}") from error
 
 
 def _apply(value: object, folder: Path) -> Apply:

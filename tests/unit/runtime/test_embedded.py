@@ -234,6 +234,21 @@ async def test_times_are_shown_since_containerd_2_3(start: Start) -> None:
             assert request.container.started_at == created
 
 
+@pytest.mark.parametrize(("version", "forgets"), [("2.1.9", True), ("2.4.0", False)])
+async def test_older_containerd_shows_little_of_a_pod_after_its_stop(
+    start: Start, version: str, forgets: bool
+) -> None:
+    async with start(version=version) as runtime, ScriptedPlugin(runtime.socket_path) as plugin:
+        await runtime.synchronized()
+        await runtime.delete_pod(await runtime.start_pod(pod()))
+        stopped, _, removed = (request.pod for _, request in plugin.seen[-3:])
+    assert stopped.linux.cgroups_path
+    assert removed.linux.cgroup_parent
+    assert bool(removed.linux.cgroups_path) is not forgets
+    assert ("io.kubernetes.cri.sandbox-id" in removed.annotations) is not forgets
+    assert "kubernetes.io/config.source" in removed.annotations
+
+
 async def test_the_same_calls_make_the_same_ids(start: Start) -> None:
     ids = []
     for _ in range(2):
