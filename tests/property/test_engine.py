@@ -184,7 +184,7 @@ class Node(RuleBasedStateMachine):
         for container_id in [*self.runtime.cpus]:
             if container_id not in self.running:
                 self.runtime.forget(container_id)
-        for container_id, placed in self.engines[0].state.placed.items():
+        for container_id in self.engines[0].state.placed:
             old = before[container_id]
             if old.exclusive and not old.shares:
                 assert self.runtime.cpus[container_id] == ran_on[container_id]
