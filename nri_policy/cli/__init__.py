@@ -63,7 +63,11 @@ class _Program(click.Group):
         sys.exit(outcome if isinstance(outcome, int) else 0)
 
 
-@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Program,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="nri-policy")
 def main() -> None:
     """Place containers on the CPUs and memory of a node, and show why they are where they are."""

@@ -94,7 +94,7 @@ class FloorPlan:
         boxes = self._inside(self.tree.top, width, brush)
         outside = (self.machine.online | self.machine.offline) - self.tree.top.cpus
         if outside:
-            cells = [brush.core(CPUSet([cpu])) for cpu in outside]
+            cells = [brush.core(CPUSet([cpu]), outside) for cpu in outside]
             boxes.append(
                 _Box(f"in no pool: {outside}", "", _packed([cells], width - 4), of_cores=True)
             )
@@ -124,12 +124,8 @@ class FloorPlan:
         return [self._cells(cpus, brush) for cpus in [*sets, rest] if cpus]
 
     def _cells(self, cpus: CPUSet, brush: _Brush) -> list[list[Text]]:
-        threads = (core.cpus & cpus for core in self.machine.cores)
-        return [brush.core(each) for each in sorted(filter(None, threads), key=_lowest)]
-
-
-def _lowest(cpus: CPUSet) -> int:
-    return cpus.lowest
+        cores = [core.cpus for core in self.machine.cores if not core.cpus.isdisjoint(cpus)]
+        return [brush.core(core, cpus) for core in sorted(cores, key=lambda core: core.lowest)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +133,19 @@ class _Brush:
     looks: Mapping[int, Look]
     colour: bool
 
-    def core(self, threads: CPUSet) -> list[Text]:
-        """Return the column of cells for one core, one character each."""
-        looks = [self.looks[cpu] for cpu in threads]
+    def core(self, threads: CPUSet, shown: CPUSet) -> list[Text]:
+        """Return the column of cells for a core, one character each; blank for who is not shown."""
+        looks = [self.looks[cpu] if cpu in shown else None for cpu in threads]
         if not self.colour:
-            return [Text(look.letter) for look in looks]
-        pairs = zip_longest(looks[::2], looks[1::2])
-        return [self._cell(upper, lower or upper) for upper, lower in pairs]
+            return [Text(look.letter if look else " ") for look in looks]
+        return [_cell(*pair) for pair in zip_longest(looks[::2], looks[1::2])]
 
-    @staticmethod
-    def _cell(upper: Look, lower: Look) -> Text:
-        if upper == lower:
-            return Text(upper.letter, upper.style)
+
+def _cell(upper: Look | None, lower: Look | None) -> Text:
+    if upper and lower and upper != lower:
         return Text(_HALVES, f"{upper.half} on {lower.half}")
+    look = upper or lower
+    return Text(look.letter, look.style) if look else Text(" ")
 
 
 def _packed(groups: list[list[list[Text]]], width: int) -> list[Text]:

@@ -30,11 +30,19 @@ class Exposure:
         # the containers' own users read through it, whatever our umask is
         folder.chmod(0o755)
 
-    def write(self, container_id: str, resources: Mapping[str, str]) -> None:
-        """Show a container its *resources*; raises OSError, and ValueError for an odd id."""
+    def add(self, container_id: str, resources: Mapping[str, str]) -> None:
+        """Make a folder for a container; raises OSError, and ValueError for an odd id."""
         folder = self._of(container_id)
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)
+        self.replace(container_id, resources)
+
+    def replace(self, container_id: str, resources: Mapping[str, str]) -> None:
+        """Show a container its *resources* as they are now.
+
+        FileNotFoundError where its folder is gone. Replacing a file can wait for the disk.
+        """
+        folder = self._of(container_id)
         text = "".join(f'{key}="{value}"\n' for key, value in resources.items())
         new = folder / f".{FILE}"
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
@@ -49,7 +57,7 @@ class Exposure:
             destination=DESTINATION,
             source=str(self._of(container_id)),
             type="bind",
-            options=["bind", "ro", "rslave"],
+            options=["bind", "ro"],
         )
 
     def remove(self, container_id: str) -> None:

@@ -7,6 +7,7 @@ our own account).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -47,6 +48,8 @@ class Policy:
         self._engine = engine
         self._exposure = exposure
         self._synchronized = synchronized
+        self._stale: dict[str, None] = {}  # containers whose exposed resources are out of date
+        self._showing: asyncio.Task[None] | None = None
         self._untold: dict[str, Placement] = {}  # by container id: the latest that it has not heard
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
@@ -68,7 +71,7 @@ class Policy:
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._exposure.keep_only(self._engine.state.placed.keys())
         for container_id in self._engine.state.placed:
-            self._expose(container_id)
+            self._show(container_id)
         self._synchronized()
         return [update_of(change, ignore_failure=True) for change in decision.changes]
 
@@ -94,7 +97,7 @@ class Policy:
         response = nri_pb2.CreateContainerResponse(update=self._updates(container.id))
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(decision.placement))
-        if self._expose(container.id):
+        if self._show(container.id):
             response.adjust.mounts.append(self._exposure.mount(container.id))
         return response
 
@@ -113,7 +116,7 @@ class Policy:
             Resized(container_id=container.id, resources=resources_of(resources))
         )
         if decision.placement is not None:
-            self._expose(container.id)
+            self._show_later(container.id)
         own = (
             []
             if decision.placement is None
@@ -174,18 +177,36 @@ class Policy:
             )
         for change in decision.changes:
             self._untold[change.container_id] = change
-            self._expose(change.container_id)
+            self._show_later(change.container_id)
         for warning in decision.warnings:
             log.warning("event=warning text=%r", warning)
 
-    def _expose(self, container_id: str) -> bool:
-        """Show a container its resources; that this fails is no reason to keep it from running."""
+    def _show(self, container_id: str) -> bool:
+        """Show a new container its resources; failing that must not keep it from running."""
         try:
-            self._exposure.write(container_id, exposed(self._engine.state, container_id))
+            self._exposure.add(container_id, exposed(self._engine.state, container_id))
         except (OSError, ValueError) as error:
             log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
             return False
         return True
+
+    def _show_later(self, container_id: str) -> None:
+        """Show a container its changed resources, without anyone waiting for the disk."""
+        self._stale[container_id] = None
+        if self._showing is None or self._showing.done():
+            self._showing = asyncio.create_task(self._show_stale(), name="exposed resources")
+
+    async def _show_stale(self) -> None:
+        while self._stale:
+            container_id = next(iter(self._stale))
+            del self._stale[container_id]
+            if container_id not in self._engine.state.placed:
+                continue
+            resources = exposed(self._engine.state, container_id)
+            try:
+                await asyncio.to_thread(self._exposure.replace, container_id, resources)
+            except (OSError, ValueError) as error:
+                log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
 
     def _updates(self, asked: str) -> list[nri_pb2.ContainerUpdate]:
         """Return the updates that other containers than the one *asked* about have not heard."""
