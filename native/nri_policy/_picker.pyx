@@ -30,6 +30,7 @@ cdef struct Group:
 cdef class Picker:
     """The CPUs of a machine as nested groups, and how to take some of them."""
 
+    cdef CPUSet every           # all CPUs
     cdef int width, count, packages, domains
     cdef Group *groups          # by stage; cores by domain; then by lowest CPU
     cdef int first[5]           # groups of stage s are first[s]..first[s + 1] - 1
@@ -55,8 +56,9 @@ cdef class Picker:
             sorted(set(groups), key=lambda group: group.lowest) for groups in (packages, dies, caches, cores)
         ]
         cdef list homes = sorted(set(domains), key=lambda group: group.lowest)
+        self.every = CPUSet.union(stages[0])
         self.count = sum(len(groups) for groups in stages)
-        self.width = max((<CPUSet> cpus).used for cpus in stages[0])
+        self.width = self.every.used
         self.packages, self.domains = len(stages[0]), len(homes)
         self.groups = <Group *> PyMem_Calloc(self.count, sizeof(Group))
         self.masks = <uint64_t *> PyMem_Calloc(self.count * self.width, sizeof(uint64_t))
@@ -127,7 +129,7 @@ cdef class Picker:
 
         *classes* are disjoint sets in the order of preference: all that can be had of the first is taken first; CPUs
         in none of them come last. *slack* is used up by what is picked. *beside* is what the taker holds already:
-        packages and domains that hold most of it come first.
+        packages and domains that hold most of it come first. CPUs of it that are gone since do not count.
         """
         cdef CPUSet rest = candidates, part
         cdef int wanted = n
@@ -136,7 +138,7 @@ cdef class Picker:
         memset(self.taken, 0, self.width * sizeof(uint64_t))
         memset(self.in_package, 0, (self.packages + self.domains) * sizeof(int))
         if beside is not None:
-            for cpu in beside:
+            for cpu in beside & self.every:
                 self._count(cpu)
         for part in classes:
             wanted -= self._pick(wanted, candidates & part, slack)
