@@ -92,9 +92,9 @@ def _write_cpus(writer: _Writer, layout: Layout) -> None:
         if cpus:
             _write_topology(writer, layout, core, cpus.lowest)
             _write_caches(writer, layout, core, owners)
-        for cpu in cpus - cpus.first(1):
-            writer.link(f"{_CPU}/cpu{cpu}/topology", f"../cpu{cpus.lowest}/topology")
-            writer.link(f"{_CPU}/cpu{cpu}/cache", f"../cpu{cpus.lowest}/cache")
+            for cpu in cpus - cpus.first(1):
+                writer.link(f"{_CPU}/cpu{cpu}/topology", f"../cpu{cpus.lowest}/topology")
+                writer.link(f"{_CPU}/cpu{cpu}/cache", f"../cpu{cpus.lowest}/cache")
     if spec.efficiency:
         slow = CPUSet.union(core.cpus for core in layout.cores if core.efficiency)
         writer.put("sys/devices/cpu_core/cpus", online - slow)
