@@ -9,8 +9,10 @@ BUILT := $(VENV)/built
 run: $(BUILT)
 	$(VENV)/bin/nri-policy run $(ARGS)
 
+# on this host's own hardware if it has CPUs enough to show something
 demo: $(BUILT)
-	$(PY) -m nri_policy.cli demo $(ARGS)
+	test $$(nproc) -ge 8 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
+	  $(VENV)/bin/nri-policy simulate configs/demo.yaml "$$@"
 
 test: $(BUILT) lint
 	$(PY) -m pytest

@@ -19,6 +19,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.nri.clock import Clock
+from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.grpc_server import grpc_server
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.policy import Policy
@@ -47,12 +48,19 @@ class Options:
 class Daemon:
     """An engine and its session with the runtime."""
 
-    def __init__(self, machine: Machine, settings: Settings, identity: Identity = IDENTITY) -> None:
-        """CapacityError where *settings* ask the impossible of *machine*."""
+    def __init__(
+        self,
+        machine: Machine,
+        settings: Settings,
+        state_dir: Path,
+        identity: Identity = IDENTITY,
+    ) -> None:
+        """CapacityError where *settings* ask the impossible; OSError for *state_dir*."""
         self.engine = Engine(machine, settings)
         self.synchronized = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._policy = Policy(self.engine, synchronized=self.synchronized.set)
+        exposure = Exposure(state_dir / "containers")
+        self._policy = Policy(self.engine, exposure, synchronized=self.synchronized.set)
         self._session = Session(self._policy, identity, turn=self._turn)
 
     @asynccontextmanager
@@ -98,7 +106,7 @@ async def run(settings: Settings, options: Options) -> None:
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with only_instance(options.state_dir / "lock"):
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
-        daemon = Daemon(machine, settings, options.identity)
+        daemon = Daemon(machine, settings, options.state_dir, options.identity)
         _announce(daemon)
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -14,18 +14,23 @@ from typing import Any
 
 import click
 
+from nri_policy.cli.failure import Failure
 from nri_policy.wording import did_you_mean, quoted
 
-_COMMANDS = ("run", "topology")  # in the order of --help
+_COMMANDS = ("run", "simulate", "topology")  # in the order of --help
 
 
 class _Program(click.Group):
     """The group of all sub-commands."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
         module = import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
@@ -51,14 +56,18 @@ class _Program(click.Group):
             if isinstance(error, click.UsageError):
                 message = f"{message.rstrip('.')} (see {place} --help)"
             click.echo(f"{place}: {message}", err=True)
-            sys.exit(error.exit_code)
+            sys.exit(error.code if isinstance(error, Failure) else error.exit_code)
         except click.Abort:  # Ctrl-C
             sys.exit(130)
         # click returns here the code that a command gave to its context's exit
         sys.exit(outcome if isinstance(outcome, int) else 0)
 
 
-@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Program,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="nri-policy")
 def main() -> None:
     """Place containers on the CPUs and memory of a node, and show why they are where they are."""

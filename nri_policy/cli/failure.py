@@ -21,4 +21,4 @@ class Failure(click.ClickException):
 
     def __init__(self, message: str, code: Exit = Exit.NO) -> None:
         super().__init__(message)
-        self.exit_code = code  # type: ignore[misc]  # click declares a class variable, and reads this
+        self.code = code

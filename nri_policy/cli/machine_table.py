@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.cpu_list import CPUList
+from nri_policy.cli.pieces import cpu_list
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.machine import Cache, CoreKind, Machine, MemoryKind, MemoryNode
 from nri_policy.pools.capacity import Capacity
@@ -92,7 +92,7 @@ def _cpu_sets(machine: Machine, capacity: Capacity) -> Table:
             sets[kind.value] = CPUSet.union(c.cpus for c in machine.cores if c.kind is kind)
     for name, cpus in sets.items():
         if cpus:
-            table.add_row(Text(name), Text(str(len(cpus)), justify="right"), CPUList(cpus))
+            table.add_row(Text(name), Text(str(len(cpus)), justify="right"), cpu_list(cpus))
     return table
 
 
@@ -106,7 +106,7 @@ def _pools(machine: Machine, tree: PoolTree) -> Table:
             Text(guide + pool.name.removeprefix(above)),
             Text(", ".join(pool.levels)),
             str(len(pool.cpus)),
-            CPUList(pool.cpus),
+            cpu_list(pool.cpus),
             *(_sized(pool.memory[kind], sizes) for kind in kinds),
         )
     return table
@@ -136,7 +136,7 @@ def _nodes(machine: Machine) -> Table:
             str(node.id),
             node.kind.value,
             format_bytes(node.memory),
-            CPUList(node.cpus),
+            cpu_list(node.cpus),
             Text("; ".join(_remarks(node))),
         )
     return table

@@ -70,10 +70,14 @@ def _within_numa(tree: PoolTree, pool: Pool) -> bool:
 
 def _closeness(tree: PoolTree, level: Level) -> tuple[int, ...]:
     """Return for each pool minus the links to the nearest pool at *level* above or below it."""
+    leaves = [pool for pool in tree.pools if not pool.children]
+    targets = {tree.at_level(leaf, level).id for leaf in leaves}
     closeness = [-len(tree.pools)] * len(tree.pools)
     for pool in tree.pools:
-        target = tree.at_level(pool, level)
-        closeness[pool.id] = max(closeness[pool.id], target.depth - pool.depth)
-        for above in tree.path(target):
-            closeness[above.id] = max(closeness[above.id], above.depth - target.depth)
+        for above in tree.path(pool):
+            links = above.depth - pool.depth
+            if above.id in targets:
+                closeness[pool.id] = max(closeness[pool.id], links)
+            if pool.id in targets:
+                closeness[above.id] = max(closeness[above.id], links)
     return tuple(closeness)

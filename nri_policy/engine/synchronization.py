@@ -132,9 +132,11 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
     """Return which of *cpus* are the container's own, None where they cannot be its grant."""
     layout = state.layout
     if request.hide_hyperthreads and len(cpus) < request.exclusive:
-        cpus = CPUSet.union(
-            core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(cpus)
-        )
+        # it shows one thread a core: the others were booked with it, whichever they were
+        cores = [core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(cpus)]
+        if len(CPUSet.union(cores)) < request.exclusive:
+            return None
+        cpus = layout.picker.pick(request.exclusive, CPUSet.union(cores), (cpus,))
     for sort in (layout.capacity.isolated, layout.capacity.sharable):
         own = cpus & sort
         if request.shares and sort is layout.capacity.sharable:

@@ -66,3 +66,19 @@ def pools(state: State) -> list[dict[str, object]]:
         }
         for pool, fields in zip(tree.pools, topology(tree, state.layout.capacity), strict=True)
     ]
+
+
+def exposed(state: State, container_id: str) -> dict[str, str]:
+    """Return what a placed container may know of its own resources (§9): shell names and lists."""
+    grant = state.placed[container_id].grant
+    resources = {}
+    if grant.shares or grant.sort is Sort.RESERVED:
+        resources["SHARED_CPUS"] = state.cpus(grant, hide_hyperthreads=False) - grant.exclusive
+    if grant.exclusive:
+        resources["ISOLATED_CPUS" if grant.isolated else "EXCLUSIVE_CPUS"] = grant.exclusive
+    kinds = state.layout.tree.top.memory
+    resources["ALL_MEMS"] = grant.mems
+    for kind, nodes in kinds.items():
+        if grant.mems & nodes:
+            resources[f"{kind.upper()}_MEMS"] = grant.mems & nodes
+    return {name: str(ids) for name, ids in resources.items()}

@@ -17,7 +17,7 @@ from typing import IO, cast
 
 from nri_policy.hardware.sysfs import TopologyError
 
-# A capture of 4096 CPUs has 10^5 small files: 200 MiB in tar's blocks, less than 100 MiB of content.
+# A capture of 4096 CPUs has 10^5 small files: 200 MiB in tar blocks, below 100 MiB of content.
 _MOST_BYTES = 1 << 29
 _MOST_MEMBERS = 1 << 20
 

@@ -6,9 +6,10 @@ bytes, frequencies kHz. Structures hold online CPUs only; offline ones are known
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
+from typing import Any
 
 from nri_policy.cpuset import CPUSet
 
@@ -171,3 +172,17 @@ class Machine:
     frequencies: tuple[Frequency, ...]
     devices: tuple[Device, ...]
     notes: tuple[str, ...]  # what was missing or odd, for people
+
+    def restricted(self, online: CPUSet) -> Machine:
+        """Return the machine with only *online*, a non-empty part of its CPUs, left online."""
+        parts: dict[str, Any] = {
+            name: tuple(
+                replace(part, cpus=part.cpus & online)
+                for part in getattr(self, name)
+                if not part.cpus.isdisjoint(online)
+            )
+            for name in ("packages", "dies", "clusters", "cores", "caches", "frequencies")
+        }
+        nodes = tuple(replace(node, cpus=node.cpus & online) for node in self.nodes)
+        offline = self.offline | (self.online - online)
+        return replace(self, online=online, offline=offline, nodes=nodes, **parts)

@@ -7,6 +7,7 @@ our own account).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -24,9 +25,11 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.view import exposed
 from nri_policy.hardware.machine import Machine
 from nri_policy.nri.convert import adjustment_of, container_of, resources_of, update_of
 from nri_policy.nri.errors import Refused
+from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
@@ -38,10 +41,15 @@ log = logging.getLogger(__name__)
 class Policy:
     """Handles the requests of one runtime with one engine; a `Plugin`."""
 
-    def __init__(self, engine: Engine, *, synchronized: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, engine: Engine, exposure: Exposure, *, synchronized: Callable[[], None]
+    ) -> None:
         """Take the engine, and what to call whenever the runtime's containers are all known."""
         self._engine = engine
+        self._exposure = exposure
         self._synchronized = synchronized
+        self._stale: dict[str, None] = {}  # containers whose exposed resources are out of date
+        self._showing: asyncio.Task[None] | None = None
         self._untold: dict[str, Placement] = {}  # by container id: the latest that it has not heard
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
@@ -61,8 +69,10 @@ class Policy:
         decision = self._decide(Synchronized(containers=present))
         self._untold.clear()  # whoever differs from the decisions is in this one's changes
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
-        if self._synchronized is not None:
-            self._synchronized()
+        self._exposure.keep_only(self._engine.state.placed.keys())
+        for container_id in self._engine.state.placed:
+            self._show(container_id)
+        self._synchronized()
         return [update_of(change, ignore_failure=True) for change in decision.changes]
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
@@ -87,6 +97,8 @@ class Policy:
         response = nri_pb2.CreateContainerResponse(update=self._updates(container.id))
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(decision.placement))
+        if self._show(container.id):
+            response.adjust.mounts.append(self._exposure.mount(container.id))
         return response
 
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
@@ -103,6 +115,8 @@ class Policy:
         decision = self._decide(
             Resized(container_id=container.id, resources=resources_of(resources))
         )
+        if decision.placement is not None:
+            self._show_later(container.id)
         own = (
             []
             if decision.placement is None
@@ -123,6 +137,7 @@ class Policy:
         del pod
         self._decide(Stopped(container_id=container.id))
         self._untold.pop(container.id, None)
+        self._exposure.remove(container.id)
 
     def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> None:
         """Change what the decisions rest on; the changes wait for the next response.
@@ -162,8 +177,36 @@ class Policy:
             )
         for change in decision.changes:
             self._untold[change.container_id] = change
+            self._show_later(change.container_id)
         for warning in decision.warnings:
             log.warning("event=warning text=%r", warning)
+
+    def _show(self, container_id: str) -> bool:
+        """Show a new container its resources; failing that must not keep it from running."""
+        try:
+            self._exposure.add(container_id, exposed(self._engine.state, container_id))
+        except (OSError, ValueError) as error:
+            log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
+            return False
+        return True
+
+    def _show_later(self, container_id: str) -> None:
+        """Show a container its changed resources, without anyone waiting for the disk."""
+        self._stale[container_id] = None
+        if self._showing is None or self._showing.done():
+            self._showing = asyncio.create_task(self._show_stale(), name="exposed resources")
+
+    async def _show_stale(self) -> None:
+        while self._stale:
+            container_id = next(iter(self._stale))
+            del self._stale[container_id]
+            if container_id not in self._engine.state.placed:
+                continue
+            resources = exposed(self._engine.state, container_id)
+            try:
+                await asyncio.to_thread(self._exposure.replace, container_id, resources)
+            except (OSError, ValueError) as error:
+                log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
 
     def _updates(self, asked: str) -> list[nri_pb2.ContainerUpdate]:
         """Return the updates that other containers than the one *asked* about have not heard."""

@@ -101,7 +101,7 @@ class Service:
             raise
         except Exception as error:
             # The boundary: one request that trips over a bug must not end the session.
-            log.exception("failed: method=%s", method)
+            log.exception("event=failed method=%s", method)
             text = f"internal error in {method}: {type(error).__name__}"
             raise Refused(text, code=Code.INTERNAL) from error
 
@@ -125,8 +125,8 @@ class Service:
         try:
             if not await self._clock.done_within(received + LATE * budget - now(), running):
                 late = self._plugin.late(method, request)
-                outcome = "none" if late is None else "sent"
-                log.warning("late: method=%s budget=%.3fs fallback=%s", method, budget, outcome)
+                sent = late is not None
+                log.warning("event=late method=%s budget=%.3fs answered=%s", method, budget, sent)
                 if late is not None:
                     if method == "Synchronize":
                         self.trouble = "synchronized without the plugin"
@@ -157,18 +157,6 @@ class Service:
 
     async def _configure(self, request: ConfigureRequest) -> ConfigureResponse:
         runtime = Runtime.from_request(request)
-        log.info(
-            "configured: runtime=%r version=%r nri=%s events=%#x",
-            runtime.name,
-            runtime.version,
-            runtime.nri or "unknown",
-            runtime.events,
-        )
-        if runtime.registration_can_deadlock:
-            log.warning(
-                "NRI %s can hang its runtime when a plugin registers: upgrade (containerd#10085)",
-                runtime.nri,
-            )
         await self._plugin.configure(request, runtime)
         self.runtime = runtime
         self._parts.Clear()
@@ -190,12 +178,6 @@ class Service:
         whole, self._parts = self._parts, SynchronizeRequest()
         self.trouble = "synchronization failed"  # until it has not
         updates = await self._plugin.synchronize(whole.pods, whole.containers)
-        log.info(
-            "synchronized: pods=%d containers=%d updates=%d",
-            len(whole.pods),
-            len(whole.containers),
-            len(updates),
-        )
         self.trouble = self._deaf(call)
         self.synchronized = True
         return SynchronizeResponse(update=updates)
@@ -223,6 +205,6 @@ def _log_abandoned(method: asyncio.Task[Message]) -> None:
     if method.cancelled():
         return
     if error := method.exception():
-        log.warning("abandoned method failed: %s", method.get_name(), exc_info=error)
+        log.warning("event=abandoned-failed task=%r", method.get_name(), exc_info=error)
     else:
-        log.warning("abandoned method finished, its answer is lost: %s", method.get_name())
+        log.warning("event=abandoned-finished task=%r its answer is lost", method.get_name())

@@ -79,12 +79,12 @@ class Session:
             try:
                 reader, writer = await asyncio.open_unix_connection(path)
             except OSError as error:  # normal while the runtime restarts
-                log.warning("cannot connect: path=%s error=%s", path, error)
+                log.warning("event=not-connected path=%s error=%r", path, str(error))
             else:
                 if await self._serve(reader, writer):
                     failures = 1
             delay = self._delay(failures)
-            log.info("connecting again: path=%s delay=%.1fs", path, delay)
+            log.info("event=connecting-again path=%s delay=%.1fs", path, delay)
             await self._clock.sleep(delay)
 
     async def run_inherited(self, fd: int) -> None:
@@ -164,7 +164,7 @@ class Session:
                 await self._disconnected()
         for error in outcomes:
             if isinstance(error, RemoteProtocolError | OSError):
-                log.error("connection lost: %s", error)
+                log.error("event=connection-lost error=%r", str(error))
             elif isinstance(error, Exception):
                 raise error
         return service.synchronized and service.trouble is None
@@ -176,11 +176,11 @@ class Session:
         try:
             answer = await channel.call("RegisterPlugin", request, budget=REGISTRATION_TIMEOUT)
         except TimeoutError as error:
-            log.error("not registered: %s", error)  # noqa: TRY400 - its place says nothing
+            log.error("event=not-registered error=%r", str(error))  # noqa: TRY400 - its place says nothing
             channel.close()
             return
         if answer.code:
-            log.error("not registered: code=%d message=%r", answer.code, answer.message)
+            log.error("event=not-registered code=%d message=%r", answer.code, answer.message)
             channel.close()
 
     async def _work(self, channel: Channel, service: Service) -> None:
@@ -195,7 +195,7 @@ class Session:
                 channel.respond(request, payload)
             await channel.drain()
             if service.trouble is not None and not self._inherited:
-                log.warning("giving up the connection: %s", service.trouble)
+                log.warning("event=giving-up reason=%r", service.trouble)
                 return
 
     async def _answer(self, service: Service, request: Request, received: float) -> bytes:
@@ -211,7 +211,7 @@ class Session:
             try:
                 await self._plugin.disconnected()
             except Exception:
-                log.exception("the plugin failed to take note that the runtime is gone")
+                log.exception("event=failed method=disconnected")
 
     def _delay(self, failures: int) -> float:
         """Return the seconds to wait, anywhere from the least to a bound that doubles."""

@@ -61,6 +61,11 @@ _FORMS = {
 _SHOWN = 20  # warnings for one pod
 
 
+def is_ours(key: str) -> bool:
+    """Return whether an annotation of this key may mean something to us."""
+    return DOMAIN in key or key == RESOURCES
+
+
 class AnnotationError(ValueError):
     """An annotation has a value that is not accepted: which one, the value, what would be."""
 

@@ -18,7 +18,14 @@ from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import Level, Priority
 from nri_policy.units import parse_duration
-from nri_policy.workload.annotations import LATER, AnnotationError, Found, find, yaml_map
+from nri_policy.workload.annotations import (
+    LATER,
+    AnnotationError,
+    Found,
+    find,
+    is_ours,
+    yaml_map,
+)
 from nri_policy.workload.requirements import Requirements, requirements
 
 
@@ -94,6 +101,8 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
 
     Raises AnnotationError for the first value in force that is not accepted.
     """
+    if len(annotations) <= _FEW and not any(is_ours(key) for key in annotations):
+        return _NONE
     lookup = _Lookup(annotations, container)
     isolated, required = lookup.isolated()
     return Preferences(
@@ -117,6 +126,10 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
         requirements=requirements(annotations, container),
         notices=lookup.notices(),
     )
+
+
+_FEW = 64  # annotations that are gone through faster than all of our keys are looked up
+_NONE = Preferences()
 
 
 class _Lookup:

@@ -158,14 +158,6 @@ async def test_configure_subscribes_to_what_the_runtime_knows(nri: str, events: 
     assert service.runtime is plugin.runtime is not None
 
 
-async def test_a_runtime_that_registration_can_hang_is_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    old = pb.ConfigureRequest(runtime_name="containerd", runtime_version="1.7.15")
-    await ask(make(RecordingPlugin()), "Configure", old)
-    assert "containerd#10085" in caplog.text
-
-
 def part(*, more: bool, pods: tuple[str, ...] = (), containers: tuple[str, ...] = ()) -> Message:
     return pb.SynchronizeRequest(
         pods=[pb.PodSandbox(id=name) for name in pods],

@@ -250,7 +250,7 @@ async def test_a_runtime_that_breaks_the_rules_is_left(
         peer.writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await peer.closed_by_plugin()
         assert await scene.next_delay() == 1.0
-        assert "connection lost: mux frame announces" in caplog.text
+        assert "event=connection-lost error='mux frame announces" in caplog.text
         assert scene.plugin.calls == []  # it was never configured
 
 
@@ -262,7 +262,7 @@ async def test_a_refused_registration_is_tried_again(
         peer.refuse(await peer.request("RegisterPlugin"), Code.UNKNOWN, "bad index")
         await peer.closed_by_plugin()
         assert await scene.next_delay() == 1.0
-        assert "not registered: code=2 message='bad index'" in caplog.text
+        assert "event=not-registered code=2 message='bad index'" in caplog.text
 
 
 async def test_a_registration_without_an_answer_is_given_up_after_half_a_minute(

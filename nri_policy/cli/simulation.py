@@ -1,0 +1,107 @@
+"""A simulated node: the daemon's own engine and session, in this process, for an embedded runtime.
+
+Owns what a real node has around the daemon: a clock, CPUs that go and come, a folder for its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.daemon import Daemon
+from nri_policy.engine import view
+from nri_policy.engine.placement import RefusalError
+from nri_policy.hardware.machine import Machine
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.runtime.playback import NodeError, Snapshot
+from nri_policy.settings import Settings, SettingsError, from_spec
+
+
+class SimulatedNode:
+    """A `Node` to be played with; `stack` ends its daemon."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        settings: Settings | None,
+        folder: Path,
+        stack: AsyncExitStack,
+    ) -> None:
+        self._whole = machine
+        self._online = machine.online
+        self._settings = settings
+        self._folder = folder
+        self._stack = stack
+        self._running: AsyncExitStack | None = None
+        self._daemon: Daemon | None = None
+        self._time = 1.7e9  # seconds since the epoch; moves only by `advance`
+        self.runtime = EmbeddedRuntime(
+            folder / "nri.sock",
+            online_cpus=machine.online,
+            memory_nodes=CPUSet(node.id for node in machine.nodes),
+            clock=lambda: self._time,
+        )
+
+    @property
+    def daemon(self) -> Daemon | None:
+        """The daemon that runs now."""
+        return self._daemon
+
+    async def restart(self) -> None:
+        """Kill the daemon if it runs, and start it; raises NodeError."""
+        if self._settings is None:
+            raise NodeError("no settings: give them in the first step, or by --settings")
+        if self._running is not None:
+            await self._running.aclose()
+        try:
+            self._daemon = Daemon(self._machine(), self._settings, self._folder)
+        except CapacityError as error:
+            raise NodeError(str(error)) from error
+        self._running = AsyncExitStack()
+        await self._running.enter_async_context(self._daemon.serving(self.runtime.socket_path))
+        self._stack.push_async_callback(self._running.aclose)
+
+    async def settings(self, spec: Mapping[str, Any]) -> None:
+        """Give settings, to the running daemon or for its start; raises NodeError."""
+        try:
+            settings = from_spec(dict(spec), "scenario")
+        except SettingsError as error:
+            raise NodeError(str(error)) from error
+        await self._reconfigure(settings=settings)
+        self._settings = settings
+
+    async def hotplug(self, *, offline: CPUSet, online: CPUSet) -> None:
+        """Tell of CPUs that went and came; raises NodeError."""
+        self._online = self._online - offline | online
+        await self._reconfigure(machine=self._machine())
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock that daemon and runtime share, and do what falls due."""
+        self._time += seconds
+
+    async def snapshot(self) -> Snapshot:
+        """Return what the daemon holds; nothing if it does not run."""
+        if self._daemon is None:
+            return Snapshot(containers={}, pools=[])
+        state = self._daemon.engine.state
+        return Snapshot(containers=view.containers(state), pools=view.pools(state))
+
+    def _machine(self) -> Machine:
+        return self._whole.restricted(self._online)
+
+    async def _reconfigure(
+        self, *, settings: Settings | None = None, machine: Machine | None = None
+    ) -> None:
+        """Change something under the running daemon and wait until the runtime has heard all."""
+        if self._daemon is None:
+            return
+        before = self.runtime.synchronizations
+        try:
+            await self._daemon.reconfigure(settings=settings, machine=machine)
+        except (CapacityError, RefusalError) as error:
+            raise NodeError(str(error)) from error
+        await self.runtime.synchronized(after=before)

@@ -1,0 +1,76 @@
+"""What containers are told of themselves: `/.nri-resource-policy/resources.sh`; placement.md §9.
+
+Owns a folder per container below one of ours, bind-mounted read-only into it. The file is replaced
+by renaming, never written in place: a workload that watches the folder reads whole versions only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from nri_policy.proto.nri_pb2 import Mount
+
+DESTINATION = "/.nri-resource-policy"
+FILE = "resources.sh"
+
+# Ids become folder names: nothing that leads elsewhere.
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
+
+
+class Exposure:
+    """The folders of all containers, below *folder*, which is made if it is not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        # the containers' own users read through it, whatever our umask is
+        folder.chmod(0o755)
+
+    def add(self, container_id: str, resources: Mapping[str, str]) -> None:
+        """Make a folder for a container; raises OSError, and ValueError for an odd id."""
+        folder = self._of(container_id)
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+        self.replace(container_id, resources)
+
+    def replace(self, container_id: str, resources: Mapping[str, str]) -> None:
+        """Show a container its *resources* as they are now.
+
+        FileNotFoundError where its folder is gone. Replacing a file can wait for the disk.
+        """
+        folder = self._of(container_id)
+        text = "".join(f'{key}="{value}"\n' for key, value in resources.items())
+        new = folder / f".{FILE}"
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(descriptor, "w") as file:
+            os.fchmod(descriptor, 0o644)
+            file.write(text)
+        new.rename(folder / FILE)
+
+    def mount(self, container_id: str) -> Mount:
+        """Return the mount that lets a container see its folder."""
+        return Mount(
+            destination=DESTINATION,
+            source=str(self._of(container_id)),
+            type="bind",
+            options=["bind", "ro"],
+        )
+
+    def remove(self, container_id: str) -> None:
+        """Forget a container that is gone."""
+        shutil.rmtree(self._of(container_id), ignore_errors=True)
+
+    def keep_only(self, container_ids: Collection[str]) -> None:
+        """Forget all containers but these."""
+        for entry in list(self._folder.iterdir()):
+            if entry.name not in container_ids:
+                shutil.rmtree(entry, ignore_errors=True)
+
+    def _of(self, container_id: str) -> Path:
+        if not _ID.fullmatch(container_id):
+            raise ValueError(f"container id {container_id[:80]!r} is not one")
+        return self._folder / container_id

@@ -1,0 +1,286 @@
+"""Kubernetes Pod manifests, as far as they matter to a container runtime.
+
+Owns reading and validating a manifest as the API server would: required fields, names, quantities,
+requests defaulted from limits. Must not know of NRI or cgroups.
+Fields that say nothing about placement are not looked at; a value that exists is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from nri_policy.units import parse_bytes, parse_cpu
+from nri_policy.wording import quoted
+
+Part = TypeVar("Part")
+
+DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_SUBDOMAIN = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
+
+# RFC 1123, as the API server applies it.
+Label = Annotated[str, msgspec.Meta(pattern=DNS_LABEL, max_length=63)]
+Subdomain = Annotated[str, msgspec.Meta(pattern=DNS_SUBDOMAIN, max_length=253)]
+
+
+class ManifestError(Exception):
+    """A manifest that the API server would refuse; its text names the field."""
+
+
+class QoS(StrEnum):
+    """Quality of service class of a pod."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+class Amounts(dict[str, int]):
+    """Resource name → amount: `cpu` in milli-CPU, memory and hugepages in bytes, others counted."""
+
+
+class Texts(dict[str, str]):
+    """Labels or annotations."""
+
+
+class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of a manifest; unknown fields are skipped."""
+
+
+class ResourceChange(_Struct, frozen=True):
+    """What a resize says: what is not named stays."""
+
+    requests: Amounts = Amounts()
+    limits: Amounts = Amounts()
+
+
+class Resources(ResourceChange, frozen=True):
+    """What a container requests, and what it is limited to."""
+
+    def __post_init__(self) -> None:
+        # A request that is not given is the limit (API server's defaulting of pods).
+        msgspec.structs.force_setattr(self, "requests", Amounts(self.limits | self.requests))
+        for name, limit in self.limits.items():
+            requested = self.requests[name]
+            if requested > limit:
+                raise ValueError(f"the request of {name} is more than its limit")
+            if requested != limit and name not in {"cpu", "memory", "ephemeral-storage"}:
+                raise ValueError(f"request and limit of {name} must be the same")
+        for name in self.requests:
+            if name.startswith("hugepages-") and name not in self.limits:
+                raise ValueError(f"{name} needs a limit")
+
+    def changed(self, change: ResourceChange) -> Resources:
+        """Return these resources with what *change* names replaced. Raises ValueError."""
+        return Resources(
+            requests=Amounts(self.requests | change.requests),
+            limits=Amounts(self.limits | change.limits),
+        )
+
+
+class EnvVar(_Struct, frozen=True):
+    """An environment variable; one that comes from elsewhere (`valueFrom`) is empty here."""
+
+    name: str
+    value: str = ""
+
+
+class VolumeMount(_Struct, frozen=True):
+    """Where a container mounts a volume of its pod."""
+
+    name: str
+    mount_path: str
+    read_only: bool = False
+
+
+class HostPath(_Struct, frozen=True):
+    """A folder or device of the host."""
+
+    path: str
+
+
+class Volume(_Struct, frozen=True):
+    """A volume of a pod; `host_path` is None for all kinds that kubelet makes a folder for."""
+
+    name: Label
+    host_path: HostPath | None = None
+
+
+class ContainerManifest(_Struct, frozen=True):
+    """One container; `restart_policy` is only for init containers, and makes a sidecar of one."""
+
+    name: Label
+    image: str = ""
+    command: list[str] = []
+    args: list[str] = []
+    env: list[EnvVar] = []
+    volume_mounts: list[VolumeMount] = []
+    resources: Resources = Resources()
+    restart_policy: Literal["Always"] | None = None
+
+    @property
+    def sidecar(self) -> bool:
+        """True for an init container that keeps running beside the others (KEP-753)."""
+        return self.restart_policy == "Always"
+
+
+class Metadata(_Struct, frozen=True):
+    """Identity of a pod."""
+
+    name: Subdomain
+    namespace: Label = "default"
+    uid: str = ""
+    labels: Texts = Texts()
+    annotations: Texts = Texts()
+
+
+class PodSpec(_Struct, frozen=True):
+    """Containers of a pod and what they share."""
+
+    containers: Annotated[list[ContainerManifest], msgspec.Meta(min_length=1)]
+    init_containers: list[ContainerManifest] = []
+    volumes: list[Volume] = []
+    overhead: Amounts = Amounts()
+    priority_class_name: str = ""
+    runtime_class_name: str = ""
+    termination_grace_period_seconds: int = 30
+    resources: None = None  # pod-level resources (KEP-2837) are not modelled
+
+    def __post_init__(self) -> None:
+        names = [container.name for container in self.every_container]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two containers are named {quoted(name)}")
+        for container in self.containers:
+            if container.restart_policy is not None:
+                raise ValueError("restartPolicy of a container is for initContainers")
+        volumes = {volume.name for volume in self.volumes}
+        for container in self.every_container:
+            for mount in container.volume_mounts:
+                if mount.name not in volumes:
+                    raise ValueError(
+                        f"container {quoted(container.name)} mounts {quoted(mount.name)}, which is "
+                        "not in spec.volumes"
+                    )
+
+    @property
+    def every_container(self) -> list[ContainerManifest]:
+        """Init containers and then the others, in the order in which kubelet starts them."""
+        return [*self.init_containers, *self.containers]
+
+
+class PodManifest(_Struct, frozen=True):
+    """A Pod object."""
+
+    metadata: Metadata
+    spec: PodSpec
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def qos(self) -> QoS:
+        """Quality of service class by the rules of Kubernetes, init containers included."""
+        everything = [container.resources for container in self.spec.every_container]
+        amounts = [
+            resources.requests.get(name, 0) or resources.limits.get(name, 0)
+            for resources in everything
+            for name in ("cpu", "memory")
+        ]
+        if not any(amounts):
+            return QoS.BEST_EFFORT
+        guaranteed = all(
+            0 < resources.limits.get(name, 0) == resources.requests[name]
+            for resources in everything
+            for name in ("cpu", "memory")
+        )
+        return QoS.GUARANTEED if guaranteed else QoS.BURSTABLE
+
+    def container(self, name: str) -> ContainerManifest:
+        """Return the container called *name*. Raises KeyError if there is none."""
+        for container in self.spec.every_container:
+            if container.name == name:
+                return container
+        raise KeyError(name)
+
+    def resized(self, name: str, change: ResourceChange) -> PodManifest:
+        """Return this pod with the resources of one container changed, like a resize would.
+
+        Raises ManifestError if the API server would refuse that, KeyError for an unknown container.
+        """
+        old = self.container(name)
+        try:
+            new = msgspec.structs.replace(old, resources=old.resources.changed(change))
+        except ValueError as error:
+            raise ManifestError(f"pod {self.key}: container {name}: {error}") from error
+        containers = {
+            part: [new if container is old else container for container in getattr(self.spec, part)]
+            for part in ("init_containers", "containers")
+        }
+        pod = msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, **containers))
+        if pod.qos != self.qos:
+            raise ManifestError(
+                f"pod {self.key}: container {name}: a resize must leave the pod {self.qos}, "
+                f"this one would make it {pod.qos}"
+            )
+        return pod
+
+
+def read_pod(manifest: object) -> PodManifest:
+    """Return the pod that *manifest* (what a YAML reader made of it) describes.
+
+    Raises ManifestError.
+    """
+    if not isinstance(manifest, Mapping):
+        raise ManifestError(f"a Pod manifest is a mapping, not {quoted(manifest)}")
+    for field, wanted in (("apiVersion", "v1"), ("kind", "Pod")):
+        if manifest.get(field) != wanted:
+            raise ManifestError(f"{field}: {quoted(manifest.get(field))} is not {wanted}")
+    try:
+        return read_part(manifest, PodManifest)
+    except ManifestError as error:
+        metadata = manifest.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        raise ManifestError(f"pod {quoted(name)}: {error}" if name else str(error)) from error
+
+
+def read_part(value: object, kind: type[Part]) -> Part:
+    """Return a part of a manifest as *kind*. Raises ManifestError, naming the field in *value*."""
+    try:
+        return msgspec.convert(value, kind, dec_hook=_convert)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        field = path.rstrip("`").lstrip(".")
+        raise ManifestError(f"{field}: {problem}" if field else problem) from error
+
+
+def _convert(kind: type, value: object) -> Amounts | Texts:
+    """Convert what msgspec does not know: the maps whose errors must name the key."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{quoted(value)} is not a map")  # noqa: TRY004 - msgspec wants ValueError
+    return (_amounts if kind is Amounts else _texts)(value)
+
+
+def _amounts(quantities: Mapping[object, Any]) -> Amounts:
+    amounts = Amounts()
+    for name, quantity in quantities.items():
+        try:
+            parse = parse_cpu if name == "cpu" else parse_bytes
+            amounts[str(name)] = parse(quantity)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    return amounts
+
+
+def _texts(values: Mapping[object, object]) -> Texts:
+    for key, value in values.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise ValueError(  # noqa: TRY004 - msgspec wants ValueError
+                f"{key}: {quoted(value)} is not a text; put it in quotes"
+            )
+    return Texts(values)  # type: ignore[arg-type]  # just checked

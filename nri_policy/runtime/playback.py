@@ -1,0 +1,282 @@
+"""Playing scenarios: each step against the embedded runtime and a node's daemon.
+
+Owns what a step does, which name means which pod or container, and the result of each step as
+`nri-policy simulate` documents it. Must not know the daemon: a Node stands for it.
+
+The daemon is started once its settings are known: after the first step if that gives settings,
+before it otherwise. A step that fails says so in its result, and the next one is played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.runtime.containers import Container, CRIError, Pod
+from nri_policy.runtime.embedded import EmbeddedRuntime, PodStartError
+from nri_policy.runtime.manifest import ManifestError, PodManifest
+from nri_policy.runtime.scenario import (
+    FIELDS,
+    SET_FIELDS,
+    Advance,
+    Apply,
+    Delete,
+    Expect,
+    Hotplug,
+    Resize,
+    Restart,
+    Settings,
+    Step,
+)
+
+COMES_BACK = 60.0  # seconds of real time; the daemon's longest wait between attempts is half of it
+
+
+class NodeError(Exception):
+    """The daemon refuses a step, or does not come up; the text is what its user would see."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What the daemon holds, in the words of `containers -o json` and `pools -o json`."""
+
+    containers: Mapping[str, Mapping[str, Any]]  # `ns/pod/ctr` → fields
+    pools: Sequence[Mapping[str, Any]]
+
+
+class Node(Protocol):
+    """A daemon under simulation. Every method returns when its effect is complete."""
+
+    async def restart(self) -> None:
+        """Kill the daemon if it runs, and start it; raises NodeError."""
+
+    async def settings(self, spec: Mapping[str, Any]) -> None:
+        """Give settings, to the running daemon or for its start; raises NodeError."""
+
+    async def hotplug(self, *, offline: CPUSet, online: CPUSet) -> None:
+        """Tell of CPUs that went and came; raises NodeError."""
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock that daemon and runtime share, and do what falls due."""
+
+    async def snapshot(self) -> Snapshot:
+        """Return what the daemon holds; nothing if it does not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """A container is not as expected."""
+
+    container: str  # `ns/pod/ctr`
+    field: str  # empty: whether it is there
+    want: Any
+    got: Any
+
+    def __str__(self) -> str:
+        field = f" {self.field}" if self.field else ""
+        return f"{self.container}:{field} want {self.want!r}, got {self.got!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What is there after a step."""
+
+    step: int  # the first is 1
+    error: str | None
+    mismatches: list[Mismatch]
+    containers: dict[str, dict[str, Any]]
+    pools: Sequence[Mapping[str, Any]]
+
+
+class Playback:
+    """Plays one scenario; the runtime must be listening, and the daemon not be started yet.
+
+    *patience* is how long a started daemon may take to be back, in seconds of real time.
+    """
+
+    def __init__(
+        self, runtime: EmbeddedRuntime, node: Node, *, patience: float = COMES_BACK
+    ) -> None:
+        self._runtime = runtime
+        self._node = node
+        self._patience = patience
+        self._present = runtime.machine.online_cpus  # CPUs that can be online
+        self._started = False
+        self._errors: dict[str, str] = {}  # container that did not start → what was shown
+
+    async def play(self, steps: Iterable[Step]) -> AsyncIterator[Result]:
+        """Play *steps*; yield the result of each."""
+        for number, step in enumerate(steps, start=1):
+            updates = {c.id: len(c.updated_by) for c in self._runtime.containers}
+            error = None
+            try:
+                await self._take(step)
+            except (CRIError, ManifestError, NodeError) as refusal:
+                error = str(refusal)
+            await self._runtime.settled()
+            snapshot = await self._node.snapshot()
+            containers = self._containers(snapshot, updates)
+            yield Result(
+                step=number,
+                error=error,
+                mismatches=_mismatches(step, containers) if isinstance(step, Expect) else [],
+                containers=containers,
+                pools=snapshot.pools,
+            )
+
+    async def _take(self, step: Step) -> None:
+        if isinstance(step, Settings):
+            await self._node.settings(step.spec)
+        if not self._started:
+            await self._comes_back(self._node.restart)
+            self._started = True
+        match step:
+            case Apply():
+                await self._apply(step.pods)
+            case Delete():
+                await self._delete_all(step.names)
+            case Resize():
+                await self._resize(step)
+            case Advance():
+                await self._node.advance(step.seconds)
+            case Restart():
+                target = self._node if step.what == "daemon" else self._runtime
+                await self._comes_back(target.restart)
+            case Hotplug():
+                await self._hotplug(step)
+
+    async def _comes_back(self, restart: Callable[[], Awaitable[None]]) -> None:
+        """Restart something, and wait until the runtime has synchronized the daemon again."""
+        before = self._runtime.synchronizations
+        await restart()
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._runtime.synchronized(after=before)
+        except TimeoutError as error:
+            raise NodeError("the daemon did not connect to the runtime") from error
+
+    async def _apply(self, pods: Iterable[PodManifest]) -> None:
+        errors = []
+        for pod in pods:
+            try:
+                await self._runtime.start_pod(pod)
+            except PodStartError as error:
+                errors.append(str(error))
+                self._errors |= {f"{pod.key}/{name}": str(e) for name, e in error.errors.items()}
+            except CRIError as error:
+                errors.append(f"{pod.key}: {error}")
+                if pod.key not in self._pods():
+                    names = [container.name for container in pod.spec.every_container]
+                    self._errors |= {f"{pod.key}/{name}": str(error) for name in names}
+        if errors:
+            raise CRIError("; ".join(errors))
+
+    async def _delete_all(self, names: Iterable[str]) -> None:
+        errors = []
+        for name in names:
+            try:
+                await self._delete(name)
+            except CRIError as error:
+                errors.append(str(error))
+        if errors:
+            raise CRIError("; ".join(errors))
+
+    async def _delete(self, name: str) -> None:
+        """Delete what *name* means: `a/b` is pod b of namespace a, or container b of pod a."""
+        pod_key = name if "/" in name else f"default/{name}"
+        container_key = name if name.count("/") == 2 else f"default/{name}"
+        refused_pods = {key.rpartition("/")[0] for key in self._errors}
+        is_pod = pod_key in refused_pods | self._pods().keys()
+        is_container = container_key in self._errors.keys() | self._running().keys()
+        if is_pod and is_container:
+            raise CRIError(
+                f"{name} is a pod and a container: write {container_key} for the container, "
+                f"delete its pod {container_key.rpartition('/')[0]} for both"
+            )
+        if is_pod:
+            if pod := self._pods().get(pod_key):
+                await self._runtime.delete_pod(pod)
+            for key in [key for key in self._errors if key.startswith(f"{pod_key}/")]:
+                del self._errors[key]
+        elif is_container:
+            if container := self._running().get(container_key):
+                await self._runtime.delete_container(container)
+            self._errors.pop(container_key, None)
+        else:
+            raise CRIError(f"there is no {name}")
+
+    async def _resize(self, step: Resize) -> None:
+        key = step.pod if "/" in step.pod else f"default/{step.pod}"
+        if f"{key}/{step.container}" not in self._running():
+            raise CRIError(f"there is no {key}/{step.container}")
+        await self._runtime.resize(self._pods()[key], step.container, step.change)
+
+    async def _hotplug(self, step: Hotplug) -> None:
+        machine = self._runtime.machine
+        if absent := step.offline - machine.online_cpus:
+            raise NodeError(f"CPUs {absent} are not online")
+        if absent := step.online - (self._present - machine.online_cpus):
+            raise NodeError(f"CPUs {absent} are not offline")
+        machine.online_cpus = machine.online_cpus - step.offline | step.online
+        await self._node.hotplug(offline=step.offline, online=step.online)
+
+    def _pods(self) -> dict[str, Pod]:
+        return {pod.key: pod for pod in self._runtime.pods}
+
+    def _running(self) -> dict[str, Container]:
+        """Return the latest container of each name."""
+        return {container.key: container for container in self._runtime.containers}
+
+    def _containers(
+        self, snapshot: Snapshot, updates: Mapping[str, int]
+    ) -> dict[str, dict[str, Any]]:
+        """Return each container as it runs, with what the daemon holds of it.
+
+        *updates*: container's id → how many there were before this step.
+        """
+        shown: dict[str, dict[str, Any]] = {}
+        for key, container in self._running().items():
+            cpu = container.message.linux.resources.cpu
+            news = container.updated_by[updates.get(container.id, 0) :]
+            shown[key] = dict.fromkeys(FIELDS) | dict(snapshot.containers.get(key, {}))
+            shown[key] |= {
+                "state": str(container.state),
+                "cpus": cpu.cpus,
+                "mems": cpu.mems,
+                "shares": container.shares,
+                "error": None,
+                "updated_by": [update.cause for update in news],
+            }
+        nothing = dict.fromkeys(FIELDS) | {"cpus": "", "mems": "", "updated_by": []}
+        for key, error in self._errors.items():
+            shown[key] = shown.get(key, nothing) | {"state": "error", "error": error}
+        return shown
+
+
+def _mismatches(step: Expect, containers: Mapping[str, Mapping[str, Any]]) -> list[Mismatch]:
+    found = []
+    for name, wanted in step.containers.items():
+        key = name if name.count("/") == 2 else f"default/{name}"
+        got = containers.get(key)
+        if got is None or wanted is None:
+            if got is not wanted:
+                want, there = ("absent", "there") if wanted is None else ("there", "absent")
+                found.append(Mismatch(container=key, field="", want=want, got=there))
+            continue
+        found += [
+            Mismatch(container=key, field=field, want=want, got=got[field])
+            for field, want in wanted.items()
+            if not _as_wanted(field, want, got[field])
+        ]
+    return found
+
+
+def _as_wanted(field: str, want: Any, got: Any) -> bool:
+    if field in SET_FIELDS and isinstance(got, str):
+        return CPUSet.parse(want) == CPUSet.parse(got)
+    if field == "error" and isinstance(want, str) and isinstance(got, str):
+        return want in got
+    return bool(want == got)

@@ -1,0 +1,156 @@
+"""Which NRI a container runtime ships, and what differs between the versions of NRI.
+
+Owns the version table and the rules that depend on it (spec: NRI on the wire, 2.1-2.3).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from nri_policy.proto import nri_pb2 as nri
+
+Version = tuple[int, int, int]
+
+# First release with it → NRI version, ascending.
+_SHIPPED: dict[str, list[tuple[Version, Version]]] = {
+    "containerd": [
+        ((1, 7, 0), (0, 3, 0)),
+        ((1, 7, 7), (0, 4, 0)),
+        ((1, 7, 14), (0, 6, 0)),
+        ((1, 7, 16), (0, 6, 1)),
+        ((1, 7, 26), (0, 8, 0)),
+        ((2, 2, 0), (0, 10, 0)),
+        ((2, 2, 1), (0, 11, 0)),
+        ((2, 3, 0), (0, 12, 0)),
+        ((2, 4, 0), (0, 12, 2)),
+    ],
+    "cri-o": [
+        ((1, 26, 0), (0, 2, 0)),
+        ((1, 26, 2), (0, 3, 0)),
+        ((1, 29, 0), (0, 5, 0)),
+        ((1, 29, 2), (0, 6, 0)),
+        ((1, 31, 0), (0, 6, 1)),
+        ((1, 32, 0), (0, 9, 0)),
+        ((1, 33, 0), (0, 9, 1)),  # a snapshot between 0.9.0 and 0.10.0
+        ((1, 34, 0), (0, 10, 0)),
+        ((1, 35, 0), (0, 11, 0)),
+        ((1, 37, 0), (0, 12, 0)),
+    ],
+}
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+_PLUGIN_NAME = re.compile(r"[A-Za-z0-9_.+-]+")
+_PLUGIN_INDEX = re.compile(r"[0-9]{2}")
+
+# Messages of an adjustment → their fields that older versions do not know, and so ignore.
+_ADJUSTMENT_SINCE: list[tuple[str, Version, tuple[str, ...]]] = [
+    ("", (0, 4, 0), ("rlimits",)),
+    ("", (0, 7, 0), ("CDI_devices",)),
+    ("", (0, 10, 0), ("args",)),
+    ("linux", (0, 7, 0), ("oom_score_adj",)),
+    ("linux", (0, 10, 0), ("io_priority", "seccomp_policy", "namespaces")),
+    ("linux", (0, 11, 0), ("sysctl", "net_devices", "scheduler", "rdt")),
+    ("linux", (0, 12, 0), ("memory_policy",)),
+    ("linux.resources", (0, 7, 0), ("pids",)),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release of a container runtime."""
+
+    name: str  # "containerd" or "cri-o"
+    version: str
+    number: Version
+    nri_version: Version
+
+    @classmethod
+    def of(cls, name: str, version: str, nri_version: Version | None = None) -> Self:
+        """Return a release by the words it uses for itself; its NRI is looked up unless given.
+
+        Raises ValueError for one that there is not.
+        """
+        match = _VERSION.match(version)
+        if name not in _SHIPPED or match is None:
+            raise ValueError(f"no runtime calls itself {name!r} {version!r}")
+        major, minor, patch = match.groups()
+        number = int(major), int(minor), int(patch)
+        shipped = [shipped for first, shipped in _SHIPPED[name] if first <= number]
+        if not shipped:
+            raise ValueError(f"{name} {version} has no NRI")
+        return cls(
+            name=name, version=version, number=number, nri_version=nri_version or shipped[-1]
+        )
+
+    @property
+    def known_events(self) -> int:
+        """Mask of all events that a plugin may subscribe to."""
+        if self.nri_version >= (0, 10, 0):
+            return 0x3FFF
+        return 0x1FFF if self.nri_version > (0, 9, 0) else 0x07FF
+
+    @property
+    def updates_pods(self) -> bool:
+        """True if CRI's UpdatePodSandboxResources is implemented."""
+        return self.number >= ((2, 3, 0) if self.name == "containerd" else (1, 33, 0))
+
+    @property
+    def dedicated_calls(self) -> bool:
+        """True if each event has a call of its own, with StateChange only as fallback."""
+        return self.nri_version >= (0, 12, 0)
+
+    @property
+    def splits_synchronization(self) -> bool:
+        """True if Synchronize comes in parts; with that came the timeouts in Configure."""
+        return self.nri_version >= (0, 7, 0)
+
+    @property
+    def shows_times(self) -> bool:
+        """True if containers carry the times of their creation, start and end."""
+        return self.number >= ((2, 3, 0) if self.name == "containerd" else (1, 36, 0))
+
+    @property
+    def forgets_stopped_pods(self) -> bool:
+        """True if little is left of a pod in events after its stop."""
+        return self.name == "containerd" and self.number < (2, 2, 0)
+
+    @property
+    def shows_ips(self) -> bool:
+        """True if pods carry their IP addresses."""
+        return self.number >= ((2, 1, 0) if self.name == "containerd" else (1, 32, 0))
+
+    def refusal(self, request: nri.RegisterPluginRequest) -> str:
+        """Return why a plugin may not register like this, or nothing."""
+        if not _PLUGIN_INDEX.fullmatch(request.plugin_idx):
+            return f"invalid plugin index {request.plugin_idx!r}, must be two digits"
+        if not request.plugin_name:
+            return "plugin name is empty"
+        if self.nri_version >= (0, 12, 0) and not _PLUGIN_NAME.fullmatch(request.plugin_name):
+            return f"invalid plugin name {request.plugin_name!r}"
+        return ""
+
+    def understood(self, adjustment: nri.ContainerAdjustment) -> nri.ContainerAdjustment:
+        """Return *adjustment* without what this version does not know."""
+        known = nri.ContainerAdjustment()
+        known.CopyFrom(adjustment)
+        for path, since, fields in _ADJUSTMENT_SINCE:
+            if self.nri_version < since:
+                message = known
+                for part in filter(None, path.split(".")):
+                    message = getattr(message, part)
+                for name in fields:
+                    message.ClearField(name)
+        return known
+
+    def configuration(
+        self, *, registration_timeout: float, request_timeout: float
+    ) -> nri.ConfigureRequest:
+        """Return what plugins are configured with; times in seconds."""
+        request = nri.ConfigureRequest(runtime_name=self.name, runtime_version=self.version)
+        if self.splits_synchronization:
+            request.registration_timeout = round(registration_timeout * 1000)
+            request.request_timeout = round(request_timeout * 1000)
+        if self.dedicated_calls:
+            request.NRI_version = "v" + ".".join(map(str, self.nri_version))
+        return request

@@ -1,0 +1,83 @@
+"""Imports run one way (design.md): a folder knows only those below it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import nri_policy
+
+ROOT = Path(nri_policy.__file__).parent
+
+# Each row knows the rows after it, and itself only where it is one name. Cross-imports within a row
+# are listed: settings name the kinds of memory that hardware tells apart.
+LAYERS = (
+    ("cli",),
+    ("daemon",),
+    ("nri", "kubelet", "store", "nrt", "control", "runtime"),
+    ("engine",),
+    ("workload", "pools"),
+    ("hardware", "settings"),
+    ("cpuset", "units", "glob", "yamltext", "proto"),
+    ("wording",),
+    ("_cpuset", "_pools", "_picker"),
+)
+ALLOWED = {("settings", "hardware"), ("runtime", "nri"), ("workload", "pools")}
+
+
+def layer(name: str) -> int:
+    return next(i for i, row in enumerate(LAYERS) if name in row)
+
+
+def imports(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.split(".")[1] for name in names if name.startswith("nri_policy.")}
+
+
+def test_imports_run_one_way() -> None:
+    wrong = []
+    modules = [
+        path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem != "__init__"
+    ]
+    for path in modules:
+        own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        for other in imports(path):
+            if other == own or (own, other) in ALLOWED:
+                continue
+            if layer(other) <= layer(own):
+                wrong.append(f"{path.relative_to(ROOT)} imports {other}")
+    assert len(modules) > 50
+    assert not wrong
+
+
+def test_the_engine_and_what_is_below_do_no_io() -> None:
+    """No clock, socket, thread or event loop: what the engine knows it is told."""
+    forbidden = {
+        "asyncio",
+        "time",
+        "socket",
+        "threading",
+        "random",
+        "logging",
+        "subprocess",
+        "grpc",
+    }
+    for folder in ("engine", "pools", "workload"):
+        for path in (ROOT / folder).rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            found = {
+                alias.name.split(".")[0]
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Import)
+                for alias in node.names
+            } | {
+                (node.module or "").split(".")[0]
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom)
+            }
+            assert not found & forbidden, path
