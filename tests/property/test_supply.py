@@ -250,9 +250,14 @@ def compare_comparison(table: Table, rows: dict[int, tuple[int, ...]], data: st.
     assert table.best() == max(fitting, key=rows.__getitem__, default=None)
     assert table.closest() == min(rows, key=lambda pool: (table.missing(pool), -pool))
     for pool in data.draw(st.sets(st.sampled_from(sorted(rows)))):
+        assert table.fits(pool) == (pool in fitting)
         table.exclude(pool)
-        fitting = [other for other in fitting if other != pool]
+        del rows[pool]
+        assert not table.fits(pool)
+    fitting = [pool for pool in fitting if pool in rows]
     assert table.best() == max(fitting, key=rows.__getitem__, default=None)
+    closest = min(rows, key=lambda pool: (table.missing(pool), -pool), default=table.count - 1)
+    assert table.closest() == closest
 
 
 @given(trees())
