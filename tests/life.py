@@ -1,4 +1,4 @@
-"""A node's life in tests: containers come, change and go; the books are checked after each event."""
+"""A node's life in tests: containers come, change and go, and the books are checked."""
 
 from __future__ import annotations
 

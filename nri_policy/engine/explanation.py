@@ -53,7 +53,7 @@ def render(explanation: Explanation) -> dict[str, object]:
     candidates = []
     if table is not None:
         # where the container was to stay, or made room later, the comparison did not decide
-        best = table.best() if table.best() == pool else None
+        best = table.best() if table.best() == explanation.pool else None
         rivals = [p for p in range(table.count) if table.fits(p) and p != best]
         decided = _decided_by(table, best, rivals)
         candidates = [_candidate(explanation.tree, table, p, best) for p in range(table.count)]

@@ -18,7 +18,6 @@ from nri_policy.units import format_cpu
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Isolation, Request, Sort
 
-
 _BURST_ROOM = COLUMNS.index("burst_room")
 
 
@@ -254,6 +253,7 @@ def _shortage(layout: Layout, request: Request, table: Table) -> str:
     aligned = " within a NUMA node" if request.exclusive and layout.too_coarse else ""
     closest = table.closest()
     return (
-        f"no pool{aligned} has room for {' and '.join(parts)}: {layout.tree.pools[closest].name} comes"
-        f" closest, {format_cpu(table.missing(closest))} CPU short"
+        f"no pool{aligned} has room for {' and '.join(parts)}:"
+        f" {layout.tree.pools[closest].name} comes closest,"
+        f" {format_cpu(table.missing(closest))} CPU short"
     )

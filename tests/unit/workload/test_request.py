@@ -41,60 +41,58 @@ ISOLATE = {"preferIsolatedCPUs": True}
 
 
 @pytest.mark.parametrize(
-    ("milli", "annotations", "spec", "exclusive", "shared", "isolated"),
+    ("milli", "annotations", "spec", "parts"),
     [
         # below 1000m: shared, whatever is preferred
-        (999, {}, {}, 0, 999, NO),
-        (999, OWN | REQUIRE, ISOLATE, 0, 999, NO),
-        (0, {}, {}, 0, 0, NO),
+        (999, {}, {}, (0, 999, NO)),
+        (999, OWN | REQUIRE, ISOLATE, (0, 999, NO)),
+        (0, {}, {}, (0, 0, NO)),
         # 1000-1999m: one exclusive, the rest shared, unless shared is preferred
-        (1000, {}, {}, 1, 0, NO),
-        (1500, {}, {}, 1, 500, NO),
-        (1999, {}, {}, 1, 999, NO),
-        (1500, SHARED, {}, 0, 1500, NO),
-        (1500, {}, SHARE, 0, 1500, NO),
-        (1500, OWN, SHARE, 1, 500, NO),
-        (1000, SHARED, {}, 0, 1000, NO),
+        (1000, {}, {}, (1, 0, NO)),
+        (1500, {}, {}, (1, 500, NO)),
+        (1999, {}, {}, (1, 999, NO)),
+        (1500, SHARED, {}, (0, 1500, NO)),
+        (1500, {}, SHARE, (0, 1500, NO)),
+        (1500, OWN, SHARE, (1, 500, NO)),
+        (1000, SHARED, {}, (0, 1000, NO)),
         # ... isolated if preferred: by annotation or else by setting
-        (1000, {}, ISOLATE, 1, 0, PREFERRED),
-        (1000, ISOLATED, {}, 1, 0, PREFERRED),
-        (1000, NOT_ISOLATED, ISOLATE, 1, 0, NO),
-        (1500, REQUIRE, {}, 1, 500, REQUIRED),
-        (1500, REQUIRE | SHARED, {}, 0, 1500, NO),
-        # 2000m and more with a fraction: shared, unless annotated otherwise; a setting is not enough
-        (2500, {}, {}, 0, 2500, NO),
-        (2500, {}, ISOLATE, 0, 2500, NO),
-        (2500, SHARED, {}, 0, 2500, NO),
-        (2500, OWN, {}, 2, 500, NO),
-        (2500, OWN, SHARE, 2, 500, NO),
-        (2500, OWN, ISOLATE, 2, 500, PREFERRED),
-        (2500, OWN | ISOLATED, {}, 2, 500, PREFERRED),
-        (2500, OWN | REQUIRE, {}, 2, 500, REQUIRED),
-        (2500, ISOLATED, {}, 0, 2500, NO),
-        (2001, OWN, {}, 2, 1, NO),
+        (1000, {}, ISOLATE, (1, 0, PREFERRED)),
+        (1000, ISOLATED, {}, (1, 0, PREFERRED)),
+        (1000, NOT_ISOLATED, ISOLATE, (1, 0, NO)),
+        (1500, REQUIRE, {}, (1, 500, REQUIRED)),
+        (1500, REQUIRE | SHARED, {}, (0, 1500, NO)),
+        # 2000m and more with a fraction: shared, unless annotated; a setting is not enough
+        (2500, {}, {}, (0, 2500, NO)),
+        (2500, {}, ISOLATE, (0, 2500, NO)),
+        (2500, SHARED, {}, (0, 2500, NO)),
+        (2500, OWN, {}, (2, 500, NO)),
+        (2500, OWN, SHARE, (2, 500, NO)),
+        (2500, OWN, ISOLATE, (2, 500, PREFERRED)),
+        (2500, OWN | ISOLATED, {}, (2, 500, PREFERRED)),
+        (2500, OWN | REQUIRE, {}, (2, 500, REQUIRED)),
+        (2500, ISOLATED, {}, (0, 2500, NO)),
+        (2001, OWN, {}, (2, 1, NO)),
         # 2000m and more, whole: all exclusive unless shared is preferred
-        (2000, {}, {}, 2, 0, NO),
-        (3000, SHARED, {}, 0, 3000, NO),
-        (3000, {}, SHARE, 0, 3000, NO),
-        (3000, OWN, SHARE, 3, 0, NO),
+        (2000, {}, {}, (2, 0, NO)),
+        (3000, SHARED, {}, (0, 3000, NO)),
+        (3000, {}, SHARE, (0, 3000, NO)),
+        (3000, OWN, SHARE, (3, 0, NO)),
         # ... isolated only if annotated
-        (2000, {}, ISOLATE, 2, 0, NO),
-        (2000, ISOLATED, {}, 2, 0, PREFERRED),
-        (2000, NOT_ISOLATED, ISOLATE, 2, 0, NO),
-        (2000, REQUIRE, {}, 2, 0, REQUIRED),
-        (2000, {"require-isolated-cpus": "false"}, ISOLATE, 2, 0, NO),
+        (2000, {}, ISOLATE, (2, 0, NO)),
+        (2000, ISOLATED, {}, (2, 0, PREFERRED)),
+        (2000, NOT_ISOLATED, ISOLATE, (2, 0, NO)),
+        (2000, REQUIRE, {}, (2, 0, REQUIRED)),
+        (2000, {"require-isolated-cpus": "false"}, ISOLATE, (2, 0, NO)),
     ],
 )
 def test_guaranteed_containers_have_exclusive_cpus_by_the_table(
     milli: int,
     annotations: dict[str, str],
     spec: dict[str, Any],
-    exclusive: int,
-    shared: int,
-    isolated: Isolation,
+    parts: tuple[int, int, Isolation],
 ) -> None:
     request = guaranteed(milli, annotations, **spec)
-    assert (request.exclusive, request.shared, request.isolated) == (exclusive, shared, isolated)
+    assert (request.exclusive, request.shared, request.isolated) == parts
     assert request.sort is Sort.NORMAL
     assert request.milli == milli
 
@@ -133,9 +131,7 @@ def test_best_effort_containers_are_guests_unless_static() -> None:
     ],
 )
 def test_the_tightest_scope_decides(keys: dict[str, str], expected: Sort) -> None:
-    annotations = {
-        f"prefer-reserved-cpus.{DOMAIN}{scope}": value for scope, value in keys.items()
-    }
+    annotations = {f"prefer-reserved-cpus.{DOMAIN}{scope}": value for scope, value in keys.items()}
     assert asked(nodes.container(2000, annotations=annotations)).sort is expected
 
 
