@@ -1,7 +1,8 @@
 """Picking CPUs by topology: spec placement.md §6.
 
 Owns the order in which CPUs of a set are taken: whole idle packages, dies, then L3 domains and clusters, then cores,
-then single threads. What may be taken is the caller's: a candidate set and, for CPUs cut out of shared pools, a Slack.
+then single threads; also which threads are the first of their cores. What may be taken is the caller's: a candidate
+set and, for CPUs cut out of shared pools, a Slack.
 A group is idle if all its CPUs are candidates. Every stage is greedy with a total order, ties go to the lowest id.
 
 A domain is where threads and cores of one pick should lie together: an L3 cache, or the package where there is none.
@@ -146,6 +147,26 @@ cdef class Picker:
         wanted -= self._pick(wanted, rest, slack)
         if wanted:
             raise ValueError(f"cannot pick {n} CPUs from {str(candidates)!r}: {wanted} too few")
+        return from_words(self.taken, self.width)
+
+    def first_threads(self, CPUSet cpus not None):
+        """Return the lowest of *cpus* in each core that has any of them."""
+        cdef int w, v
+        cdef uint64_t word, together
+        cdef Group *core
+        memset(self.left, 0, 2 * self.width * sizeof(uint64_t))
+        cpus = cpus & self.every
+        memcpy(self.left, cpus.words, cpus.used * sizeof(uint64_t))
+        for w in range(cpus.used):
+            word = self.left[w]
+            while word:
+                core = &self.groups[self.core_of[(w << 6) + bits_lowest(word)]]
+                word &= word - 1
+                for v in range(core.low, core.high):
+                    together = core.words[v] & self.left[v]
+                    if together:
+                        self.taken[v] |= together & -together
+                        break
         return from_words(self.taken, self.width)
 
     cdef void _count(self, int cpu) noexcept nogil:

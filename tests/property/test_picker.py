@@ -248,6 +248,14 @@ def test_picks_respect_the_slack_and_find_all_that_it_admits(
     assert outcome(kernel(twin), rank + 1, candidates, slack=slack) is None
 
 
+@given(topologies(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_first_threads_are_the_lowest_of_each_core(twin: Twin, data: st.DataObject) -> None:
+    cpus = data.draw(subsets(set().union(*twin.packages)))
+    first = kernel(twin).first_threads(CPUSet(cpus | {8191}))
+    assert set(first) == {min(core & cpus) for core in twin.cores if core & cpus}
+
+
 def nested(sets: list[set[int]]) -> tuple[list[int], list[set[int]]]:
     """Return the tree of distinct nested sets in an order with parents last."""
     masks: list[set[int]] = []
