@@ -49,7 +49,9 @@ def check(engine: Engine, runtime: Runtime) -> None:
         taken |= own
         side = layout.capacity.isolated if grant.isolated else layout.capacity.sharable
         assert own <= set(side) & set(pools[grant.pool].cpus), "I4: CPUs outside the pool"
-        assert grant.mems or not layout.machine.nodes, "I4: no memory node"
+        assert grant.mems or not any(node.memory for node in layout.machine.nodes), (
+            "I4: no memory node"
+        )
     free = set(layout.capacity.sharable) - taken
     reserved = set(layout.capacity.reserved)
     for container_id, grant in grants.items():

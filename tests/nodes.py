@@ -13,7 +13,7 @@ from typing import Any
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.hardware.discovery import discover
-from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.machine import Cache, Distances, Machine, Package
 from nri_policy.settings import Settings, from_spec
 from nri_policy.workload.pod import Container, Pod, QoS, Resources, State, shares_of
 
@@ -29,6 +29,38 @@ def machine(spec: str = SMALL) -> Machine:
     with TemporaryDirectory() as folder:
         synthetic.write(spec, Path(folder))
         return discover(Path(folder))
+
+
+@cache
+def largest() -> Machine:
+    """Return a machine of 4096 CPUs: 8 packages of 4 nodes of 16 L3 domains of 4 cores of 2.
+
+    Node k has CPUs 128k..128k+127, domain d 8d..8d+7, siblings are adjacent. Made without files,
+    which take seconds to write.
+    """
+
+    def parts(size: int) -> list[CPUSet]:
+        return [CPUSet(range(low, low + size)) for low in range(0, 4096, size)]
+
+    one = machine("package:1 core:1")
+    return replace(
+        one,
+        online=CPUSet(range(4096)),
+        possible=CPUSet(range(4096)),
+        packages=tuple(Package(id=i, cpus=cpus) for i, cpus in enumerate(parts(512))),
+        dies=(),
+        cores=tuple(replace(one.cores[0], id=i, cpus=cpus) for i, cpus in enumerate(parts(2))),
+        caches=tuple(Cache(level=3, type="unified", size=32 << 20, cpus=cpus) for cpus in parts(8)),
+        nodes=tuple(
+            replace(one.nodes[0], id=i, cpus=cpus, nearest=CPUSet([i]))
+            for i, cpus in enumerate(parts(128))
+        ),
+        distances=Distances(
+            nodes=tuple(range(32)),
+            matrix=tuple(tuple(10 if i == j else 21 for j in range(32)) for i in range(32)),
+        ),
+        frequencies=(),
+    )
 
 
 def settings(**spec: Any) -> Settings:

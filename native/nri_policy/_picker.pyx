@@ -1,7 +1,8 @@
 """Picking CPUs by topology: spec placement.md §6.
 
 Owns the order in which CPUs of a set are taken: whole idle packages, dies, then L3 domains and clusters, then cores,
-then single threads. What may be taken is the caller's: a candidate set and, for CPUs cut out of shared pools, a Slack.
+then single threads; also which threads are the first of their cores. What may be taken is the caller's: a candidate
+set and, for CPUs cut out of shared pools, a Slack.
 A group is idle if all its CPUs are candidates. Every stage is greedy with a total order, ties go to the lowest id.
 
 A domain is where threads and cores of one pick should lie together: an L3 cache, or the package where there is none.
@@ -30,6 +31,7 @@ cdef struct Group:
 cdef class Picker:
     """The CPUs of a machine as nested groups, and how to take some of them."""
 
+    cdef CPUSet every           # all CPUs
     cdef int width, count, packages, domains
     cdef Group *groups          # by stage; cores by domain; then by lowest CPU
     cdef int first[5]           # groups of stage s are first[s]..first[s + 1] - 1
@@ -55,8 +57,9 @@ cdef class Picker:
             sorted(set(groups), key=lambda group: group.lowest) for groups in (packages, dies, caches, cores)
         ]
         cdef list homes = sorted(set(domains), key=lambda group: group.lowest)
+        self.every = CPUSet.union(stages[0])
         self.count = sum(len(groups) for groups in stages)
-        self.width = max((<CPUSet> cpus).used for cpus in stages[0])
+        self.width = self.every.used
         self.packages, self.domains = len(stages[0]), len(homes)
         self.groups = <Group *> PyMem_Calloc(self.count, sizeof(Group))
         self.masks = <uint64_t *> PyMem_Calloc(self.count * self.width, sizeof(uint64_t))
@@ -127,7 +130,7 @@ cdef class Picker:
 
         *classes* are disjoint sets in the order of preference: all that can be had of the first is taken first; CPUs
         in none of them come last. *slack* is used up by what is picked. *beside* is what the taker holds already:
-        packages and domains that hold most of it come first.
+        packages and domains that hold most of it come first. CPUs of it that are gone since do not count.
         """
         cdef CPUSet rest = candidates, part
         cdef int wanted = n
@@ -136,7 +139,7 @@ cdef class Picker:
         memset(self.taken, 0, self.width * sizeof(uint64_t))
         memset(self.in_package, 0, (self.packages + self.domains) * sizeof(int))
         if beside is not None:
-            for cpu in beside:
+            for cpu in beside & self.every:
                 self._count(cpu)
         for part in classes:
             wanted -= self._pick(wanted, candidates & part, slack)
@@ -144,6 +147,26 @@ cdef class Picker:
         wanted -= self._pick(wanted, rest, slack)
         if wanted:
             raise ValueError(f"cannot pick {n} CPUs from {str(candidates)!r}: {wanted} too few")
+        return from_words(self.taken, self.width)
+
+    def first_threads(self, CPUSet cpus not None):
+        """Return the lowest of *cpus* in each core that has any of them."""
+        cdef int w, v
+        cdef uint64_t word, together
+        cdef Group *core
+        memset(self.left, 0, 2 * self.width * sizeof(uint64_t))
+        cpus = cpus & self.every
+        memcpy(self.left, cpus.words, cpus.used * sizeof(uint64_t))
+        for w in range(cpus.used):
+            word = self.left[w]
+            while word:
+                core = &self.groups[self.core_of[(w << 6) + bits_lowest(word)]]
+                word &= word - 1
+                for v in range(core.low, core.high):
+                    together = core.words[v] & self.left[v]
+                    if together:
+                        self.taken[v] |= together & -together
+                        break
         return from_words(self.taken, self.width)
 
     cdef void _count(self, int cpu) noexcept nogil:

@@ -36,6 +36,7 @@ cdef class Table:
     cdef readonly int count
     cdef double *values           # count rows of COLUMNS values
     cdef int64_t *shortfall       # milli-CPU (or bytes) that a pool lacks; 0 where it can hold the request
+    cdef char *excluded           # whether a pool is out of the comparison whatever it has
 
 
 @cython.final

@@ -406,12 +406,14 @@ cdef class Table:
         self.count = count
         self.values = <double *> PyMem_Calloc(count * WIDTH, sizeof(double))
         self.shortfall = <int64_t *> PyMem_Calloc(count, sizeof(int64_t))
-        if self.values == NULL or self.shortfall == NULL:
+        self.excluded = <char *> PyMem_Calloc(count, 1)
+        if not (self.values and self.shortfall and self.excluded):
             raise MemoryError
 
     def __dealloc__(self):
         PyMem_Free(self.values)
         PyMem_Free(self.shortfall)
+        PyMem_Free(self.excluded)
 
     def row(self, int pool):
         """Return the values of a pool's criteria."""
@@ -419,17 +421,23 @@ cdef class Table:
             raise IndexError(f"no pool {pool}")
         return tuple([self.values[pool * WIDTH + column] for column in range(WIDTH)])
 
+    def fits(self, int pool):
+        """Return whether *pool* can hold the request and is in the comparison."""
+        if not 0 <= pool < self.count:
+            raise IndexError(f"no pool {pool}")
+        return not self.excluded[pool] and not self.shortfall[pool]
+
     def missing(self, int pool):
-        """Return the milli-CPU that *pool* lacks to hold the request, 0 where it can."""
+        """Return the milli-CPU that *pool* lacks to hold the request, 0 where it has enough."""
         if not 0 <= pool < self.count:
             raise IndexError(f"no pool {pool}")
         return self.shortfall[pool]
 
     def exclude(self, int pool):
-        """Take *pool* out of the comparison although its CPUs would do."""
+        """Take *pool* out of the comparison, whatever it has."""
         if not 0 <= pool < self.count:
             raise IndexError(f"no pool {pool}")
-        self.shortfall[pool] = max(self.shortfall[pool], 1)
+        self.excluded[pool] = True
 
     def best(self):
         """Return the pool with the lexicographically highest row of those that can hold the request, else None."""
@@ -437,7 +445,7 @@ cdef class Table:
         cdef double *a
         cdef double *b
         for pool in range(self.count):
-            if self.shortfall[pool] > 0:
+            if self.excluded[pool] or self.shortfall[pool]:
                 continue
             if best >= 0:
                 a, b = self.values + pool * WIDTH, self.values + best * WIDTH
@@ -451,9 +459,13 @@ cdef class Table:
         return best if best >= 0 else None
 
     def closest(self):
-        """Return the pool that lacks least, the highest id (the widest) among equals."""
-        cdef int pool, closest = 0
+        """Return the pool in the comparison that lacks least, the highest id (the widest) among equals.
+
+        The top, if none is in the comparison.
+        """
+        cdef int pool, closest = -1
         for pool in range(self.count):
-            if self.shortfall[pool] <= self.shortfall[closest]:
-                closest = pool
-        return closest
+            if not self.excluded[pool]:
+                if closest < 0 or self.shortfall[pool] <= self.shortfall[closest]:
+                    closest = pool
+        return closest if closest >= 0 else self.count - 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import (
     Created,
     Event,
@@ -121,6 +121,7 @@ class Engine:
         )
         request, warnings = _request(container, self.layout.settings)
         if request == placed.request:
+            state.placed[container_id] = replace(placed, container=container)
             placement = state.tell(container_id, "asked for", with_shares=True)
             return Decision(
                 container_id=container_id,
@@ -160,9 +161,9 @@ class Engine:
             state.told.pop(gone, None)
         candidates, warnings = [], []
         for container in present:
-            resources = container.resources
-            state.told[container.id] = parsed(resources.cpus), parsed(resources.mems)
+            cpus, mems = parsed(container.resources.cpus), parsed(container.resources.mems)
             if container.id in state.placed:
+                state.told[container.id] = cpus, mems
                 continue
             try:
                 request, notes = _request(container, self.layout.settings)
@@ -170,12 +171,14 @@ class Engine:
                 warnings.append(f"{container.full_name}: {error}; it is left as it runs")
                 continue
             warnings += [f"{container.full_name}: {note}" for note in notes]
-            candidates.append(Candidate(container=container, request=request))
+            state.told[container.id] = cpus, mems
+            candidates.append(Candidate(container=container, request=request, cpus=cpus))
         return self._restored(candidates, warnings, "the runtime was synchronised")
 
     def _restored(self, candidates: list[Candidate], warnings: list[str], cause: str) -> Decision:
         state = self._state
         for candidate, refusal in restore(state, candidates):
+            state.told.pop(candidate.container.id, None)
             name = candidate.container.full_name
             warnings.append(f"{name}: {refusal}; it is left as it runs")
         told = [state.tell(each, cause, with_shares=False) for each in state.placed]
@@ -197,10 +200,20 @@ class Engine:
         for placed in old.placed.values():
             request, _ = _request(placed.container, layout.settings)
             name = old.layout.tree.pools[placed.grant.pool].name
+            # what only steers a choice moves no one who has chosen
+            entitled = replace(
+                placed.request,
+                isolated=request.isolated,
+                burst_level=request.burst_level,
+                priority=request.priority,
+            )
             held = None
-            if name in pools and request == placed.request:
+            if name in pools and request == entitled:
                 held = replace(placed.grant, pool=pools[name])
-            candidates.append(Candidate(container=placed.container, request=request, held=held))
+            cpus, _ = old.told.get(placed.container.id, (EMPTY, EMPTY))
+            candidates.append(
+                Candidate(container=placed.container, request=request, cpus=cpus, held=held)
+            )
         decision = self._restored(candidates, [], "the settings or the machine changed")
         if decision.warnings and event.machine is None:
             raise RefusalError("; ".join(decision.warnings))

@@ -52,8 +52,9 @@ def render(explanation: Explanation) -> dict[str, object]:
     decided = None
     candidates = []
     if table is not None:
-        best = table.best()
-        rivals = [p for p in range(table.count) if not table.missing(p) and p != best]
+        # where the container was to stay, or made room later, the comparison did not decide
+        best = table.best() if table.best() == explanation.pool else None
+        rivals = [p for p in range(table.count) if table.fits(p) and p != best]
         decided = _decided_by(table, best, rivals)
         candidates = [_candidate(explanation.tree, table, p, best) for p in range(table.count)]
     request = explanation.request
@@ -79,14 +80,14 @@ def render(explanation: Explanation) -> dict[str, object]:
 
 def _candidate(tree: PoolTree, table: Table, pool: int, best: int | None) -> dict[str, object]:
     row = dict(zip(COLUMNS, table.row(pool), strict=True))
-    missing = table.missing(pool)
+    fits = table.fits(pool)
     lost_on = None
-    if not missing and best is not None and pool != best:
+    if fits and best is not None and pool != best:
         lost_on = _first_difference(table, best, pool)
     return {
         "pool": tree.pools[pool].name,
-        "fits": not missing,
-        "shortfall": missing,
+        "fits": fits,
+        "shortfall": table.missing(pool),
         "values": [_value([row[column] for column in c.columns]) for c in CRITERIA],
         "lost_on": lost_on,
     }

@@ -44,6 +44,8 @@ class Decision:
     container_id: str | None = None  # the container asked about
     grant: Grant | None = None
     placement: Placement | None = None
-    changes: tuple[Placement, ...] = ()  # to other containers, in the order of their creation
+    changes: tuple[
+        Placement, ...
+    ] = ()  # to other containers: pool by pool, each in order of placement
     explanation: Explanation | None = None
     warnings: tuple[str, ...] = ()

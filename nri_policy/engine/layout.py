@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import Capacity, capacity_of
 from nri_policy.pools.picker import Picker, picker_of
@@ -31,15 +30,6 @@ class Layout:
     too_coarse: tuple[
         int, ...
     ]  # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs
-
-    def first_threads(self, cpus: CPUSet) -> CPUSet:
-        """Return the lowest thread in *cpus* of each core."""
-        hidden = EMPTY
-        for core in self.machine.cores:
-            threads = core.cpus & cpus
-            if len(threads) > 1:
-                hidden |= threads - threads.first(1)
-        return cpus - hidden
 
 
 def layout_of(machine: Machine, settings: Settings) -> Layout:

@@ -13,10 +13,12 @@ from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import Placed, State
-from nri_policy.pools.supply import Table
+from nri_policy.pools.supply import COLUMNS, Table
 from nri_policy.units import format_cpu
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Isolation, Request, Sort
+
+_BURST_ROOM = COLUMNS.index("burst_room")
 
 
 class RefusalError(Exception):
@@ -99,7 +101,7 @@ def _choose(state: State, container: Container, request: Request, before: Grant 
         notes = (f"this node has no memory of kind {kinds}: dram instead",)
     if request.sort is Sort.NORMAL:
         return _in_a_pool(state, container, request, before, notes)
-    left = 1000 * len(layout.capacity.reserved) - state.reserved_milli
+    left = max(0, 1000 * len(layout.capacity.reserved) - state.reserved_milli)
     reserved = Choice(grant=_grant(layout, request, top), outcome=Outcome.RESERVED, notes=notes)
     if request.shared <= left:
         return reserved
@@ -137,7 +139,7 @@ def _in_a_pool(
             grant=_cut(state, request, pool, before, with_guests=with_guests),
             outcome=Outcome.RESIZED if pool == home else outcome,
             table=table,
-            notes=notes,
+            notes=(*notes, *_confined(layout, request, table, pool)),
             room=not with_guests,
         )
     if request.guest:
@@ -160,11 +162,23 @@ def _in_a_pool(
     raise RefusalError(message, refused)
 
 
+def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:
+    """Return a note if a Burstable container cannot reach its limit in *pool* (§4)."""
+    if request.qos is not QoS.BURSTABLE or request.cpu_limit is None:
+        return ()
+    short = -int(table.row(pool)[_BURST_ROOM])
+    if not short:
+        return ()
+    limit, left = format_cpu(request.cpu_limit), format_cpu(request.cpu_limit - short)
+    name = layout.tree.pools[pool].name
+    return (f"its limit of {limit} CPU does not fit: {name} leaves it {left} at most",)
+
+
 def _search(state: State, request: Request, only: int | None) -> tuple[Table, int | None, bool]:
     """Return the table, the best pool (or *only*, if that will do) and whether guests counted."""
     for with_guests in (True, False):
         table = _compare(state, request, with_guests=with_guests)
-        pool = table.best() if only is None else None if table.missing(only) else only
+        pool = table.best() if only is None else only if table.fits(only) else None
         if pool is not None:
             return table, pool, with_guests
     return table, None, False
@@ -234,8 +248,12 @@ def _shortage(layout: Layout, request: Request, table: Table) -> str:
         parts.append(f"{request.exclusive} exclusive {sort}CPUs")
     if request.shared:
         parts.append(f"{request.shared}m of shared CPU")
+    if not parts:
+        parts.append("a share of a CPU")
+    aligned = " within a NUMA node" if request.exclusive and layout.too_coarse else ""
     closest = table.closest()
     return (
-        f"no pool has room for {' and '.join(parts)}: {layout.tree.pools[closest].name} comes"
-        f" closest, {format_cpu(table.missing(closest))} CPU short"
+        f"no pool{aligned} has room for {' and '.join(parts)}:"
+        f" {layout.tree.pools[closest].name} comes closest,"
+        f" {format_cpu(table.missing(closest))} CPU short"
     )

@@ -140,7 +140,7 @@ class State:
             shared = self.supply.free_cpus() & self.layout.tree.pools[grant.pool].cpus
             # a guest at the top runs on the reserved CPUs while every other is someone's own
             cpus |= shared or capacity.reserved
-        return self.layout.first_threads(cpus) if hide_hyperthreads else cpus
+        return self.layout.picker.first_threads(cpus) if hide_hyperthreads else cpus
 
     def tell(self, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
         """Return what the runtime must hear of a container, None if it knows; it is told now."""

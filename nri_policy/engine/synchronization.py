@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.placement import Choice, RefusalError, book, place
+from nri_policy.engine.placement import Choice, RefusalError, book, make_room, place
 from nri_policy.engine.state import State
 from nri_policy.pools.tree import Pool
 from nri_policy.workload.pod import Container, QoS
@@ -25,32 +25,35 @@ class Candidate:
 
     container: Container
     request: Request
+    cpus: CPUSet  # what it runs on now, empty where that is unknown
     held: Grant | None = None  # its pool is an id of the layout that places it now
 
 
 def restore(state: State, candidates: Sequence[Candidate]) -> list[tuple[Candidate, RefusalError]]:
     """Place all *candidates*, first those that can stay as they are; return what fits nowhere."""
-    alone = _claimed_once(candidate.container for candidate in candidates)
+    alone = _claimed_once(candidate.cpus for candidate in candidates)
     left = list(candidates)
     # exclusive CPUs first: what is left of a pool after them is what its sharers can be recognised
     # by
     for exclusive in (True, False):
-        for candidate in [c for c in left if (c.request.exclusive > 0) == exclusive]:
-            grant = candidate.held or _read(state, candidate, alone)
+        rest = []
+        for candidate in left:
+            grant = None
+            if (candidate.request.exclusive > 0) == exclusive:
+                grant = candidate.held or _read(state, candidate, alone)
             if grant is not None and _possible(state, grant):
-                book(
-                    state,
-                    candidate.container,
-                    candidate.request,
-                    Choice(grant=grant, outcome=Outcome.KEPT),
-                )
-                left.remove(candidate)
+                choice = Choice(grant=grant, outcome=Outcome.KEPT)
+                book(state, candidate.container, candidate.request, choice)
+            else:
+                rest.append(candidate)
+        left = rest
     refused = []
     for candidate in sorted(left, key=_order):
         try:
             place(state, candidate.container, candidate.request, candidate.held)
         except RefusalError as refusal:
             refused.append((candidate, refusal))
+    make_room(state, "others keep the CPUs that were left there")
     return refused
 
 
@@ -65,7 +68,12 @@ def _order(candidate: Candidate) -> tuple[int, int, int]:
 
 def _possible(state: State, grant: Grant) -> bool:
     """Whether *grant* can be booked as it is without breaking an invariant of §2."""
-    if grant.sort is not Sort.NORMAL:
+    if not grant.mems <= CPUSet.union(state.layout.tree.top.memory.values()):
+        return False
+    if grant.sort is Sort.RESERVED:
+        left = 1000 * len(state.layout.capacity.reserved) - state.reserved_milli
+        return grant.shared <= max(0, left)
+    if grant.sort is Sort.PRESERVE:
         return True
     cpus = state.layout.tree.pools[grant.pool].cpus
     slack = state.supply.slack(grant.pool, grant.shared, grant.shares and not grant.guest, False)
@@ -74,11 +82,10 @@ def _possible(state: State, grant: Grant) -> bool:
     return grant.exclusive <= state.supply.free_cpus() & cpus and slack.permits(grant.exclusive)
 
 
-def _claimed_once(containers: Iterable[Container]) -> CPUSet:
-    """Return the CPUs that are in the cpuset of exactly one container."""
+def _claimed_once(cpusets: Iterable[CPUSet]) -> CPUSet:
+    """Return the CPUs that are in exactly one of *cpusets*."""
     once, more = EMPTY, EMPTY
-    for container in containers:
-        cpus = parsed(container.resources.cpus)
+    for cpus in cpusets:
         more |= once & cpus
         once |= cpus
     return once - more
@@ -94,8 +101,7 @@ def parsed(text: str) -> CPUSet:
 
 def _read(state: State, candidate: Candidate, alone: CPUSet) -> Grant | None:
     """Return the grant that gives the container the cpuset it has, None where there is none."""
-    layout, request = state.layout, candidate.request
-    cpus = parsed(candidate.container.resources.cpus)
+    layout, request, cpus = state.layout, candidate.request, candidate.cpus
     top = layout.tree.top
     grant = Grant(
         pool=top.id,

@@ -199,15 +199,24 @@ def _freeze(
 
 
 class _Memory:
-    """Which memory nodes are near which CPUs (§1.7)."""
+    """Which memory nodes are near which CPUs (§1.7).
+
+    CPUs of a node without memory are near the node that they count with (§1.2).
+    """
 
     def __init__(self, machine: Machine) -> None:
         self._nodes = machine.nodes
+        self._homes = numa_cpus(machine)
         self.all = self._by_kind(machine.nodes)
 
     def near(self, cpus: CPUSet) -> dict[MemoryKind, CPUSet]:
         """Return the nodes that share a CPU with *cpus*, and the CPU-less ones nearest to these."""
-        own = CPUSet(node.id for node in self._nodes if not node.cpus.isdisjoint(cpus))
+        own = CPUSet(
+            node.id
+            for node in self._nodes
+            if not node.cpus.isdisjoint(cpus)
+            or not self._homes.get(node.id, EMPTY).isdisjoint(cpus)
+        )
         return self._by_kind(
             [
                 node

@@ -17,7 +17,8 @@ class Zones:
     def __init__(self, machine: Machine, tree: PoolTree) -> None:
         self._distances = machine.distances
         self._all = tree.top.memory
-        self._normal = CPUSet(node.id for node in machine.nodes if node.normal and node.memory)
+        normal = CPUSet(node.id for node in machine.nodes if node.normal)
+        self._normal = normal & CPUSet.union(self._all.values())  # none of a device's
         self._offers: dict[tuple[int, frozenset[MemoryKind]], CPUSet] = {}
 
     def offer(self, pool: Pool, kinds: frozenset[MemoryKind]) -> CPUSet:

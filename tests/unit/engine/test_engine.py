@@ -1,0 +1,728 @@
+"""Each event of the engine: what it gives, what it changes for others, what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created, PodStopped, Reconfigured, Resized, Stopped
+from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.placement import RefusalError
+from nri_policy.hardware.machine import Machine
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import Container, QoS, Resources
+from tests import bookkeeping, nodes
+from tests.life import Life
+
+DOMAIN = "resource-policy.nri.io"
+
+
+def annotated(**options: str) -> dict[str, str]:
+    """Return annotations for a pod; underscores stand for hyphens."""
+    return {f"{key.replace('_', '-')}.{DOMAIN}/pod": value for key, value in options.items()}
+
+
+def static() -> Container:
+    return nodes.best_effort(annotations=annotated(static_cpus="true"))
+
+
+def life_of(*requests: int, machine: Machine | str = nodes.SMALL, **spec: Any) -> Life:
+    """Return a life with Guaranteed containers of these milli-CPU."""
+    life = Life(machine, **spec)
+    for request in requests:
+        life.create(nodes.container(request))
+    return life
+
+
+# -- creation
+
+
+def test_a_repeated_creation_gives_the_same_and_books_it_once() -> None:
+    life = Life()
+    container = nodes.container(2000)
+    assert life.create(container) == life.create(container) == "4-5"
+    assert life.changed() == {}
+    assert len(life.free()) == 13
+
+
+def test_a_successor_of_the_same_name_takes_its_predecessors_place() -> None:
+    life = Life()
+    container = nodes.container(2000)
+    life.create(container)
+    life.runtime.forget(container.id)
+    successor = replace(container, id="again")
+    assert life.create(successor) == "4-5"
+    assert list(life.engine.state.placed) == ["again"]
+    life.handle(Stopped(container_id=container.id))
+    assert life.cpus(successor) == "4-5"
+
+
+def test_a_refused_creation_leaves_all_as_it_was() -> None:
+    life = life_of(4000, 4000)
+    message = life.refuse(nodes.container(8000))
+    assert message == "no pool has room for 8 exclusive CPUs: root comes closest, 1 CPU short"
+
+
+def test_a_bad_annotation_is_that_containers_error() -> None:
+    life = Life()
+    bad = nodes.container(1000, annotations=annotated(hide_hyperthreads="yes"))
+    with pytest.raises(AnnotationError, match=r"hide-hyperthreads\..*yes"):
+        life.handle(Created(container=bad))
+
+
+def test_preserved_containers_are_left_alone() -> None:
+    life = Life()
+    preserved = nodes.container(4000, annotations=annotated(**{"cpu.preserve": "true"}))
+    assert life.create(preserved) == ""
+    assert life.decision.placement is not None
+    assert life.decision.placement.shares is None
+    assert life.mems(preserved) == "0-3", "its memory is not preserved"
+    assert len(life.free()) == 15
+    both = annotated(**{"cpu.preserve": "true", "memory.preserve": "true"})
+    untouched = nodes.container(4000, annotations=both)
+    assert (life.create(untouched), life.mems(untouched)) == ("", "")
+
+
+def test_what_is_not_pinned_is_not_told() -> None:
+    life = Life(pinCPU=False)
+    container = nodes.container(2000)
+    life.handle(Created(container=container))
+    placement = life.decision.placement
+    assert placement is not None
+    assert (str(placement.cpus), str(placement.mems), placement.shares) == ("", "1", None)
+    life = Life(pinMemory=False)
+    life.handle(Created(container=container))
+    assert (life.cpus(container), life.mems(container)) == ("4-5", "")
+
+
+@pytest.mark.parametrize(
+    ("milli", "limit", "shares"),
+    [(0, 100, 2), (100, 200, 102), (1500, None, 1536), (4000, None, 4096), (1, 100, 2)],
+)
+def test_shares_follow_the_milli_cpu(milli: int, limit: int | None, shares: int) -> None:
+    life = Life()
+    life.create(nodes.container(milli, limit))
+    assert life.decision.placement is not None
+    assert life.decision.placement.shares == shares
+
+
+# -- making room
+
+
+def test_no_guest_moves_while_there_is_room_beside_them() -> None:
+    life = Life()
+    guests = [nodes.best_effort() for _ in range(4)]
+    assert [life.create(guest) for guest in guests] == ["4-7", "8-11", "12-15", "1-3"]
+    four = nodes.container(4000)
+    # no node has four to spare beside its guest, but a socket has
+    assert (life.create(four), life.pool(four)) == ("8-9,12-13", "socket #1")
+    assert [life.pool(guest)[-1] for guest in guests] == ["1", "2", "3", "0"]
+    assert life.changed() == {guests[1].id: "10-11", guests[2].id: "14-15"}
+
+
+def test_guests_move_to_the_nearest_pool_above_and_hear_of_it() -> None:
+    life = Life()
+    guests = [nodes.best_effort() for _ in range(4)]
+    for guest in guests:
+        life.create(guest)
+    assert [life.create(nodes.container(cpus)) for cpus in (4000, 3000, 4000)] == [
+        *("8-9,12-13", "4-6", "2-3,10,14"),
+    ]
+    assert [life.cpus(guest) for guest in guests] == ["7", "11", "15", "1"]
+    # one CPU a node is left, each with a guest; the first node's is taken
+    own = nodes.container(1000)
+    assert (life.create(own), life.pool(own)) == ("1", "NUMA node #0")
+    assert life.decision.explanation is not None
+    assert life.decision.explanation.outcome is Outcome.MADE_ROOM
+    assert life.changed() == {guests[3].id: "7"}
+    assert life.pool(guests[3]) == "socket #0"
+    # and the next: now the socket has none, only the system
+    assert life.create(nodes.container(1000)) == "7"
+    assert [life.pool(guest) for guest in guests] == [
+        *("root", "NUMA node #2", "NUMA node #3", "root"),
+    ]
+    assert life.changed() == {guests[0].id: "11,15", guests[3].id: "11,15"}
+
+
+def test_a_moved_guest_takes_its_memory_and_its_explanation_along() -> None:
+    life = Life("package:1 numa:2 core:2")
+    near, other = nodes.best_effort(), nodes.best_effort()
+    assert (life.create(near), life.mems(near)) == ("2-3", "1")
+    assert (life.create(other), life.mems(other)) == ("1", "0")
+    own = nodes.container(2000)
+    assert life.create(own) == "2-3"
+    assert life.changed() == {near.id: "1"}
+    assert life.mems(near) == "0-1"
+    placed = life.engine.state.placed[near.id]
+    assert life.engine.layout.tree.pools[placed.grant.pool].name == "socket #0"
+    assert placed.explanation.pool == placed.grant.pool
+    assert placed.explanation.notes == (
+        f"moved from NUMA node #1 to socket #0: {own.full_name} took its CPUs",
+    )
+
+
+def test_static_containers_are_never_moved() -> None:
+    life = Life("package:1 numa:2 core:2")
+    fixed = static()
+    assert (life.create(fixed), life.pool(fixed)) == ("2-3", "NUMA node #1")
+    message = life.refuse(nodes.container(3000))
+    assert message.endswith("socket #0 comes closest, 1 CPU short")
+    two = nodes.container(2000)
+    assert life.create(two) == "1-2"
+    assert (life.cpus(fixed), life.pool(fixed)) == ("3", "NUMA node #1")
+
+
+def test_a_guest_without_any_sharable_cpu_runs_on_the_reserved_ones_until_one_is_free() -> None:
+    life = Life("package:1 core:4")
+    guest, late = nodes.best_effort(), nodes.container(0, 1000)
+    all_of_it = nodes.container(3000)
+    assert life.create(guest) == "1-3"
+    assert life.create(all_of_it) == "1-3"
+    assert life.changed() == {guest.id: "0"}
+    assert life.create(late) == "0"
+    explanation = life.decision.explanation
+    assert explanation is not None
+    assert explanation.outcome is Outcome.SPILLED
+    life.resize(all_of_it, nodes.resources(2000, 2000))
+    assert life.changed() == {guest.id: "3", late.id: "3"}
+
+
+def test_a_static_container_is_refused_in_plain_words_if_no_sharable_cpu_is_left() -> None:
+    life = life_of(3000, machine="package:1 core:4")
+    message = life.refuse(static())
+    assert message == "no pool has room for a share of a CPU: socket #0 comes closest, 1 CPU short"
+
+
+def test_requests_of_nothing_never_stand_in_the_way() -> None:
+    """However many guests there are, and wherever, every CPU can become someone's own."""
+    life = Life()
+    guests = [nodes.best_effort() for _ in range(20)]
+    for guest in guests:
+        life.create(guest)
+    for _ in range(15):
+        life.create(nodes.container(1000))
+    assert {life.cpus(guest) for guest in guests} == {"0"}
+    life.refuse(nodes.container(1000))
+
+
+# -- reserved CPUs
+
+
+def system(milli: int, **options: Any) -> Container:
+    return nodes.container(milli, 10 * milli or None, namespace="kube-system", **options)
+
+
+def test_reserved_containers_share_the_reserved_cpus() -> None:
+    life = Life(reservedResources={"cpu": 2})
+    assert [life.create(system(milli)) for milli in (1000, 500, 500)] == ["0-1"] * 3
+    assert life.engine.state.reserved_milli == 2000
+    best_effort = nodes.best_effort(namespace="kube-system")
+    assert life.create(best_effort) == "0-1"
+    assert life.decision.warnings == ()
+
+
+def test_too_many_reserved_requests_use_ordinary_cpus_with_a_warning() -> None:
+    life = Life()
+    assert life.create(system(750)) == "0"
+    over = system(251)
+    assert life.create(over) == "4-7"
+    warning = "asks for 251m of the reserved CPUs, which have 250m left"
+    assert life.decision.warnings == (warning,)
+    assert life.decision.explanation is not None
+    assert life.decision.explanation.notes == (warning,)
+    assert life.create(system(250)) == "0"
+
+
+def test_reserved_containers_are_never_refused_for_want_of_cpus() -> None:
+    life = life_of(3000, machine="package:1 core:4")
+    assert life.create(system(1000)) == "0"
+    over = system(500)
+    assert life.create(over) == "0"
+    assert life.decision.warnings == (
+        "asks for 500m of the reserved CPUs, which have 0m left",
+        "no other CPUs are left: sharing the reserved ones",
+    )
+    # who requests nothing fits however tight it is
+    assert life.create(nodes.best_effort(namespace="kube-system")) == "0"
+    assert not life.decision.warnings
+
+
+def test_an_overflow_keeps_out_of_reach_of_later_exclusive_cpus() -> None:
+    life = Life("package:1 core:4")
+    life.create(system(1000))
+    over = system(2001)
+    assert life.create(over) == "1-3"
+    message = life.refuse(nodes.container(1000))
+    assert message == "no pool has room for 1 exclusive CPUs: socket #0 comes closest, 1 CPU short"
+
+
+# -- alignment and isolation
+
+
+def test_alignment_refuses_what_fits_in_no_numa_node() -> None:
+    life = Life(alignment="numa")
+    assert life.create(nodes.container(4000)) == "4-7"
+    message = life.refuse(nodes.container(5000))
+    assert message == (
+        "no pool within a NUMA node has room for 5 exclusive CPUs:"
+        " NUMA node #3 comes closest, 1 CPU short"
+    )
+    # only exclusive CPUs are aligned
+    assert life.create(nodes.container(6000, annotations=annotated(prefer_shared_cpus="true")))
+
+
+def test_alignment_is_met_by_a_machine_of_one_node() -> None:
+    assert Life("package:2 core:4", alignment="numa")
+    life = Life("numa:1 package:2 core:4", alignment="numa")
+    assert life.create(nodes.container(6000))
+
+
+ISOLATED = nodes.SMALL + " isolated=4-5,8"
+
+
+def test_isolated_cpus_are_used_if_all_are_and_never_mixed() -> None:
+    life = Life(ISOLATED, preferIsolatedCPUs=True, reservedResources={"cpu": "cpuset:0"})
+    wish = annotated(prefer_isolated_cpus="true")
+    two, one = nodes.container(2000, annotations=wish), nodes.container(1000)
+    assert (life.create(two), life.grant(two).isolated) == ("4-5", True)
+    assert (life.create(one), life.grant(one).isolated) == ("8", True)
+    ordinary = nodes.container(1000)
+    assert (life.create(ordinary), life.grant(ordinary).isolated) == ("12", False)
+    life.stop(one)
+    neither = nodes.container(2000, annotations=wish)
+    assert CPUSet.parse(life.create(neither)).isdisjoint(CPUSet.parse("4-5,8"))
+    assert not life.grant(neither).isolated
+
+
+def test_isolated_and_shared_parts_are_from_one_pool() -> None:
+    life = Life(ISOLATED, preferIsolatedCPUs=True, reservedResources={"cpu": "cpuset:0"})
+    mixed = nodes.container(1500)
+    assert life.create(mixed) == "4,6-7", "one of two is left: node 2 would have none"
+    assert str(life.grant(mixed).exclusive) == "4"
+    assert len(life.free()) == 12, "isolated CPUs are cut out of no shared pool"
+
+
+def test_required_isolation_refuses_what_cannot_have_it() -> None:
+    life = Life(ISOLATED, reservedResources={"cpu": "cpuset:0"})
+    require = annotated(require_isolated_cpus="true")
+    four = nodes.container(4000, annotations=require)
+    assert life.refuse(four) == (
+        "no pool has room for 4 exclusive isolated CPUs: root comes closest, 1 CPU short"
+    )
+    three = nodes.container(3000, annotations=require)
+    assert (life.create(three), life.pool(three)) == ("4-5,8", "root")
+    # exclusive CPUs only: there is nothing to isolate for who shares
+    assert life.create(nodes.container(500, annotations=require)) == "12-15"
+
+
+# -- Burstable containers
+
+
+def test_an_unlimited_container_likes_the_level_that_is_set() -> None:
+    for level, expected in (("system", "root"), ("package", "socket #1"), ("numa", "NUMA node #1")):
+        life = Life(unlimitedBurstable=level)
+        container = nodes.container(500, None, qos=QoS.BURSTABLE)
+        life.create(container)
+        assert life.pool(container) == expected
+    container = nodes.container(
+        500, None, qos=QoS.BURSTABLE, annotations=annotated(unlimited_burstable="l3cache")
+    )
+    life.create(container)
+    assert life.pool(container) == "NUMA node #2"
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(3000, "NUMA node #1"), (4000, "NUMA node #1"), (5000, "socket #1"), (9000, "root")],
+)
+def test_a_limit_is_met_by_the_deepest_pool_that_has_as_much(limit: int, expected: str) -> None:
+    life = Life()
+    container = nodes.container(500, limit)
+    life.create(container)
+    assert life.pool(container) == expected
+    assert life.decision.warnings == ()
+
+
+def test_a_limit_that_fits_nowhere_confines_the_container_where_least_is_missing() -> None:
+    life = Life()
+    container = nodes.container(500, 100_000)
+    life.create(container)
+    assert life.pool(container) == "root"
+    assert life.decision.warnings == (
+        "its limit of 100 CPU does not fit: root leaves it 15 at most",
+    )
+    assert life.decision.explanation is not None
+    assert life.decision.explanation.notes == life.decision.warnings
+
+
+# -- priorities and hidden threads
+
+
+HYBRID = "package:1 core:8(efficiency=4) pu:2"  # cores of two: 0-7, of one: 8-11
+
+
+def test_the_wanted_priority_is_met_if_it_can_be() -> None:
+    life = Life(HYBRID, defaultCPUPriority="low", reservedResources={"cpu": "cpuset:0"})
+    one = nodes.container(2000)
+    assert life.create(one) == "8-9"
+    high = nodes.container(2000, annotations=annotated(prefer_cpu_priority="high"))
+    assert life.create(high) == "2-3"
+    assert life.create(nodes.container(3000)) == "1,10-11", "what there is, then the other class"
+
+
+def test_hidden_threads_stay_booked() -> None:
+    life = Life()
+    hidden = nodes.container(4000, annotations=annotated(hide_hyperthreads="true"))
+    assert life.create(hidden) == "4,6"
+    assert str(life.grant(hidden).exclusive) == "4-7"
+    assert CPUSet.parse("5,7").isdisjoint(life.free())
+    shared = nodes.container(500, 600, annotations=annotated(hide_hyperthreads="true"))
+    assert life.create(shared) == "8,10"
+    reserved = system(100, annotations=annotated(hide_hyperthreads="true"))
+    assert life.create(reserved) == "0"
+
+
+# -- resize
+
+
+def test_a_resize_grows_beside_and_shrinks_to_a_part() -> None:
+    life = Life()
+    container = nodes.container(2000)
+    assert life.create(container) == "4-5"
+    assert life.resize(container, nodes.resources(3000, 3000)) == "4-6"
+    assert life.resize(container, nodes.resources(1000, 1000)) == "6", "back to two whole cores"
+    life.create(nodes.container(1000))
+    assert life.resize(container, nodes.resources(4000, 4000)) == "4-7"
+    # the pool has no more: another one, and as many of the old CPUs as it has
+    assert life.resize(container, nodes.resources(5000, 5000)) == "1,4-7"
+    assert life.pool(container) == "socket #0"
+
+
+def test_a_resize_that_fits_nowhere_leaves_everything() -> None:
+    life = Life()
+    container = nodes.container(2000)
+    life.create(container)
+    event = Resized(container_id=container.id, resources=nodes.resources(16000, 16000))
+    assert "1 CPU short" in life.refuse(event)
+    assert str(life.grant(container).exclusive) == "4-5"
+    assert life.resize(container, nodes.resources(3000, 3000)) == "4-6"
+
+
+def test_zeros_in_a_resize_mean_as_before() -> None:
+    life = Life()
+    container = nodes.container(2000)
+    life.create(container)
+    assert life.resize(container, Resources(memory_limit=1 << 30)) == "4-5"
+    assert life.changed() == {}
+    assert life.resize(container, Resources(cpu_quota=300_000)) == "4-6"
+    assert life.resize(container, Resources(cpus="12", mems="3")) == "4-6", "the cpuset is ours"
+    burstable = nodes.container(500, 1000)
+    life.create(burstable)
+    life.resize(burstable, Resources(cpu_quota=-1))
+    assert life.engine.state.placed[burstable.id].request.cpu_limit is None
+
+
+def test_a_resize_is_on_top_of_all_earlier_ones() -> None:
+    """Also of one that changed nothing about CPUs at the time."""
+    life = Life()
+    container = nodes.container(2000)
+    life.create(container)
+    life.resize(container, Resources(memory_limit=1 << 30, oom_score_adj=500))
+    resources = life.engine.state.placed[container.id].container.resources
+    assert (resources.memory_limit, resources.oom_score_adj) == (1 << 30, 500)
+
+
+def test_a_resize_replaces_exact_requirements() -> None:
+    exact = {"noderesource.dev/resources": '{"containers": {"c0": {"requests": {"cpu": "3"}}}}'}
+    life = Life()
+    container = nodes.container(2000, annotations=exact)
+    assert life.create(container) == "4-6"
+    assert life.resize(container, Resources()) == "4-6", "nothing is other"
+    assert life.resize(container, nodes.resources(4000, 4000)) == "4-7"
+    assert life.resize(container, nodes.resources(3000, 3000)) == "4-6"
+    again = nodes.container(2000, annotations=exact)
+    assert life.create(again) == "8-10"
+    # to what it has: but from now on, this is what counts
+    assert life.resize(again, nodes.resources(3000, 3000)) == "8-10"
+    assert life.resize(again, Resources(memory_limit=1 << 30)) == "8-10"
+
+
+def test_a_resize_from_shared_to_exclusive_and_back() -> None:
+    life = Life()
+    container = nodes.container(500)
+    assert life.create(container) == "4-7"
+    assert life.resize(container, nodes.resources(1500, 1500)) == "4-7"
+    assert str(life.grant(container).exclusive) == "4"
+    assert life.resize(container, nodes.resources(2000, 2000)) == "4-5"
+    assert life.resize(container, nodes.resources(999, 999)) == "4-7"
+    assert life.decision.placement is not None
+    assert life.decision.placement.shares == 1022
+
+
+def test_a_resize_within_the_pool_makes_room_before_it_moves() -> None:
+    life = Life("package:1 numa:2 core:4")
+    guest = nodes.best_effort()
+    container = nodes.container(3000)
+    assert life.create(container) == "4-6"
+    for _ in range(2):  # node 0 has more left, and then more guests
+        life.create(nodes.best_effort())
+    assert (life.create(guest), life.pool(guest)) == ("7", "NUMA node #1")
+    assert life.resize(container, nodes.resources(4000, 4000)) == "4-7"
+    assert life.changed() == {guest.id: "1-3"}
+
+
+def test_a_resize_of_an_unknown_container_does_nothing() -> None:
+    life = Life()
+    decision = life.handle(Resized(container_id="who", resources=nodes.resources(1000, 1000)))
+    assert decision == Decision(container_id="who")
+
+
+# -- end
+
+
+def test_an_unknown_end_changes_nothing() -> None:
+    life = life_of(2000)
+    assert life.handle(Stopped(container_id="who")) == Decision()
+    assert life.handle(PodStopped(pod_id="who")) == Decision()
+
+
+def test_a_pods_end_ends_all_its_containers_at_once() -> None:
+    life = Life()
+    first = nodes.container(1000, name="c0")
+    second = nodes.container(2000, name="c1", pod=first.pod)
+    guest = nodes.best_effort()
+    for each in (first, second):
+        life.create(each)
+    life.create(guest)
+    for each in (first, second):
+        life.runtime.forget(each.id)
+    life.handle(PodStopped(pod_id=first.pod.id))
+    assert list(life.engine.state.placed) == [guest.id]
+    assert len(life.free()) == 15
+
+
+def test_only_who_is_concerned_hears_of_a_change() -> None:
+    life = Life()
+    shared = [nodes.container(100, 200) for _ in range(4)]
+    for each in shared:
+        life.create(each)
+    top = nodes.container(100, 16000)
+    assert life.create(top) == "1-15"
+    own = nodes.container(1000)
+    assert life.create(own) == "4"
+    assert life.changed() == {shared[0].id: "5-7", top.id: "1-3,5-15"}
+    life.stop(own)
+    assert life.changed() == {shared[0].id: "4-7", top.id: "1-15"}
+    life.stop(shared[0])
+    assert life.changed() == {}
+
+
+# -- new settings, new hardware
+
+
+def test_refused_settings_leave_the_old_ones() -> None:
+    life = life_of(4000, 4000, 4000)
+    layout = life.engine.layout
+    with pytest.raises(RefusalError, match="no pool has room for 4 exclusive CPUs"):
+        life.reconfigure(reservedResources={"cpu": 5})
+    assert life.engine.layout is layout
+    assert life.create(nodes.container(3000)) == "1-3"
+    with pytest.raises(CapacityError):
+        life.reconfigure(reservedResources={"cpu": 17})
+    assert life.engine.layout is layout
+
+
+def test_settings_that_only_steer_new_choices_move_no_one() -> None:
+    life = Life(HYBRID)
+    first, second = nodes.container(2000), nodes.container(2000)
+    shared = nodes.container(500, None, qos=QoS.BURSTABLE)
+    for each in (first, second, shared):
+        life.create(each)
+    life.stop(first)
+    before = life.cpus(second)
+    for spec in (
+        {"unlimitedBurstable": "numa"},
+        {"defaultCPUPriority": "low"},
+        {"preferIsolatedCPUs": True},
+    ):
+        decision = life.reconfigure(**spec)
+        assert decision.changes == ()
+        assert life.cpus(second) == before
+
+
+def test_more_reserved_cpus_move_who_was_on_them_and_leave_the_others() -> None:
+    life = Life()
+    four, one = nodes.container(4000), nodes.container(3000)
+    guest = nodes.best_effort()
+    assert [life.create(each) for each in (four, one, guest)] == ["4-7", "8-10", "12-15"]
+    life.reconfigure(reservedResources={"cpu": "cpuset:0,7"})
+    # what it can keep, it keeps; the guest's node is no one's reason to move
+    assert life.changed() == {four.id: "1,4-6"}
+    assert (life.cpus(one), life.cpus(guest)) == ("8-10", "12-15")
+
+
+def test_guests_whose_pool_is_used_up_by_new_settings_move_up() -> None:
+    life = Life("package:1 numa:2 core:4")
+    own = nodes.container(2000)
+    guest = nodes.best_effort()
+    assert life.create(own) == "4-5"
+    for _ in range(2):
+        life.create(nodes.best_effort())
+    assert (life.create(guest), life.pool(guest)) == ("6-7", "NUMA node #1")
+    life.reconfigure(reservedResources={"cpu": "cpuset:6-7"})
+    assert (life.cpus(guest), life.cpus(own)) == ("0-3", "4-5")
+
+
+def test_reserved_containers_move_with_the_reserved_cpus() -> None:
+    life = Life()
+    one = system(500)
+    life.create(one)
+    life.reconfigure(reservedResources={"cpu": "cpuset:8-9"})
+    assert life.changed() == {one.id: "8-9"}
+
+
+def test_fewer_reserved_cpus_overflow_like_a_new_request() -> None:
+    life = Life(reservedResources={"cpu": 2})
+    first, second = system(1000), system(1000)
+    assert [life.create(each) for each in (first, second)] == ["0-1", "0-1"]
+    life.reconfigure(reservedResources={"cpu": 1})
+    assert life.cpus(first) == "0"
+    assert CPUSet.parse(life.cpus(second)).isdisjoint(CPUSet([0]))
+    assert life.engine.state.reserved_milli == 1000
+
+
+def test_a_changed_entitlement_moves_only_who_has_it() -> None:
+    life = Life()
+    own, shared = nodes.container(2000), nodes.container(2500)
+    assert [life.create(each) for each in (own, shared)] == ["4-5", "8-11"]
+    life.reconfigure(preferSharedCPUs=True)
+    assert life.cpus(shared) == "8-11"
+    assert not life.grant(own).exclusive
+    life.reconfigure(preferSharedCPUs=False)
+    assert len(life.grant(own).exclusive) == 2
+    assert life.pool(own) == "NUMA node #1"
+
+
+def offline(spec: str, cpus: str) -> Machine:
+    return nodes.machine(f"{spec} offline={cpus}")
+
+
+def test_who_loses_a_cpu_gets_another_and_the_rest_stay() -> None:
+    life = Life(reservedResources={"cpu": "cpuset:0"})
+    first, second = nodes.container(2000), nodes.container(2000)
+    guest = nodes.best_effort()
+    assert [life.create(each) for each in (first, second, guest)] == ["4-5", "8-9", "12-15"]
+    decision = life.reconfigure(machine=offline(nodes.SMALL, "5"))
+    assert life.cpus(second) == "8-9"
+    assert life.cpus(first) == "4,6"
+    assert decision.changes[0].container_id == first.id
+    assert set(life.changed()) == {first.id}
+    life.reconfigure(machine=nodes.machine())
+    assert (life.cpus(first), life.cpus(second)) == ("4,6", "8-9")
+
+
+def test_lost_hardware_cannot_be_refused() -> None:
+    life = life_of(4000, 4000, 4000, 3000)
+    decision = life.reconfigure(machine=offline(nodes.SMALL, "9,13"))
+    (warning,) = decision.warnings
+    assert warning.endswith("root comes closest, 2 CPU short; it is left as it runs")
+    assert len(life.engine.state.placed) == 3
+
+
+def test_cpus_beyond_the_new_machine_are_forgotten() -> None:
+    life = Life("package:2 core:40")
+    last = nodes.container(40_000)
+    assert life.create(last) == "40-79"
+    decision = life.reconfigure(machine=offline("package:2 core:40", "40-79"))
+    assert len(decision.warnings) == 1
+    life = Life("package:2 core:40")
+    mixed = nodes.container(1500)
+    life.create(mixed)
+    assert life.pool(mixed) == "socket #1"
+    life.reconfigure(machine=offline("package:2 core:40", "40-79"))
+    assert life.pool(mixed) == "socket #0"
+
+
+def test_repeated_settings_change_nothing() -> None:
+    life = life_of(2000, 500, 1500, 3000)
+    for each in (nodes.best_effort(), nodes.container(100, 200), system(2000)):
+        life.create(each)
+    assert life.reconfigure().changes == ()
+    assert life.engine.handle(Reconfigured()).changes == ()
+
+
+# -- odd machines
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "package:1 core:1",
+        "package:3 numa:1 core:3",
+        "package:2 numa:2(memory=4GiB,0) l3:1 core:4",
+        "package:2 numa:1 core:35 pu:2",
+        "package:2 numa:2 core:80 pu:2",
+        "package:2 die:2 l3:2 core:3 pu:4 offline=0-5",
+        "package:2 numa:1(memory=0) core:2",
+    ],
+)
+def test_odd_machines_take_all_sorts_and_give_all_back(spec: str) -> None:
+    life = Life(spec)
+    untouched = life.engine.state.snapshot()
+    containers = [
+        *(nodes.container(milli) for milli in (1000, 2000, 500, 1500, 4000)),
+        *(nodes.container(100, limit) for limit in (100, 3000, 10**6)),
+        nodes.container(200, None, qos=QoS.BURSTABLE),
+        nodes.best_effort(),
+        system(500),
+        static(),
+    ]
+    alive = []
+    for container in containers:
+        try:
+            life.create(container)
+        except RefusalError:
+            continue
+        alive.append(container)
+    assert any(container.pod.qos is QoS.BEST_EFFORT for container in alive)
+    for container in alive:
+        life.stop(container)
+    assert life.engine.state.snapshot() == untouched
+
+
+def test_4096_cpus_are_shared_out_like_sixteen() -> None:
+    life = Life(nodes.largest())
+    # the emptiest domain of all that have as much left is the first: domain 0 has the reserved CPU
+    assert life.create(nodes.container(4000)) == "8-11"
+    assert life.create(nodes.container(8000)) == "16-23"
+    assert life.create(nodes.container(1000)) == "24"
+    large = nodes.container(600_000)
+    life.create(large)
+    assert life.pool(large) == "root"
+    guest = nodes.best_effort()
+    life.create(guest)
+    most = nodes.container(3_400_000)
+    life.create(most)
+    bookkeeping.check(life.engine, life.runtime)
+
+
+def test_engines_agree_to_the_letter() -> None:
+    """The same events give the same decisions, in whatever process."""
+    decisions: list[list[object]] = []
+    for _ in range(2):
+        engine = Engine(nodes.machine(), nodes.settings())
+        decisions.append([])
+        for number, milli in enumerate((1000, 0, 1500, 100, 3000)):
+            container = replace(nodes.container(milli), id=f"c{number}", created=number)
+            container = replace(
+                container, pod=replace(container.pod, id=f"p{number}", name=f"p{number}")
+            )
+            decision = engine.handle(Created(container=container))
+            decisions[-1].append((decision.grant, decision.placement, decision.changes))
+    assert decisions[0] == decisions[1]

@@ -1,0 +1,199 @@
+"""What `explain` shows of a decision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.engine.criteria import CRITERIA
+from nri_policy.engine.event import Created
+from nri_policy.engine.explanation import Explanation, render
+from nri_policy.engine.placement import RefusalError
+from nri_policy.pools.supply import COLUMNS
+from nri_policy.workload.pod import Container
+from tests import nodes
+from tests.life import Life
+
+NAMES = [criterion.name for criterion in CRITERIA]
+
+
+def explained(life: Life, container: Container) -> dict[str, Any]:
+    return render(life.engine.state.placed[container.id].explanation)
+
+
+def lost_on(shown: dict[str, Any]) -> dict[str, str | None]:
+    return {each["pool"]: each["lost_on"] for each in shown["candidates"]}
+
+
+def value(shown: dict[str, Any], pool: str, criterion: str) -> object:
+    (candidate,) = [each for each in shown["candidates"] if each["pool"] == pool]
+    return candidate["values"][NAMES.index(criterion)]
+
+
+def test_the_criteria_are_those_of_the_specification_in_its_order() -> None:
+    names = [criterion.name for criterion in CRITERIA]
+    assert names == [
+        *("isolated_fit", "affinity", "hints", "hint_depth", "memory_kind", "memory_burst"),
+        *("cpu_burst", "memory_tightness", "cpu_class", "depth", "capacity", "id"),
+    ]
+    assert [column for criterion in CRITERIA for column in criterion.columns] == list(COLUMNS)
+    assert all(criterion.doc for criterion in CRITERIA)
+
+
+def test_every_candidate_shows_its_values_and_what_it_lost_on() -> None:
+    life = Life()
+    container = nodes.container(2000)
+    life.create(container)
+    shown = explained(life, container)
+    assert shown["container"] == container.full_name
+    assert shown["outcome"] == "placed"
+    assert shown["pool"] == "NUMA node #1"
+    assert shown["criteria"] == NAMES
+    assert shown["summary"] == "placed: 2 exclusive CPUs on NUMA node #1, decided by id"
+    assert shown["request"] == {
+        "sort": "normal",
+        "qos": "Guaranteed",
+        "exclusive": 2,
+        "shared_milli": 0,
+        "isolated": "no",
+        "cpu_limit_milli": 2000,
+    }
+    assert lost_on(shown) == {
+        "NUMA node #0": "capacity",
+        "NUMA node #1": None,
+        "NUMA node #2": "id",
+        "NUMA node #3": "id",
+        "socket #0": "depth",
+        "socket #1": "depth",
+        "root": "depth",
+    }
+    assert shown["decided_by"] == "id"
+    assert all(each["fits"] and each["shortfall"] == 0 for each in shown["candidates"])
+    assert all(len(each["values"]) == len(NAMES) for each in shown["candidates"])
+    assert value(shown, "socket #0", "depth") == 1
+    assert value(shown, "NUMA node #0", "capacity") == [1, 0]
+    assert value(shown, "NUMA node #0", "hints") == [0, 0]
+
+
+def test_what_decided_is_what_the_last_rival_lost_on() -> None:
+    life = Life()
+    life.create(nodes.container(4000))
+    life.create(nodes.container(4000))
+    life.create(nodes.container(3000))
+    container = nodes.container(3000)
+    life.create(container)
+    shown = explained(life, container)
+    assert shown["pool"] == "NUMA node #0"
+    assert shown["decided_by"] == "depth"
+    shortfalls = {each["pool"]: (each["fits"], each["shortfall"]) for each in shown["candidates"]}
+    assert shortfalls == {
+        "NUMA node #0": (True, 0),
+        "NUMA node #1": (False, 3000),
+        "NUMA node #2": (False, 3000),
+        "NUMA node #3": (False, 2000),
+        "socket #0": (True, 0),
+        "socket #1": (False, 2000),
+        "root": (True, 0),
+    }
+    assert lost_on(shown)["NUMA node #1"] is None, "it was not compared"
+
+
+def test_the_only_pool_that_fits_was_not_decided_by_anything() -> None:
+    life = Life()
+    container = nodes.container(15_000)
+    life.create(container)
+    shown = explained(life, container)
+    assert (shown["pool"], shown["decided_by"]) == ("root", None)
+    assert shown["summary"] == "placed: 15 exclusive CPUs on root"
+
+
+def test_a_refusal_is_explained_with_what_every_pool_lacked() -> None:
+    life = Life()
+    life.create(nodes.container(4000))
+    with pytest.raises(RefusalError) as refused:
+        life.handle(Created(container=nodes.container(12_000)))
+    assert isinstance(refused.value.explanation, Explanation)
+    shown: dict[str, Any] = render(refused.value.explanation)
+    assert shown["outcome"] == "refused"
+    assert shown["summary"] == str(refused.value)
+    assert (shown["pool"], shown["decided_by"]) == (None, None)
+    assert {each["pool"]: each["shortfall"] for each in shown["candidates"]} == {
+        "NUMA node #0": 9000,
+        "NUMA node #1": 12_000,
+        "NUMA node #2": 8000,
+        "NUMA node #3": 8000,
+        "socket #0": 9000,
+        "socket #1": 4000,
+        "root": 1000,
+    }
+    assert set(lost_on(shown).values()) == {None}
+
+
+def test_aligned_pools_do_not_fit_but_lack_nothing() -> None:
+    life = Life(alignment="numa")
+    container = nodes.container(2000)
+    life.create(container)
+    shown = explained(life, container)
+    (root,) = [each for each in shown["candidates"] if each["pool"] == "root"]
+    assert (root["fits"], root["shortfall"], root["lost_on"]) == (False, 0, None)
+    assert shown["decided_by"] == "id"
+
+
+def test_a_resize_in_place_was_not_decided_by_the_comparison() -> None:
+    life = Life()
+    container, other = nodes.container(2000), nodes.container(2000)
+    for each in (container, other, *map(nodes.container, (2000, 1000, 1000, 1000))):
+        life.create(each)
+    life.stop(other)
+    life.resize(container, nodes.resources(1000, 1000))
+    shown = explained(life, container)
+    assert (shown["pool"], shown["outcome"]) == ("NUMA node #1", "resized where it was")
+    explanation = life.engine.state.placed[container.id].explanation
+    assert explanation.table is not None
+    assert explanation.table.best() == 3, "node 2 is empty"
+    assert shown["decided_by"] is None
+    assert set(lost_on(shown).values()) == {None}
+
+
+def test_a_moved_guest_shows_where_it_is_and_why() -> None:
+    life = Life("package:1 numa:2 core:2")
+    guest = nodes.best_effort()
+    life.create(guest)
+    assert explained(life, guest)["decided_by"] == "capacity"
+    life.create(nodes.container(2000))
+    life.create(nodes.container(1000))
+    shown = explained(life, guest)
+    assert shown["pool"] == "socket #0"
+    assert shown["decided_by"] is None
+    assert set(lost_on(shown).values()) == {None}
+    assert "moved from NUMA node #1 to socket #0" in shown["notes"][0]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "namespace", "outcome"),
+    [
+        ("cpu.preserve", "default", "left as it is"),
+        ("prefer-reserved-cpus", "default", "on the reserved CPUs"),
+        (None, "kube-system", "on the reserved CPUs"),
+    ],
+)
+def test_without_a_comparison_there_are_no_candidates(
+    annotation: str | None, namespace: str, outcome: str
+) -> None:
+    annotations = {f"{annotation}.resource-policy.nri.io/pod": "true"} if annotation else {}
+    life = Life()
+    container = nodes.container(500, namespace=namespace, annotations=annotations)
+    life.create(container)
+    shown = explained(life, container)
+    assert (shown["candidates"], shown["decided_by"]) == ([], None)
+    assert shown["summary"] == shown["outcome"] == outcome
+
+
+def test_a_mixed_request_is_told_in_full() -> None:
+    life = Life()
+    container = nodes.container(1500)
+    life.create(container)
+    assert explained(life, container)["summary"] == (
+        "placed: 1 exclusive CPUs and 500m shared on NUMA node #1, decided by id"
+    )

@@ -1,0 +1,194 @@
+"""Every running container finds its place again; spec placement.md §10."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.event import Stopped, Synchronized
+from nri_policy.engine.explanation import Outcome
+from nri_policy.workload.pod import Container, State
+from tests import bookkeeping, nodes
+from tests.life import Life
+
+
+def at(container: Container, cpus: str, mems: str = "") -> Container:
+    """Return *container* as running there."""
+    return nodes.running(container, CPUSet.parse(cpus), CPUSet.parse(mems))
+
+
+def synchronized(*containers: Container, **spec: Any) -> Life:
+    """Return a life that began with *containers* running."""
+    life = Life(**spec)
+    listen(life, *containers)
+    return life
+
+
+def listen(life: Life, *containers: Container) -> None:
+    for container in containers:
+        life.runtime.cpus[container.id] = CPUSet.parse(container.resources.cpus)
+        life.runtime.mems[container.id] = CPUSet.parse(container.resources.mems)
+    life.handle(Synchronized(containers=containers))
+    for gone in life.runtime.cpus.keys() - life.engine.state.placed.keys():
+        life.runtime.forget(gone)
+    bookkeeping.check(life.engine, life.runtime)
+
+
+@pytest.mark.parametrize(
+    ("container", "cpus", "mems", "pool"),
+    [
+        (nodes.container(2000), "13-14", "3", "NUMA node #3"),
+        (nodes.container(5000), "3,5,8,11,15", "0-3", "root"),
+        (nodes.container(1500), "12-15", "3", "NUMA node #3"),
+        (nodes.container(500), "8-15", "2-3", "socket #1"),
+        (nodes.container(100, 200), "1-3", "0", "NUMA node #0"),
+        (nodes.best_effort(), "1-15", "0-3", "root"),
+        (nodes.container(100, 200, namespace="kube-system"), "0", "0-3", "root"),
+    ],
+)
+def test_a_cpuset_that_can_be_a_grant_is_kept(
+    container: Container, cpus: str, mems: str, pool: str
+) -> None:
+    life = synchronized(at(container, cpus, mems))
+    assert life.decision == replace(life.decision, changes=(), warnings=())
+    assert (life.cpus(container), life.pool(container)) == (cpus, pool)
+    assert life.engine.state.placed[container.id].explanation.outcome is Outcome.KEPT
+
+
+def test_what_cannot_be_a_grant_is_placed_and_told() -> None:
+    wrong = nodes.container(2000)
+    nowhere = nodes.best_effort()
+    reserved = nodes.container(1000)
+    life = synchronized(at(wrong, "4-6"), at(nowhere, ""), at(reserved, "0"))
+    assert life.cpus(wrong) == "4-5"
+    assert life.changed().keys() == {wrong.id, nowhere.id, reserved.id}
+
+
+def test_cpus_that_two_claim_are_neithers_own() -> None:
+    first, second = nodes.container(2000), nodes.container(2000)
+    life = synchronized(at(first, "4-5", "1"), at(second, "5-6", "1"))
+    one, other = life.grant(first).exclusive, life.grant(second).exclusive
+    assert one.isdisjoint(other)
+    mixed = [nodes.container(1500), nodes.container(1500)]
+    life = synchronized(*(at(each, "4-7", "1") for each in mixed))
+    assert len(life.grant(mixed[0]).exclusive | life.grant(mixed[1]).exclusive) == 2
+
+
+def test_the_rest_comes_by_size_and_class_and_age() -> None:
+    """Whatever the runtime's order: the large exclusive ones find whole nodes."""
+    containers = [
+        nodes.best_effort(),
+        nodes.container(100, 200),
+        nodes.container(500),
+        nodes.container(1000),
+        nodes.container(3000),
+        nodes.container(4000),
+        nodes.container(4000),
+    ]
+    life = synchronized(*(at(each, "") for each in containers))
+    assert list(life.engine.state.placed) == [
+        containers[index].id for index in (5, 6, 4, 3, 2, 1, 0)
+    ]
+    assert [life.cpus(containers[index]) for index in (5, 6)] == ["4-7", "8-11"]
+    again = synchronized(*(at(each, "") for each in reversed(containers)))
+    assert again.runtime.cpus == life.runtime.cpus
+
+
+def test_of_two_of_a_name_the_running_newest_one_exists() -> None:
+    one = at(nodes.container(2000), "4-5", "1")
+    newer = replace(at(one, "8-9", "2"), id="newer", created=one.created + 1)
+    created = replace(newer, id="created", state=State.CREATED, created=one.created + 2)
+    for order in ([one, newer, created], [created, newer, one], [newer, one, created]):
+        life = synchronized(*order)
+        assert list(life.engine.state.placed) == ["newer"]
+        assert life.cpus(newer) == "8-9"
+
+
+def test_what_the_runtime_no_longer_has_is_released() -> None:
+    life = Life()
+    gone, stays = nodes.container(2000), nodes.container(1000)
+    shared = nodes.container(100, 200)
+    for each in (gone, stays, shared):
+        life.create(each)
+    assert life.cpus(shared) == "12-15"
+    other = at(nodes.container(2000), "5-6", "1")
+    listen(life, at(stays, life.cpus(stays), life.mems(stays)), at(shared, "12-15", "3"), other)
+    assert life.engine.state.placed.keys() == {stays.id, shared.id, other.id}
+    assert life.changed() == {}
+    assert life.cpus(other) == "5-6"
+
+
+def test_a_cpuset_that_someone_changed_is_set_right_again() -> None:
+    life = Life()
+    container = nodes.container(2000)
+    life.create(container)
+    listen(life, at(container, "0-15", "0-3"))
+    assert life.changed() == {container.id: "4-5"}
+
+
+def test_who_fits_nowhere_is_left_as_it_runs_and_forgotten() -> None:
+    large, small = nodes.container(12_000), nodes.container(4000)
+    life = synchronized(at(large, "1-12", "0-3"), at(small, "4-7", "1"))
+    (warning,) = life.decision.warnings
+    assert warning == (
+        f"{small.full_name}: no pool has room for 4 exclusive CPUs:"
+        " root comes closest, 1 CPU short; it is left as it runs"
+    )
+    assert list(life.engine.state.placed) == [large.id]
+    life.handle(Stopped(container_id=small.id))
+    assert life.changed() == {}
+    assert list(life.engine.state.told) == [large.id]
+
+
+def test_a_bad_annotation_hurts_no_one_else() -> None:
+    bad = nodes.container(1000, annotations={"cpu.preserve.resource-policy.nri.io/pod": "maybe"})
+    good = nodes.container(2000)
+    life = synchronized(at(bad, "1", "0"), at(good, "4-5", "1"))
+    assert list(life.engine.state.placed) == [good.id]
+    (warning,) = life.decision.warnings
+    assert warning.startswith(f"{bad.full_name}: annotation cpu.preserve")
+    assert list(life.engine.state.told) == [good.id]
+
+
+def test_hidden_threads_are_the_containers_again() -> None:
+    hide = {"hide-hyperthreads.resource-policy.nri.io/pod": "true"}
+    container = nodes.container(4000, annotations=hide)
+    life = synchronized(at(container, "12,14", "3"))
+    assert str(life.grant(container).exclusive) == "12-15"
+    assert life.changed() == {}
+
+
+def test_isolated_cpus_are_the_containers_again() -> None:
+    container = nodes.container(2000)
+    life = synchronized(at(container, "4-5", "1"), machine=nodes.SMALL + " isolated=4-5")
+    assert life.grant(container).isolated
+    assert life.changed() == {}
+
+
+def test_odd_cpusets_are_read_as_none() -> None:
+    container = nodes.container(2000)
+    odd = replace(container, resources=replace(container.resources, cpus="4-x", mems="?"))
+    life = Life()
+    life.handle(Synchronized(containers=(odd,)))
+    assert life.cpus(container) == "4-5"
+
+
+def test_shared_containers_keep_what_stored_ones_do_not_need() -> None:
+    """A pool without room for its sharer's request: it goes where there is some."""
+    full = nodes.container(4000, 5000)
+    own = nodes.container(1000)
+    life = synchronized(at(full, "5-7", "1"), at(own, "4", "1"))
+    assert life.cpus(own) == "4"
+    assert life.pool(full) != "NUMA node #1"
+
+
+def test_a_guest_whose_pool_has_no_cpu_left_moves_up() -> None:
+    life = Life("package:1 numa:2 core:2")
+    guest, own = nodes.best_effort(), nodes.container(2000)
+    assert life.create(guest) == "2-3"
+    listen(life, at(guest, "2-3", "1"), at(own, "2-3", "1"))
+    assert life.cpus(guest) != ""
+    assert CPUSet.parse(life.cpus(guest)).isdisjoint(life.grant(own).exclusive)

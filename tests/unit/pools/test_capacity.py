@@ -1,0 +1,120 @@
+"""What is reserved, isolated and sharable: every form of the settings, and the impossible ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from nri_policy.pools.capacity import Capacity, CapacityError, capacity_of
+from nri_policy.pools.picker import picker_of
+from tests import nodes
+
+
+def capacity(spec: str, available: str | None, reserved: object) -> Capacity:
+    machine = nodes.machine(spec)
+    options: dict[str, object] = {"reservedResources": {"cpu": reserved}}
+    if available is not None:
+        options["availableResources"] = {"cpu": available}
+    return capacity_of(machine, nodes.settings(**options), picker_of(machine))
+
+
+ISOLATED = nodes.SMALL + " isolated=4-5,10"
+
+
+@pytest.mark.parametrize(
+    ("spec", "available", "reserved", "parts"),
+    [
+        (nodes.SMALL, None, "750m", ("0", "", "1-15")),
+        (nodes.SMALL, None, "1", ("0", "", "1-15")),
+        (nodes.SMALL, None, 2, ("0-1", "", "2-15")),
+        (nodes.SMALL, None, "1001m", ("0-1", "", "2-15")),
+        (nodes.SMALL, None, "3", ("0-2", "", "3-15")),
+        (nodes.SMALL, None, "5", ("0-4", "", "5-15")),
+        (nodes.SMALL, None, "16", ("0-15", "", "")),
+        (nodes.SMALL, None, "cpuset:3,9", ("3,9", "", "0-2,4-8,10-15")),
+        (nodes.SMALL, None, "exclude-cpuset:2-15", ("0-1", "", "2-15")),
+        (nodes.SMALL, "cpuset:4-11", "cpuset:11", ("11", "", "4-10")),
+        (nodes.SMALL, "cpuset:4-11", "exclude-cpuset:4-10", ("11", "", "4-10")),
+        (nodes.SMALL, "exclude-cpuset:0-3", "1", ("4", "", "5-15")),
+        # CPU 1 is half a core by now: it goes before whole ones
+        (nodes.SMALL, "exclude-cpuset:0", "1", ("1", "", "2-15")),
+        (nodes.SMALL, "cpuset:0-400", "1", ("0", "", "1-15")),
+        (nodes.SMALL + " offline=0-1", None, "1", ("2", "", "3-15")),
+        (nodes.SMALL + " offline=0-1", "cpuset:0-3", "1", ("2", "", "3")),
+        # isolated CPUs are never reserved by a quantity, and may be by a list
+        (ISOLATED, None, "750m", ("11", "4-5,10", "0-3,6-9,12-15")),
+        (ISOLATED, None, "cpuset:0,4", ("0,4", "5,10", "1-3,6-9,11-15")),
+        (ISOLATED, "cpuset:5-9", "cpuset:9", ("9", "5", "6-8")),
+    ],
+)
+def test_available_cpus_are_parted_in_three(
+    spec: str, available: str | None, reserved: object, parts: tuple[str, str, str]
+) -> None:
+    found = capacity(spec, available, reserved)
+    assert (str(found.reserved), str(found.isolated), str(found.sharable)) == parts
+
+
+@pytest.mark.parametrize(
+    ("spec", "available", "reserved", "message"),
+    [
+        (
+            nodes.SMALL,
+            "cpuset:16-20",
+            "1",
+            "availableResources.cpu: no CPU is left: this machine has 0-15 online",
+        ),
+        (
+            nodes.SMALL,
+            "exclude-cpuset:0-15",
+            "1",
+            "availableResources.cpu: no CPU is left: this machine has 0-15 online",
+        ),
+        (
+            nodes.SMALL,
+            None,
+            "17",
+            "reservedResources.cpu: cannot reserve 17 CPUs of the available, non-isolated 0-15",
+        ),
+        (
+            nodes.SMALL,
+            "cpuset:4-5",
+            "2001m",
+            "reservedResources.cpu: cannot reserve 3 CPUs of the available, non-isolated 4-5",
+        ),
+        (
+            "package:1 core:4 isolated=0-3",
+            None,
+            "1",
+            "reservedResources.cpu: cannot reserve 1 CPUs of the available, non-isolated ",
+        ),
+        (
+            nodes.SMALL,
+            "cpuset:4-11",
+            "cpuset:3-4",
+            "reservedResources.cpu: 3-4 is not among the available CPUs 4-11",
+        ),
+        (
+            nodes.SMALL + " offline=3",
+            None,
+            "cpuset:3",
+            "reservedResources.cpu: 3 is not among the available CPUs 0-2,4-15",
+        ),
+        (
+            nodes.SMALL,
+            None,
+            "exclude-cpuset:0-15",
+            "reservedResources.cpu: no CPU is not among the available CPUs 0-15",
+        ),
+    ],
+)
+def test_the_impossible_is_refused_with_its_reason(
+    spec: str, available: str | None, reserved: str, message: str
+) -> None:
+    with pytest.raises(CapacityError) as refused:
+        capacity(spec, available, reserved)
+    assert str(refused.value) == message
+
+
+def test_no_reservation_is_no_settings() -> None:
+    machine = nodes.machine()
+    with pytest.raises(ValueError, match="reservation is required"):
+        capacity_of(machine, nodes.settings(reservedResources={}), picker_of(machine))

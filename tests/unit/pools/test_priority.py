@@ -1,0 +1,55 @@
+"""Which CPUs are fast and which are slow, by the first source that tells them apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from nri_policy.hardware.machine import CoreKind
+from nri_policy.pools.priority import classes_of
+from nri_policy.settings import Priority
+from tests import nodes
+
+
+@pytest.mark.parametrize(
+    ("spec", "high", "normal", "low"),
+    [
+        ("package:1 core:4", "", "0-3", ""),
+        # two performance cores of two threads, two efficiency cores of one
+        ("package:1 core:4(efficiency=2) pu:2", "0-3", "", "4-5"),
+        # core kinds come before frequencies
+        ("package:1 core:4(efficiency=2) pu:2 base=2GHz base@0=3GHz", "0-3", "", "4-5"),
+        ("package:1 core:4 base=2GHz base@2-3=3GHz", "2-3", "", "0-1"),
+        ("package:1 core:4 base=2GHz", "", "0-3", ""),
+        ("package:1 core:6 base=2GHz base@2-3=3GHz base@4=2.5GHz", "2-4", "", "0-1,5"),
+        # base frequencies come before preferences
+        ("package:1 core:4 base=2GHz base@3=3GHz epp=power epp@0=performance", "3", "", "0-2"),
+        ("package:1 core:4 epp=balance_power epp@0=performance", "0", "", "1-3"),
+        ("package:1 core:4 epp=performance epp@2-3=power", "0-1", "", "2-3"),
+        ("package:1 core:4 epp=performance", "", "0-3", ""),
+        ("package:1 core:4 epp=127", "", "0-3", ""),
+        # unknown to the source that decides: neither fast nor slow
+        ("package:1 core:4 epp@0=performance epp@1=power", "0", "2-3", "1"),
+        ("package:1 core:4 epp@0=performance epp@1=power offline=1", "", "0,2-3", ""),
+    ],
+)
+def test_the_first_source_that_tells_cpus_apart_makes_the_classes(
+    spec: str, high: str, normal: str, low: str
+) -> None:
+    machine = nodes.machine(spec)
+    classes = classes_of(machine)
+    assert (str(classes.high), str(classes.normal), str(classes.low)) == (high, normal, low)
+    assert classes.high | classes.normal | classes.low == machine.online
+
+
+def test_the_wanted_class_comes_first_and_then_the_next_lower() -> None:
+    classes = classes_of(nodes.machine("package:1 core:4(efficiency=2) pu:2"))
+    high, normal, low = classes.high, classes.normal, classes.low
+    assert classes.order(Priority.HIGH) == (high, normal, low)
+    assert classes.order(Priority.NORMAL) == (normal, low, high)
+    assert classes.order(Priority.LOW) == (low, normal, high)
+    assert classes.order(Priority.NONE) == ()
+
+
+def test_the_synthetic_kinds_are_what_the_reader_sees() -> None:
+    kinds = {core.kind for core in nodes.machine("package:1 core:4(efficiency=2) pu:2").cores}
+    assert kinds == {CoreKind.PERFORMANCE, CoreKind.EFFICIENCY}

@@ -1,0 +1,234 @@
+"""The table of placement.md §3, row by row, under annotations and settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nri_policy.hardware.machine import MemoryKind
+from nri_policy.settings import Level, Priority
+from nri_policy.workload.pod import Container, QoS, Resources, shares_of
+from nri_policy.workload.preferences import preferences
+from nri_policy.workload.request import Isolation, Request, Sort, request_of
+from tests import nodes
+
+DOMAIN = "resource-policy.nri.io"
+NO, PREFERRED, REQUIRED = Isolation.NO, Isolation.PREFERRED, Isolation.REQUIRED
+
+
+def asked(container: Container, **spec: Any) -> Request:
+    wishes = preferences(container.pod.annotations, container.name)
+    return request_of(container, wishes, nodes.settings(**spec))
+
+
+def guaranteed(milli: int, annotations: dict[str, str], **spec: Any) -> Request:
+    """Ask for Guaranteed CPU; annotations without a domain are the pod's."""
+    keys = {
+        key if "/" in key else f"{key}.{DOMAIN}/pod": value for key, value in annotations.items()
+    }
+    return asked(nodes.container(milli, annotations=keys), **spec)
+
+
+SHARED = {"prefer-shared-cpus": "true"}
+OWN = {"prefer-shared-cpus": "false"}
+ISOLATED = {"prefer-isolated-cpus": "true"}
+NOT_ISOLATED = {"prefer-isolated-cpus": "false"}
+REQUIRE = {"require-isolated-cpus": "true"}
+SHARE = {"preferSharedCPUs": True}
+ISOLATE = {"preferIsolatedCPUs": True}
+
+
+@pytest.mark.parametrize(
+    ("milli", "annotations", "spec", "parts"),
+    [
+        # below 1000m: shared, whatever is preferred
+        (999, {}, {}, (0, 999, NO)),
+        (999, OWN | REQUIRE, ISOLATE, (0, 999, NO)),
+        (0, {}, {}, (0, 0, NO)),
+        # 1000-1999m: one exclusive, the rest shared, unless shared is preferred
+        (1000, {}, {}, (1, 0, NO)),
+        (1500, {}, {}, (1, 500, NO)),
+        (1999, {}, {}, (1, 999, NO)),
+        (1500, SHARED, {}, (0, 1500, NO)),
+        (1500, {}, SHARE, (0, 1500, NO)),
+        (1500, OWN, SHARE, (1, 500, NO)),
+        (1000, SHARED, {}, (0, 1000, NO)),
+        # ... isolated if preferred: by annotation or else by setting
+        (1000, {}, ISOLATE, (1, 0, PREFERRED)),
+        (1000, ISOLATED, {}, (1, 0, PREFERRED)),
+        (1000, NOT_ISOLATED, ISOLATE, (1, 0, NO)),
+        (1500, REQUIRE, {}, (1, 500, REQUIRED)),
+        (1500, REQUIRE | SHARED, {}, (0, 1500, NO)),
+        # 2000m and more with a fraction: shared, unless annotated; a setting is not enough
+        (2500, {}, {}, (0, 2500, NO)),
+        (2500, {}, ISOLATE, (0, 2500, NO)),
+        (2500, SHARED, {}, (0, 2500, NO)),
+        (2500, OWN, {}, (2, 500, NO)),
+        (2500, OWN, SHARE, (2, 500, NO)),
+        (2500, OWN, ISOLATE, (2, 500, PREFERRED)),
+        (2500, OWN | ISOLATED, {}, (2, 500, PREFERRED)),
+        (2500, OWN | REQUIRE, {}, (2, 500, REQUIRED)),
+        (2500, ISOLATED, {}, (0, 2500, NO)),
+        (2001, OWN, {}, (2, 1, NO)),
+        # 2000m and more, whole: all exclusive unless shared is preferred
+        (2000, {}, {}, (2, 0, NO)),
+        (3000, SHARED, {}, (0, 3000, NO)),
+        (3000, {}, SHARE, (0, 3000, NO)),
+        (3000, OWN, SHARE, (3, 0, NO)),
+        # ... isolated only if annotated
+        (2000, {}, ISOLATE, (2, 0, NO)),
+        (2000, ISOLATED, {}, (2, 0, PREFERRED)),
+        (2000, NOT_ISOLATED, ISOLATE, (2, 0, NO)),
+        (2000, REQUIRE, {}, (2, 0, REQUIRED)),
+        (2000, {"require-isolated-cpus": "false"}, ISOLATE, (2, 0, NO)),
+    ],
+)
+def test_guaranteed_containers_have_exclusive_cpus_by_the_table(
+    milli: int,
+    annotations: dict[str, str],
+    spec: dict[str, Any],
+    parts: tuple[int, int, Isolation],
+) -> None:
+    request = guaranteed(milli, annotations, **spec)
+    assert (request.exclusive, request.shared, request.isolated) == parts
+    assert request.sort is Sort.NORMAL
+    assert request.milli == milli
+
+
+@pytest.mark.parametrize("annotations", [{}, OWN, ISOLATED, REQUIRE])
+@pytest.mark.parametrize("milli", [500, 1000, 2000, 2500])
+def test_burstable_containers_share(annotations: dict[str, str], milli: int) -> None:
+    keys = {f"{key}.{DOMAIN}/pod": value for key, value in annotations.items()}
+    request = asked(nodes.container(milli, 2 * milli, annotations=keys), **ISOLATE)
+    assert (request.exclusive, request.shared, request.isolated) == (0, milli, NO)
+    assert request.cpu_limit == 2 * milli
+    assert request.shares
+    assert not request.guest
+
+
+def test_best_effort_containers_are_guests_unless_static() -> None:
+    request = asked(nodes.best_effort())
+    assert (request.exclusive, request.shared, request.cpu_limit) == (0, 0, None)
+    assert request.guest
+    static = asked(nodes.best_effort(annotations={f"static-cpus.{DOMAIN}/pod": "true"}))
+    assert static.shares
+    assert not static.guest
+    assert asked(nodes.container(0, None, qos=QoS.BURSTABLE)).guest
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"/container.c0": "true"}, Sort.RESERVED),
+        ({"/container.other": "true"}, Sort.NORMAL),
+        ({"/pod": "true"}, Sort.RESERVED),
+        ({"": "true"}, Sort.RESERVED),
+        ({"/container.c0": "false", "/pod": "true", "": "true"}, Sort.NORMAL),
+        ({"/container.c0": "true", "/pod": "false"}, Sort.RESERVED),
+        ({"/pod": "false", "": "true"}, Sort.NORMAL),
+    ],
+)
+def test_the_tightest_scope_decides(keys: dict[str, str], expected: Sort) -> None:
+    annotations = {f"prefer-reserved-cpus.{DOMAIN}{scope}": value for scope, value in keys.items()}
+    assert asked(nodes.container(2000, annotations=annotations)).sort is expected
+
+
+@pytest.mark.parametrize(
+    ("namespace", "annotations", "expected"),
+    [
+        ("default", {}, Sort.NORMAL),
+        ("kube-system", {}, Sort.RESERVED),
+        ("kube-systems", {}, Sort.NORMAL),
+        ("infra-1", {}, Sort.RESERVED),
+        ("xinfra-1", {}, Sort.NORMAL),
+        ("log", {}, Sort.RESERVED),
+        ("kube-system", {"prefer-reserved-cpus": "false"}, Sort.NORMAL),
+        ("infra-1", {"prefer-reserved-cpus": "false"}, Sort.NORMAL),
+        ("default", {"prefer-reserved-cpus": "true"}, Sort.RESERVED),
+        # cpu.preserve comes first of all
+        ("kube-system", {"cpu.preserve": "true"}, Sort.PRESERVE),
+        ("default", {"cpu.preserve": "true", "prefer-reserved-cpus": "true"}, Sort.PRESERVE),
+        ("kube-system", {"cpu.preserve": "false"}, Sort.RESERVED),
+    ],
+)
+def test_namespaces_and_annotations_choose_the_cpus(
+    namespace: str, annotations: dict[str, str], expected: Sort
+) -> None:
+    keys = {f"{key}.{DOMAIN}/pod": value for key, value in annotations.items()}
+    container = nodes.container(2500, namespace=namespace, annotations=keys)
+    request = asked(container, reservedPoolNamespaces=["infra-*", "log"])
+    assert request.sort is expected
+    if expected is not Sort.NORMAL:
+        assert request.exclusive == 0
+        assert request.shared == (2500 if expected is Sort.RESERVED else 0)
+        assert not request.shares
+        assert not request.guest
+
+
+EXACT = "noderesource.dev/resources"
+
+
+@pytest.mark.parametrize(
+    ("text", "milli", "exclusive"),
+    [
+        ('{"containers": {"c0": {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}}}', 2000, 2),
+        ('{"containers": {"c0": {"limits": {"cpu": "1500m"}}}}', 1500, 1),
+        ('{"containers": {"c0": {"requests": {"cpu": "3"}}}}', 3000, 3),
+        ('{"initContainers": {"c0": {"requests": {"cpu": 4}}}}', 4000, 4),
+        ('{"containers": {"c0": {}}}', 0, 0),
+        ('{"containers": {"c1": {"requests": {"cpu": "2"}}}}', 5000, 5),
+    ],
+)
+def test_exact_requirements_replace_the_estimates(text: str, milli: int, exclusive: int) -> None:
+    request = guaranteed(5000, {EXACT: text})
+    assert (request.milli, request.exclusive) == (milli, exclusive)
+
+
+def test_exact_limits_are_those_of_a_burstable_container() -> None:
+    text = '{"containers": {"c0": {"requests": {"cpu": "41m"}, "limits": {"cpu": "7"}}}}'
+    request = asked(nodes.container(40, 6000, annotations={EXACT: text}))
+    assert (request.shared, request.cpu_limit) == (41, 7000)
+    text = '{"containers": {"c0": {"requests": {"cpu": "41m"}}}}'
+    request = asked(nodes.container(40, 6000, annotations={EXACT: text}))
+    assert (request.shared, request.cpu_limit) == (41, None)
+
+
+def test_a_guaranteed_containers_quota_is_exact_where_its_shares_are_rounded() -> None:
+    container = nodes.container(2041)
+    assert container.resources.cpu_request != 2041
+    assert asked(container).milli == 2041
+    no_quota = replace(container, resources=Resources(cpu_shares=shares_of(2000), cpu_quota=-1))
+    assert asked(no_quota).exclusive == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "spec", "field", "expected"),
+    [
+        ("unlimited-burstable", "numa", {}, "burst_level", Level.NUMA),
+        (None, None, {}, "burst_level", Level.PACKAGE),
+        (None, None, {"unlimitedBurstable": "l3cache"}, "burst_level", Level.L3CACHE),
+        (
+            "unlimited-burstable",
+            "system",
+            {"unlimitedBurstable": "numa"},
+            "burst_level",
+            Level.SYSTEM,
+        ),
+        (None, None, {}, "priority", Priority.NONE),
+        (None, None, {"defaultCPUPriority": "low"}, "priority", Priority.LOW),
+        ("prefer-cpu-priority", "high", {"defaultCPUPriority": "low"}, "priority", Priority.HIGH),
+        ("prefer-cpu-priority", "none", {"defaultCPUPriority": "low"}, "priority", Priority.NONE),
+        ("prefer-cpu-priority", "default", {"defaultCPUPriority": "low"}, "priority", Priority.LOW),
+        ("hide-hyperthreads", "true", {}, "hide_hyperthreads", True),
+        ("memory.preserve", "true", {}, "memory_preserve", True),
+        ("memory-type", "HBM", {}, "memory_kinds", {MemoryKind.HBM}),
+        (None, None, {}, "memory_kinds", {MemoryKind.DRAM, MemoryKind.PMEM}),
+    ],
+)
+def test_an_annotation_comes_before_the_setting(
+    key: str | None, value: str, spec: dict[str, Any], field: str, expected: object
+) -> None:
+    annotations = {} if key is None else {key: value}
+    assert getattr(guaranteed(2000, annotations, **spec), field) == expected
