@@ -25,13 +25,14 @@ from nri_policy.workload.expression import (
     Operator,
     read_expression,
     refuse_unknown,
+    search_count,
 )
 from nri_policy.workload.pod import Container
 
 MAX_WEIGHT = 1000
 COLOCATION = 10  # the weight that colocatePods and colocateNamespaces imply
 MAX_AFFINITIES = 100  # of one container in one annotation
-MAX_VALUES = 500  # in all expressions of these: each glob costs a comparison with every value
+MAX_SEARCHES = 64  # globs and joint keys in all of these: each costs a look at every container
 _FIELDS = ("match", "scope", "weight")
 
 
@@ -86,8 +87,9 @@ def _annotated(
     own, place = entries.get(container.name, []), annotation.at(container.name)
     if not isinstance(own, list) or len(own) > MAX_AFFINITIES:
         raise place.refuse(own, f"a list of at most {MAX_AFFINITIES} container names or affinities")
-    if sum(map(_value_count, own)) > MAX_VALUES:
-        raise place.refuse(own, f"a list of affinities with at most {MAX_VALUES} values in all")
+    if sum(map(_searches, own)) > MAX_SEARCHES:
+        allowed = f"a list with at most {MAX_SEARCHES} globs and joint keys in all its expressions"
+        raise place.refuse(own, allowed)
     scope, found = _own_pod(container), []
     for index, item in enumerate(own):
         if not isinstance(item, str):
@@ -127,11 +129,10 @@ def _affinity(
     )
 
 
-def _value_count(item: object) -> int:
-    """Return how many values the expressions of an affinity have, be they well-formed or not."""
-    parts = [item.get("scope"), item.get("match")] if isinstance(item, dict) else []
-    values = [part.get("values") for part in parts if isinstance(part, dict)]
-    return sum(len(each) for each in values if isinstance(each, list))
+def _searches(item: object) -> int:
+    if not isinstance(item, dict):
+        return 0
+    return search_count(item.get("scope")) + search_count(item.get("match"))
 
 
 def _own_pod(container: Container) -> Expression:

@@ -135,6 +135,19 @@ def read_expression(value: object, place: Place) -> Expression:
     return Expression(key=parsed, operator=operator, globs=_globs(values, place.at("values")))
 
 
+def search_count(value: object) -> int:
+    """Return how many globs and joint keys *value* holds, an expression that may be malformed.
+
+    These are what an evaluation goes through all values or containers for.
+    """
+    if not isinstance(value, dict):
+        return 0
+    key, values = value.get("key"), value.get("values")
+    joint = isinstance(key, str) and key != "" and _separates(key[0])
+    globs = values if isinstance(values, list) and value.get("operator") in _OF_GLOBS else []
+    return joint + len(globs)
+
+
 def refuse_unknown(value: Mapping[object, object], fields: tuple[str, ...], place: Place) -> None:
     """Raise AnnotationError for the first key of a map that is none of *fields*."""
     for field in value:

@@ -139,9 +139,14 @@ ALLOWED_KEYS = (
         ("peter:", "peter", "null is not a list"),
         ("peter: [" + "a, " * 101 + "]", "peter", "a list (101 entries) is not a list of at most"),
         (
-            "peter: [" + ("{match: {values: [" + "a, " * 300 + "]}}, ") * 2 + "]",
+            "peter: [" + "{match: {operator: MatchesAny, values: [a, b, c]}}, " * 22 + "]",
             "peter",
-            "with at most 500 values in all",
+            "with at most 64 globs and joint keys in all its expressions",
+        ),
+        (
+            "peter: [" + "{scope: {key: ':name:id'}, match: {key: ;,id;name}}, " * 33 + "]",
+            "peter",
+            "with at most 64 globs and joint keys in all its expressions",
         ),
         ("peter: [sheep, 5]", "peter[1]", "5 is not a container's name or a map of match, scope"),
         ("peter: [sheep, [wolf]]", "peter[1]", "a list (1 entries) is not a container's name"),
@@ -259,6 +264,15 @@ def test_a_mistake_is_refused_with_its_place_and_what_is_allowed(
 def test_a_mistake_in_what_is_written_for_another_hurts_no_one(theirs: str) -> None:
     assert read(SHEEP, f"wolf: {theirs}\nsheep: [peter]") == [named("peter")]
     assert read(PETER, f"wolf: {theirs}\nsheep: [peter]") == [named("sheep")]
+
+
+def test_as_many_affinities_and_globs_as_are_allowed_are_read() -> None:
+    globs = ", ".join(["a*"] * 64)
+    affinity = f"{{match: {{key: name, operator: MatchesAny, values: [{globs}]}}}}"
+    assert len(read(PETER, f"peter: [{affinity}{', {match: {operator: AlwaysTrue}}' * 99}]")) == 100
+    names = ", ".join(f"c{number}" for number in range(4000))
+    many = f"peter: [{{match: {{key: name, operator: In, values: [{names}]}}}}]"
+    assert len(read(PETER, many)[0].match.values) == 4000
 
 
 def test_names_count_in_a_list_of_another_that_is_malformed_otherwise() -> None:
