@@ -55,7 +55,5 @@ def scores(tree: PoolTree, booked: dict[int, int]) -> list[Fraction]:
     for pool in tree.pools:
         related = [q for q in tree.pools if q in tree.path(pool) or pool in tree.path(q)]
         links = {q.id: abs(q.depth - pool.depth) for q in related}
-        found.append(
-            sum((Fraction(3, 4) ** links[q] * booked.get(q, 0) for q in links), Fraction())
-        )
+        found.append(Fraction(sum(Fraction(3, 4) ** links[q] * booked.get(q, 0) for q in links)))
     return found
