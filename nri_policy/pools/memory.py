@@ -23,6 +23,7 @@ from nri_policy.pools.memory_offer import (
     Move,
     Offer,
     Offers,
+    Rank,
     Shortage,
     StaleOfferError,
 )
@@ -36,6 +37,7 @@ class MemorySupply:
         self.map = map_
         self.generation = 0  # counts the changes
         self._bookings: dict[str, Booking] = {}
+        self._movable: dict[tuple[Rank, CPUSet, CPUSet], int] = {}  # see Books
         self._flow = Flow.empty(map_.capacity)
         self._flow.lay(map_.nodes, map_.withheld)
 
@@ -47,12 +49,16 @@ class MemorySupply:
     def snapshot(self) -> Books:
         """Return what `restore` needs to come back to this moment."""
         return Books(
-            bookings=self._bookings.copy(), flow=self._flow.copy(), generation=self.generation
+            bookings=self._bookings.copy(),
+            movable=self._movable.copy(),
+            flow=self._flow.copy(),
+            generation=self.generation,
         )
 
     def restore(self, snapshot: Books) -> None:
         """Go back to *snapshot*, which stays usable; offers made before are stale."""
         self._bookings = snapshot.bookings.copy()
+        self._movable = snapshot.movable.copy()
         self._flow = snapshot.flow.copy()
         self.generation += 1
 
@@ -100,7 +106,7 @@ class MemorySupply:
         zone &= nodes
         if nodes and not zone:
             raise ValueError(f"none of the memory nodes is handed out; those that are: {nodes}")
-        home = self.map.home(pool, request.kinds, strict=request.strict, cold=request.cold)
+        home = self.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
         booking = Booking(
             request=replace(request, amount=request.amount if nodes else 0),
             pool=pool,
@@ -136,7 +142,7 @@ class MemorySupply:
         """
         booking = self._lift(booking_id)
         request = replace(booking.request, cold=False)
-        home = self.map.home(booking.pool, request.kinds, strict=request.strict)
+        home = self.map.homes(request.kinds, strict=request.strict)[booking.pool]
         self._put(replace(booking, request=request, home=home, zone=booking.zone | home.zone))
         self._settle()
         return self._bookings[booking_id].zone
@@ -177,6 +183,7 @@ class MemorySupply:
         """Take a booking off the nodes and return it."""
         booking = self._bookings.pop(booking_id)
         self._flow.take(booking.zone, booking.laid)
+        self._count(booking, -booking.laid)
         return booking
 
     def _put(self, booking: Booking) -> None:
@@ -185,12 +192,21 @@ class MemorySupply:
         if short:
             booking = replace(booking, missing=booking.missing + short)
         self._bookings[booking.request.id] = booking
+        self._count(booking, booking.laid)
+
+    def _count(self, booking: Booking, amount: int) -> None:
+        if booking.request.movable:
+            key = booking.request.rank, booking.zone, booking.widest
+            amount += self._movable.pop(key, 0)
+            if amount:
+                self._movable[key] = amount
 
     def _settle(self) -> None:
         """Close a change: book what was missing and fits now, the oldest first."""
         self.generation += 1
         for booking in sorted((b for b in self._bookings.values() if b.missing), key=_age):
             short = self._flow.lay(booking.zone, booking.missing)
+            self._count(booking, booking.missing - short)
             self._bookings[booking.request.id] = replace(booking, missing=short)
 
 

@@ -40,10 +40,14 @@ class Flow:
         """Return an independent copy."""
         return Flow(free=self.free.copy(), laid=self.laid.copy())
 
+    def room(self, zone: CPUSet) -> int:
+        """Return the free bytes on the nodes of *zone*; more may fit if others give way."""
+        free = self.free
+        return sum([free[node] for node in zone])
+
     def holds(self, zone: CPUSet, amount: int) -> bool:
         """Return whether *amount* more bytes fit on *zone*."""
-        free = self.free
-        return sum([free[node] for node in zone]) >= amount or not self.copy().lay(zone, amount)
+        return self.room(zone) >= amount or not self.copy().lay(zone, amount)
 
     def lay(self, zone: CPUSet, amount: int) -> int:
         """Lay as much of *amount* as fits on *zone*; return the bytes that do not."""

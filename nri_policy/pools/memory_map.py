@@ -74,7 +74,7 @@ class MemoryMap:
         self._distances = machine.distances
         self._columns = {node: index for index, node in enumerate(machine.distances.nodes)}
         self._rings: dict[int, tuple[tuple[float, CPUSet], ...]] = {}
-        self._homes: dict[tuple[int, Kinds, bool, bool], Home] = {}
+        self._homes: dict[tuple[Kinds, bool, bool], tuple[Home, ...]] = {}
 
     def has(self, kinds: Iterable[MemoryKind]) -> bool:
         """Return whether any node is of one of *kinds*."""
@@ -89,15 +89,17 @@ class MemoryMap:
         everything = sum(self.capacity.values()) - self.withheld
         return min(sum(self.capacity[node] for node in zone & self.nodes), everything)
 
-    def home(self, pool: int, kinds: Kinds, *, strict: bool = False, cold: bool = False) -> Home:
-        """Return where the containers of *pool* start that want *kinds*.
+    def homes(self, kinds: Kinds, *, strict: bool = False, cold: bool = False) -> tuple[Home, ...]:
+        """Return for each pool, by id, where its containers start that want *kinds*.
 
         Kinds that the machine does not have are left out; if none is left, it is dram. A *strict*
         request stays on its kinds: it is refused if none is left, or none has normal memory.
         """
-        key = (pool, kinds, strict, cold)
+        key = (kinds, strict, cold)
         if key not in self._homes:
-            self._homes[key] = self._home(pool, kinds, strict=strict, cold=cold)
+            self._homes[key] = tuple(
+                self._home(pool, kinds, strict=strict, cold=cold) for pool in self._pools
+            )
         return self._homes[key]
 
     def grow(self, zone: CPUSet, growth: Iterable[CPUSet]) -> CPUSet:
@@ -118,8 +120,8 @@ class MemoryMap:
             yield wider
             zone = wider
 
-    def _home(self, pool_id: int, kinds: Kinds, *, strict: bool, cold: bool) -> Home:
-        pool, refused = self._pools[pool_id], ""
+    def _home(self, pool: Pool, kinds: Kinds, *, strict: bool, cold: bool) -> Home:
+        refused = ""
         present = [kind for kind in KINDS if kind in kinds and self.kinds[kind]]
         if not present and strict:
             refused = f"this node has no memory of kind {_names(kinds)}"

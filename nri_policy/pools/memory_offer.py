@@ -14,6 +14,7 @@ in the end is worked out for the pool that is chosen only.
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -63,6 +64,11 @@ class Booking:
         return self.request.amount - self.missing
 
     @property
+    def widest(self) -> CPUSet:
+        """The zone after all possible moves."""
+        return self.zone | self.home.widest
+
+    @property
     def order(self) -> tuple[int, int, int, str]:
         """The place in the order of those that make way."""
         request = self.request
@@ -74,6 +80,8 @@ class Books:
     """All bookings at one moment; two are equal if the bookings are."""
 
     bookings: dict[str, Booking]
+    # What may make way in all: (rank, zone, widest zone) -> bytes laid.
+    movable: dict[tuple[Rank, CPUSet, CPUSet], int]
     flow: Flow = field(compare=False)  # one of many ways to lay the same bookings
     generation: int = field(compare=False)
 
@@ -141,41 +149,41 @@ class Offers:
     ) -> None:
         """Every zone starts with *held*, besides the pool's nodes: what the container has."""
         self._map = map_
-        self._flow = books.flow
-        self._bookings = books.bookings
+        self._books = books
         self._request = request
         self._held = held
-        self._generation = books.generation
+        self._homes = map_.homes(request.kinds, strict=request.strict, cold=request.cold)
         self._wide: Flow | None = None
-        self._zones: dict[tuple[CPUSet, tuple[CPUSet, ...]], CPUSet | None] = {}
+        # Start -> zone, where there is one, and whether it is of the kinds of the start.
+        self._zones: dict[CPUSet, tuple[CPUSet | None, bool]] = {}
         self._fits: dict[CPUSet, bool] = {}
 
     def zone(self, pool: int) -> CPUSet | None:
         """Return the zone that *pool* offers, None where there is a shortage."""
-        home = self._home(pool)
-        return None if home.refused else self._zone(home)
+        return self._zone(self._homes[pool])[0]
 
-    def criteria(self, pool: int) -> Criteria:
-        """Return how the offer of *pool* compares; ValueError if it has none."""
-        request, home, zone = self._request, self._home(pool), self.zone(pool)
+    def criteria(self, pool: int) -> Criteria | None:
+        """Return how the offer of *pool* compares, None where there is a shortage."""
+        request, home = self._request, self._homes[pool]
+        zone, exact = self._zone(home)
         if zone is None:
-            raise ValueError(f"pool {pool} offers no memory")
+            return None
         burst = home.capacity
         if request.limit is not None:
             burst = int(request.limit != request.amount and home.capacity >= request.limit)
-        return Criteria(int(self._map.kinds_of(zone) == home.kinds), burst, -len(zone))
+        return Criteria(int(exact), burst, -len(zone))
 
     def offer(self, pool: int) -> Offer:
         """Return the offer of *pool* with the moves that it takes; MemoryShortageError if none."""
-        zone = self.zone(pool)
+        zone, home = self.zone(pool), self._homes[pool]
         if zone is None:
             raise MemoryShortageError(self.shortage(pool))
-        booking = Booking(request=self._request, pool=pool, zone=zone, home=self._home(pool))
-        return Offer(booking=booking, moves=self._moves(zone), generation=self._generation)
+        booking = Booking(request=self._request, pool=pool, zone=zone, home=home)
+        return Offer(booking=booking, moves=self._moves(zone), generation=self._books.generation)
 
     def shortage(self, pool: int) -> Shortage:
         """Return what *pool*, which offers no zone, lacks."""
-        request, home = self._request, self._home(pool)
+        request, home = self._request, self._homes[pool]
         if home.refused:
             return Shortage(missing=0, nodes=EMPTY, text=home.refused)
         widest = self._held | home.widest
@@ -194,55 +202,45 @@ class Offers:
             ),
         )
 
-    def _home(self, pool: int) -> Home:
-        request = self._request
-        return self._map.home(pool, request.kinds, strict=request.strict, cold=request.cold)
-
-    def _zone(self, home: Home) -> CPUSet | None:
+    def _zone(self, home: Home) -> tuple[CPUSet | None, bool]:
         """Return the narrowest zone in the order of growth that can be made to fit."""
-        key = home.zone, home.growth
-        if key not in self._zones:
-            zones = self._map.widths(home.zone | self._held, home.growth)
-            self._zones[key] = next((zone for zone in zones if self._can_fit(zone)), None)
-        return self._zones[key]
+        if home.zone not in self._zones:
+            zone = None
+            if not home.refused:
+                widths = self._map.widths(home.zone | self._held, home.growth)
+                zone = next((zone for zone in widths if self._can_fit(zone)), None)
+            exact = zone is not None and self._map.kinds_of(zone) == home.kinds
+            self._zones[home.zone] = zone, exact
+        return self._zones[home.zone]
 
     def _can_fit(self, zone: CPUSet) -> bool:
         """Return whether *zone* holds the request once all others have made way that may."""
         if zone not in self._fits:
             amount = self._request.amount
             self._fits[zone] = amount <= self._map.capacity_of(zone) and (
-                self._flow.holds(zone, amount) or self._laid_wide().holds(zone, amount)
+                self._books.flow.room(zone) >= amount or self._laid_wide().holds(zone, amount)
             )
         return self._fits[zone]
 
     def _laid_wide(self) -> Flow:
         """Return the flow with all that may be moved as wide as it may go."""
         if self._wide is None:
-            self._wide = self._flow.copy()
+            self._wide = self._books.flow.copy()
             wide: dict[CPUSet, int] = {}
-            for booking in self._movable():
-                self._wide.take(booking.zone, booking.laid)
-                zone = booking.zone | booking.home.widest
-                wide[zone] = wide.get(zone, 0) + booking.laid
-            for zone, amount in wide.items():
-                self._wide.lay(zone, amount)
+            for (rank, zone, widest), amount in self._books.movable.items():
+                if rank <= self._request.rank and zone != widest:
+                    self._wide.take(zone, amount)
+                    wide[widest] = wide.get(widest, 0) + amount
+            for widest, amount in wide.items():
+                self._wide.lay(widest, amount)
         return self._wide
-
-    def _movable(self) -> list[Booking]:
-        """Return the bookings that may be moved for this request; those of no bytes do not help."""
-        rank = self._request.rank
-        return [
-            booking
-            for booking in self._bookings.values()
-            if booking.request.movable and booking.request.rank <= rank and booking.laid
-        ]
 
     def _moves(self, zone: CPUSet) -> tuple[Move, ...]:
         """Return the moves that make room for the request on *zone*, which can be made to fit."""
-        if self._flow.holds(zone, self._request.amount):
+        if self._books.flow.holds(zone, self._request.amount):
             return ()
-        queue = _Queue(self._map, self._movable())
-        flow = self._flow.copy()
+        queue = _Queue(self._map, self._books.bookings.values(), self._request.rank)
+        flow = self._books.flow.copy()
         waiting = {zone: self._request.amount}  # bytes by zone that are not laid yet
         while waiting := {
             zone: missing for zone, amount in waiting.items() if (missing := flow.lay(zone, amount))
@@ -258,22 +256,26 @@ class Offers:
                 waiting[wider] = waiting.get(wider, 0) + bytes_
                 excess -= bytes_
         return tuple(
-            Move(id_, self._bookings[id_].zone, zone) for id_, zone in sorted(queue.moved.items())
+            Move(id_, self._books.bookings[id_].zone, zone)
+            for id_, zone in sorted(queue.moved.items())
         )
 
 
 class _Queue:
     """The bookings that may be moved, in the order in which they are."""
 
-    def __init__(self, map_: MemoryMap, movable: list[Booking]) -> None:
+    def __init__(self, map_: MemoryMap, bookings: Iterable[Booking], rank: Rank) -> None:
         self.moved: dict[str, CPUSet] = {}  # id -> the new zone
         self._map = map_
         # By the zone that they are on now and the widest that they may be on: one look at a group
-        # tells whether any of its bookings helps. The first in the order comes first.
+        # tells whether any of its bookings helps. The first in the order comes first; bookings of
+        # no bytes never help.
         self._groups: dict[tuple[CPUSet, CPUSet], list[Booking]] = {}
-        for booking in sorted(movable, key=_order):
-            key = booking.zone, booking.zone | booking.home.widest
-            self._groups.setdefault(key, []).append(booking)
+        for booking in bookings:
+            if booking.request.movable and booking.request.rank <= rank and booking.laid:
+                self._groups.setdefault((booking.zone, booking.widest), []).append(booking)
+        for group in self._groups.values():
+            group.sort(key=_order)
 
     def widen(self, full: CPUSet) -> tuple[CPUSet, int, CPUSet]:
         """Widen the first booking inside *full* that can leave it, as little as that takes.
