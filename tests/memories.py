@@ -38,7 +38,7 @@ def tree(machine: Machine) -> PoolTree:
 
 
 def with_nodes(machine: Machine, **fields: Any) -> Machine:
-    """Return *machine* with the *fields* of its nodes replaced: a value for all, or a dict by id."""
+    """Return *machine* with *fields* of its nodes replaced: by a value for all, or by id."""
     changed = []
     for node in machine.nodes:
         named = {
@@ -53,7 +53,7 @@ def with_nodes(machine: Machine, **fields: Any) -> Machine:
 def request(gib: float, **fields: Any) -> MemoryRequest:
     """Return a Burstable request of default kinds, the youngest so far."""
     number = next(_numbers)
-    defaults = {
+    defaults: dict[str, Any] = {
         "id": f"ctr-{number}",
         "amount": int(gib * GIB),
         "limit": None,

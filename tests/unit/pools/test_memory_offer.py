@@ -238,7 +238,8 @@ def test_memory_burst_asks_whether_the_limit_fits_the_pools_own_nodes() -> None:
 
 def test_a_pool_without_an_offer_has_no_criteria_but_a_shortage() -> None:
     offers = supply(PLAIN).offers(request(65))
-    assert offers.zone(0) is offers.criteria(0) is None
+    assert offers.zone(0) is None
+    assert offers.criteria(0) is None
     assert offers.shortage(0).missing == GIB
 
 
