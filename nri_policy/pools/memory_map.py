@@ -168,7 +168,10 @@ class MemoryMap:
         """Return why a cold start has no effect on *pool*, nothing if it has."""
         pmem = pool.memory[MemoryKind.PMEM] & self.nodes
         if MemoryKind.DRAM not in kinds or MemoryKind.PMEM not in kinds:
-            return "cold start has no effect: it needs both dram and pmem"
+            return (
+                "cold start has no effect: it is for containers of both dram and pmem, not of"
+                f" {_names(kinds)} alone"
+            )
         if not pmem:
             return f"cold start has no effect: {pool.name} has no pmem"
         if self._normal and pmem.isdisjoint(self._normal):

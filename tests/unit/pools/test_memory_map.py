@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from nri_policy.cpuset import EMPTY
+from nri_policy.hardware.capture import open_capture
+from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine, MemoryKind
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.pools.memory_map import Home, Kinds, MemoryMap
@@ -21,6 +26,7 @@ from tests.memories import (
     with_nodes,
 )
 
+SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))
 PLAIN = "package:2 numa:2(memory=16GiB) core:2"
 
 
@@ -223,8 +229,8 @@ def test_cold_start_is_on_the_pmem_of_the_pool() -> None:
 @pytest.mark.parametrize(
     ("machine", "kinds", "reason"),
     [
-        (nodes.machine(PLAIN), DEFAULT, "it needs both dram and pmem"),
-        (nodes.machine(TIERED), frozenset({DRAM}), "it needs both dram and pmem"),
+        (nodes.machine(PLAIN), DEFAULT, "not of dram alone"),
+        (nodes.machine(TIERED), frozenset({DRAM}), "not of dram alone"),
         (nodes.machine(TIERED), DEFAULT, "the pmem of socket #0 is movable only"),
         (
             with_nodes(nodes.machine(TIERED), normal=True, memory={4: 0}),
@@ -240,3 +246,18 @@ def test_cold_start_without_effect_says_why(machine: Machine, kinds: Kinds, reas
     at, warm = (memory_map(machine).homes(kinds, cold=cold)[pool] for cold in (True, False))
     assert reason in at.cold_refused
     assert (at.zone, at.cold) == (warm.zone, False)
+
+
+@pytest.mark.parametrize(
+    "capture", sorted(SHARED.glob("captures/*/*.tar.xz")), ids=lambda p: p.stem
+)
+def test_on_every_captured_machine_all_kinds_start_where_a_process_can(capture: Path) -> None:
+    with open_capture(capture) as folder:
+        machine = discover(folder)
+    at = memory_map(machine)
+    normal = {node.id for node in machine.nodes if node.normal} & set(at.nodes)
+    for kinds in (DEFAULT, EVERY, frozenset({DRAM}), frozenset({PMEM}), frozenset({HBM})):
+        for start in at.homes(kinds):
+            assert bool(start.zone) == bool(at.nodes)
+            assert not normal or normal & set(start.zone)
+            assert [*at.widths(start.zone, start.growth)][-1] == at.nodes
