@@ -43,15 +43,14 @@ def check(engine: Engine, runtime: Runtime) -> None:
     grants = {container_id: placed.grant for container_id, placed in state.placed.items()}
     pools = layout.tree.pools
     taken: set[int] = set()
-    for grant in grants.values():
+    for container_id, grant in grants.items():
         own = set(grant.exclusive)
         assert not own & taken, "I1: a CPU is in two exclusive grants"
         taken |= own
         side = layout.capacity.isolated if grant.isolated else layout.capacity.sharable
         assert own <= set(side) & set(pools[grant.pool].cpus), "I4: CPUs outside the pool"
-        assert grant.mems or not any(node.memory for node in layout.machine.nodes), (
-            "I4: no memory node"
-        )
+        preserved = state.placed[container_id].request.memory_preserve
+        assert bool(grant.mems) != (preserved or not layout.memory.nodes), "I4: no memory node"
     free = set(layout.capacity.sharable) - taken
     reserved = set(layout.capacity.reserved)
     for container_id, grant in grants.items():

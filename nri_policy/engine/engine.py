@@ -60,6 +60,7 @@ class Engine:
         owner, and nothing has changed. CapacityError: new settings ask the impossible.
         """
         state, before = self._state, self._state.snapshot()
+        state.rezoned.clear()
         try:
             match event:
                 case Created():
@@ -81,7 +82,7 @@ class Engine:
 
     def _created(self, container: Container) -> Decision:
         state, free = self._state, self._state.supply.free_cpus()
-        request, warnings = _request(container, self.layout.settings)
+        request, warnings = _request(container, self.layout)
         for stale in (container.id, state.named(container.full_name)):
             if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
                 state.drop(stale)
@@ -106,7 +107,7 @@ class Engine:
             placement=placement,
             changes=self._changes(free, f"{container.full_name} was placed", container.id),
             explanation=placed.explanation,
-            warnings=warnings + choice.notes,
+            warnings=warnings + choice.findings.notes,
         )
 
     def _resized(self, container_id: str, resources: Resources) -> Decision:
@@ -120,7 +121,7 @@ class Engine:
             resources=merged,
             resized=placed.container.resized or merged != placed.container.resources,
         )
-        request, warnings = _request(container, self.layout.settings)
+        request, warnings = _request(container, self.layout)
         if request == placed.request:
             state.placed[container_id] = replace(placed, container=container)
             placement = state.tell(container_id, "asked for", with_shares=True)
@@ -138,6 +139,8 @@ class Engine:
         gone = [state.drop(each) for each in container_ids if each in state.placed]
         for placed in gone:
             state.told.pop(placed.container.id, None)
+        if self.layout.settings.shrink_memory:
+            state.shrink_memory()
         names = ", ".join(placed.container.full_name for placed in gone)
         return Decision(changes=self._changes(free, f"{names} stopped", None))
 
@@ -145,11 +148,10 @@ class Engine:
         """Return what other containers must hear now that the free CPUs are no longer *free*."""
         state = self._state
         changed = free ^ state.supply.free_cpus()
-        if not changed:
-            return ()
+        followers = [*state.followers(changed)] if changed else []
         told = (
             state.tell(each, cause, with_shares=False)
-            for each in [*state.followers(changed)]
+            for each in dict.fromkeys((*followers, *state.rezoned))
             if each != asked
         )
         return tuple(placement for placement in told if placement is not None)
@@ -167,25 +169,26 @@ class Engine:
                 state.told[container.id] = cpus, mems
                 continue
             try:
-                request, notes = _request(container, self.layout.settings)
+                request, notes = _request(container, self.layout)
             except AnnotationError as error:
                 warnings.append(f"{container.full_name}: {error}; it is left as it runs")
                 continue
             warnings += [f"{container.full_name}: {note}" for note in notes]
             state.told[container.id] = cpus, mems
-            candidates.append(Candidate(container=container, request=request, cpus=cpus))
+            candidates.append(Candidate(container=container, request=request, cpus=cpus, mems=mems))
         return self._restored(candidates, warnings, "the runtime was synchronised")
 
     def _restored(self, candidates: list[Candidate], warnings: list[str], cause: str) -> Decision:
         state = self._state
-        for candidate, refusal in restore(state, candidates):
+        refused, flagged = restore(state, candidates)
+        for candidate, refusal in refused:
             state.told.pop(candidate.container.id, None)
             name = candidate.container.full_name
             warnings.append(f"{name}: {refusal}; it is left as it runs")
         told = [state.tell(each, cause, with_shares=False) for each in state.placed]
         return Decision(
             changes=tuple(placement for placement in told if placement is not None),
-            warnings=tuple(warnings),
+            warnings=(*warnings, *flagged),
         )
 
     def _reconfigured(self, event: Reconfigured) -> Decision:
@@ -199,7 +202,7 @@ class Engine:
         new.told = old.told.copy()
         candidates = []
         for placed in old.placed.values():
-            request, _ = _request(placed.container, layout.settings)
+            request, _ = _request(placed.container, layout)
             name = old.layout.tree.pools[placed.grant.pool].name
             # what only steers a choice moves no one who has chosen
             entitled = replace(
@@ -211,9 +214,11 @@ class Engine:
             held = None
             if name in pools and request == entitled:
                 held = replace(placed.grant, pool=pools[name])
-            cpus, _ = old.told.get(placed.container.id, (EMPTY, EMPTY))
+            cpus, mems = old.told.get(placed.container.id, (EMPTY, EMPTY))
             candidates.append(
-                Candidate(container=placed.container, request=request, cpus=cpus, held=held)
+                Candidate(
+                    container=placed.container, request=request, cpus=cpus, mems=mems, held=held
+                )
             )
         decision = self._restored(candidates, [], "the settings or the machine changed")
         if decision.warnings and event.machine is None:
@@ -221,12 +226,13 @@ class Engine:
         return decision
 
 
-def _request(container: Container, settings: Settings) -> tuple[Request, tuple[str, ...]]:
+def _request(container: Container, layout: Layout) -> tuple[Request, tuple[str, ...]]:
+    settings = layout.settings
     wishes = preferences(container.pod.annotations, container.name)
     if container.resized:
         wishes = replace(wishes, requirements=None)
     affinities = affinities_of(container, settings)
-    request = request_of(container, wishes, settings, affinities.each)
+    request = request_of(container, wishes, settings, layout.machine.memory, affinities.each)
     return request, wishes.notices + affinities.notices
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.attraction import Attraction
 from nri_policy.pools.capacity import Capacity, capacity_of
+from nri_policy.pools.memory_map import MemoryMap
 from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.priority import PriorityClasses, classes_of
 from nri_policy.pools.tree import Pool, PoolTree, build
-from nri_policy.pools.zone import Zones
 from nri_policy.settings import Alignment, Level, Settings
 
 
@@ -24,7 +24,7 @@ class Layout:
     capacity: Capacity
     picker: Picker
     classes: PriorityClasses
-    zones: Zones
+    memory: MemoryMap
     attraction: Attraction
     burst_levels: dict[
         Level, tuple[int, ...]
@@ -46,7 +46,7 @@ def layout_of(machine: Machine, settings: Settings) -> Layout:
         capacity=capacity,
         picker=picker,
         classes=classes_of(machine),
-        zones=Zones(machine, tree),
+        memory=MemoryMap(machine, tree, settings),
         attraction=Attraction(tree),
         burst_levels={level: _closeness(tree, level) for level in Level},
         too_coarse=tuple(

@@ -13,13 +13,28 @@ from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import Placed, State
+from nri_policy.pools.memory_offer import (
+    Criteria,
+    MemoryRequest,
+    MemoryShortageError,
+    Offer,
+    Offers,
+    Rank,
+)
 from nri_policy.pools.supply import COLUMNS, Table
+from nri_policy.pools.tree import Pool
 from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Isolation, Request, Sort
 
 _BURST_ROOM = COLUMNS.index("burst_room")
+_RANKS = {
+    QoS.BEST_EFFORT: Rank.BEST_EFFORT,
+    QoS.BURSTABLE: Rank.BURSTABLE,
+    QoS.GUARANTEED: Rank.GUARANTEED,
+}
+_NO_OFFER = Criteria(0, 0, 0)
 
 
 class RefusalError(Exception):
@@ -31,14 +46,22 @@ class RefusalError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a choice was made from, to be explained."""
+
+    table: Table | None = None  # None where pools were not compared
+    pulls: Pulls | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """A grant for a request, not yet booked."""
 
     grant: Grant
     outcome: Outcome
-    table: Table | None = None
-    pulls: Pulls | None = None
-    notes: tuple[str, ...] = ()
+    offer: Offer | None = None  # of memory; None where none is booked
+    findings: Findings = Findings()
     room: bool = False  # whether guests must make room
 
 
@@ -65,13 +88,14 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
         request=request,
         tree=state.layout.tree,
         pool=choice.grant.pool,
-        table=choice.table,
-        pulls=choice.pulls,
-        notes=choice.notes,
+        table=choice.findings.table,
+        pulls=choice.findings.pulls,
+        notes=choice.findings.notes,
     )
-    state.put(
-        Placed(container=container, request=request, grant=choice.grant, explanation=explanation)
+    placed = Placed(
+        container=container, request=request, grant=choice.grant, explanation=explanation
     )
+    state.put(placed, choice.offer)
 
 
 def make_room(state: State, cause: str) -> None:
@@ -83,40 +107,73 @@ def make_room(state: State, cause: str) -> None:
             above = next((p for p in tree.path(pool) if not p.cpus.isdisjoint(free)), tree.top)
             placed = state.drop(member)
             notes = (*placed.explanation.notes, f"moved from {pool.name} to {above.name}: {cause}")
-            mems = state.layout.zones.offer(above, placed.request.memory_kinds)
-            state.put(
-                replace(
-                    placed,
-                    grant=replace(placed.grant, pool=above.id, mems=mems),
-                    explanation=replace(placed.explanation, pool=above.id, notes=notes),
-                )
-            )
+            offer = _memory_above(state, placed, above)
+            grant = replace(placed.grant, pool=above.id, mems=offer.zone if offer else EMPTY)
+            explanation = replace(placed.explanation, pool=above.id, notes=notes)
+            state.put(replace(placed, grant=grant, explanation=explanation), offer)
+
+
+def _memory_above(state: State, placed: Placed, pool: Pool) -> Offer | None:
+    """Return what *pool* offers a guest that has made way for it, and needs no less than before."""
+    memory = memory_request(state, placed.container, placed.request)
+    return None if memory is None else state.memory.offer(pool.id, memory, placed.grant.mems)
+
+
+def memory_request(state: State, container: Container, request: Request) -> MemoryRequest | None:
+    """Return what *container* asks of the memory nodes, None if it keeps to itself."""
+    if request.memory_preserve:
+        return None
+    state.serial += 1
+    return MemoryRequest(
+        id=container.id,
+        amount=request.memory,
+        limit=request.memory_limit,
+        kinds=request.memory_kinds,
+        rank=_RANKS[request.qos],
+        created=state.serial,
+        movable=request.movable,
+    )
 
 
 def _choose(state: State, container: Container, request: Request, before: Grant | None) -> Choice:
     layout = state.layout
-    top = layout.tree.top.id
     if request.sort is Sort.PRESERVE:
-        return Choice(grant=_grant(layout, request, top), outcome=Outcome.PRESERVED)
+        return _at_top(state, container, request, Outcome.PRESERVED, Findings())
     notes: tuple[str, ...] = ()
-    if not layout.zones.has(request.memory_kinds):
+    if not layout.memory.has(request.memory_kinds):
         kinds = ", ".join(sorted(request.memory_kinds))
         notes = (f"this node has no memory of kind {kinds}: dram instead",)
     if request.sort is Sort.NORMAL:
         return _in_a_pool(state, container, request, before, notes)
     left = max(0, 1000 * len(layout.capacity.reserved) - state.reserved_milli)
-    reserved = Choice(grant=_grant(layout, request, top), outcome=Outcome.RESERVED, notes=notes)
     if request.shared <= left:
-        return reserved
+        return _at_top(state, container, request, Outcome.RESERVED, Findings(notes=notes))
     notes = (*notes, f"asks for {request.shared}m of the reserved CPUs, which have {left}m left")
     try:
         return _in_a_pool(state, container, replace(request, sort=Sort.NORMAL), before, notes)
     except RefusalError:
         # the node's own pods are never refused for want of CPUs: they share the reserved ones more
         # tightly
-        return replace(
-            reserved, notes=(*notes, "no other CPUs are left: sharing the reserved ones")
-        )
+        notes = (*notes, "no other CPUs are left: sharing the reserved ones")
+        return _at_top(state, container, request, Outcome.RESERVED, Findings(notes=notes))
+
+
+def _at_top(
+    state: State,
+    container: Container,
+    request: Request,
+    outcome: Outcome,
+    findings: Findings,
+) -> Choice:
+    """Return the choice of the top pool, without exclusive CPUs."""
+    top = state.layout.tree.top.id
+    memory = memory_request(state, container, request)
+    try:
+        offer = None if memory is None else state.memory.offer(top, memory)
+    except MemoryShortageError as error:
+        raise _refusal(state, container, request, findings, str(error)) from error
+    grant = _grant(request, top, offer)
+    return Choice(grant=grant, outcome=outcome, offer=offer, findings=findings)
 
 
 def _in_a_pool(
@@ -133,39 +190,50 @@ def _in_a_pool(
     """
     layout = state.layout
     pulls = state.peers.pulls(container, request.affinities) if request.affinities else None
+    memory = memory_request(state, container, request)
     home = before.pool if before is not None and before.sort is Sort.NORMAL else None
     for only in (None,) if home is None else (home, None):
-        table, pool, with_guests = _search(state, request, pulls, only)
+        held = before.mems if before is not None and only is not None else EMPTY
+        offers = None if memory is None else state.memory.offers(memory, held)
+        table, pool, with_guests = _search(state, request, pulls, offers, only)
         if pool is None:
             continue
+        offer = None if offers is None else offers.offer(pool)
+        grant = _cut(state, request, _grant(request, pool, offer), before, with_guests=with_guests)
         outcome = Outcome.PLACED if with_guests else Outcome.MADE_ROOM
         return Choice(
-            grant=_cut(state, request, pool, before, with_guests=with_guests),
+            grant=grant,
             outcome=Outcome.RESIZED if pool == home else outcome,
-            table=table,
-            pulls=pulls,
-            notes=(*notes, *_confined(layout, request, table, pool)),
+            offer=offer,
+            findings=Findings(
+                table=table,
+                pulls=pulls,
+                notes=(*notes, *_confined(layout, request, table, pool)),
+            ),
             room=not with_guests,
         )
-    if request.guest:
-        return Choice(
-            grant=_grant(layout, request, layout.tree.top.id),
-            outcome=Outcome.SPILLED,
-            table=table,
-            notes=notes,
-        )
-    message = _shortage(layout, request, table)
+    findings = Findings(table=table, pulls=pulls, notes=notes)
+    if request.guest and (offers is None or offers.zone(layout.tree.top.id) is not None):
+        return _at_top(state, container, request, Outcome.SPILLED, findings)
+    message = _shortage(layout, request, table, offers)
+    raise _refusal(state, container, request, findings, message)
+
+
+def _refusal(
+    state: State, container: Container, request: Request, findings: Findings, message: str
+) -> RefusalError:
+    """Return the error with its explanation."""
     refused = Explanation(
         container=container.full_name,
         outcome=Outcome.REFUSED,
         request=request,
-        tree=layout.tree,
+        tree=state.layout.tree,
         pool=None,
-        table=table,
-        pulls=pulls,
-        notes=(*notes, message),
+        table=findings.table,
+        pulls=findings.pulls,
+        notes=(*findings.notes, message),
     )
-    raise RefusalError(message, refused)
+    return RefusalError(message, refused)
 
 
 def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:
@@ -181,18 +249,29 @@ def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tupl
 
 
 def _search(
-    state: State, request: Request, pulls: Pulls | None, only: int | None
+    state: State,
+    request: Request,
+    pulls: Pulls | None,
+    offers: Offers | None,
+    only: int | None,
 ) -> tuple[Table, int | None, bool]:
     """Return the table, the best pool (or *only*, if that will do) and whether guests counted."""
     for with_guests in (True, False):
-        table = _compare(state, request, pulls, with_guests=with_guests)
+        table = _compare(state, request, pulls, offers, with_guests=with_guests)
         pool = table.best() if only is None else only if table.fits(only) else None
         if pool is not None:
             return table, pool, with_guests
     return table, None, False
 
 
-def _compare(state: State, request: Request, pulls: Pulls | None, *, with_guests: bool) -> Table:
+def _compare(
+    state: State,
+    request: Request,
+    pulls: Pulls | None,
+    offers: Offers | None,
+    *,
+    with_guests: bool,
+) -> Table:
     layout = state.layout
     burstable = request.qos is QoS.BURSTABLE
     unlimited = burstable and request.cpu_limit is None
@@ -209,49 +288,68 @@ def _compare(state: State, request: Request, pulls: Pulls | None, *, with_guests
     )
     if pulls is not None and pulls.terms:
         table.fill("affinity", layout.attraction.scores(state.peers.pools, pulls.terms))
+    if offers is not None:
+        _compare_memory(table, request, offers)
     if request.exclusive:
         for pool in layout.too_coarse:
             table.exclude(pool)
     return table
 
 
+def _compare_memory(table: Table, request: Request, offers: Offers) -> None:
+    """Fill in the criteria of memory, and leave out the pools that offer none."""
+    offered = [offers.criteria(pool) for pool in range(table.count)]
+    for pool, criteria in enumerate(offered):
+        if criteria is None:
+            table.exclude(pool)
+    values = [criteria or _NO_OFFER for criteria in offered]
+    table.fill("memory_kind", [value.kind for value in values])
+    table.fill("memory_tightness", [value.tightness for value in values])
+    if (request.memory_limit or 0) != request.memory:  # none at all is no wish to grow
+        table.fill("memory_burst", [value.burst for value in values])
+
+
 def _cut(
-    state: State, request: Request, pool_id: int, before: Grant | None, *, with_guests: bool
+    state: State, request: Request, grant: Grant, before: Grant | None, *, with_guests: bool
 ) -> Grant:
-    """Return a grant of *request* on a pool that can hold it, with its exclusive CPUs picked."""
+    """Return *grant*, on a pool that can hold the request, with its exclusive CPUs picked."""
     layout, supply = state.layout, state.supply
     if not request.exclusive:
-        return _grant(layout, request, pool_id)
-    cpus = layout.tree.pools[pool_id].cpus
+        return grant
+    cpus = layout.tree.pools[grant.pool].cpus
     candidates, slack = supply.free_isolated_cpus() & cpus, None
     isolated = request.isolated is not Isolation.NO and len(candidates) >= request.exclusive
     if not isolated:
         candidates = supply.free_cpus() & cpus
-        slack = supply.slack(pool_id, request.shared, request.shares, with_guests)
+        slack = supply.slack(grant.pool, request.shared, request.shares, with_guests)
     classes = layout.classes.order(request.priority)
     held = before.exclusive if before else EMPTY
     if held:
         classes = (held, *(each - held for each in classes))
     exclusive = layout.picker.pick(request.exclusive, candidates, classes, slack, held)
-    return replace(_grant(layout, request, pool_id), exclusive=exclusive, isolated=isolated)
+    return replace(grant, exclusive=exclusive, isolated=isolated)
 
 
-def _grant(layout: Layout, request: Request, pool_id: int) -> Grant:
+def _grant(request: Request, pool: int, offer: Offer | None) -> Grant:
     """Return a grant of *request* without exclusive CPUs."""
     return Grant(
-        pool=pool_id,
+        pool=pool,
         sort=request.sort,
         exclusive=EMPTY,
         isolated=False,
         shared=request.shared,
         shares=request.shares,
         guest=request.guest,
-        mems=layout.zones.offer(layout.tree.pools[pool_id], request.memory_kinds),
+        mems=EMPTY if offer is None else offer.zone,
     )
 
 
-def _shortage(layout: Layout, request: Request, table: Table) -> str:
+def _shortage(layout: Layout, request: Request, table: Table, offers: Offers | None) -> str:
     """Say what was asked for, which pool comes closest, and what it lacks."""
+    if offers is not None:
+        for pool in reversed(range(table.count)):  # the widest first
+            if not table.missing(pool) and offers.zone(pool) is None:
+                return offers.shortage(pool).text
     parts = []
     if request.exclusive:
         sort = "isolated " if request.isolated is Isolation.REQUIRED else ""

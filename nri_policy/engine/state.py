@@ -7,13 +7,15 @@ cost a few copies of tables, however many containers there are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant, Placement
 from nri_policy.engine.layout import Layout
+from nri_policy.pools.memory import MemorySupply
+from nri_policy.pools.memory_offer import Books, Move, Offer
 from nri_policy.pools.supply import supply_of
 from nri_policy.workload.peers import Peers
 from nri_policy.workload.pod import Container, shares_of
@@ -43,6 +45,7 @@ class Snapshot:
     pods: dict[str, dict[str, None]]
     reserved_milli: int
     supply: bytes
+    memory: Books
 
 
 class State:
@@ -51,6 +54,9 @@ class State:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.supply = supply_of(layout.tree, layout.capacity.sharable, layout.capacity.isolated)
+        self.memory = MemorySupply(layout.memory)
+        self.rezoned: dict[str, None] = {}  # whose memory was moved in this event
+        self.serial = 0  # counts requests, to tell older from younger ones
         self.placed: dict[str, Placed] = {}  # by container id, in the order of placement
         self.told: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
         self.reserved_milli = 0  # milli-CPU booked on the reserved CPUs
@@ -71,6 +77,7 @@ class State:
             self._pods.copy(),
             self.reserved_milli,
             self.supply.snapshot(),
+            self.memory.snapshot(),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -82,6 +89,7 @@ class State:
         self._pods = snapshot.pods.copy()
         self.reserved_milli = snapshot.reserved_milli
         self.supply.restore(snapshot.supply)
+        self.memory.restore(snapshot.memory)
         self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
 
     def fork(self) -> State:
@@ -90,8 +98,8 @@ class State:
         twin.restore(self.snapshot())
         return twin
 
-    def put(self, placed: Placed) -> None:
-        """Book a grant for a container that holds none."""
+    def put(self, placed: Placed, offer: Offer | None = None) -> None:
+        """Book a grant for a container that holds none, and the memory that it was offered."""
         grant, container_id = placed.grant, placed.container.id
         if container_id in self.placed:
             raise ValueError(f"container {container_id} holds a grant already")
@@ -106,6 +114,19 @@ class State:
         self.peers.add(placed.container, grant.pool)
         self._names[placed.container.full_name] = container_id
         _add(self._pods, placed.container.pod.id, container_id)
+        if offer is not None:
+            self.memory.commit(offer)
+            self._rezone(offer.moves)
+
+    def shrink_memory(self) -> None:
+        """Let widened zones shrink back as far as they fit."""
+        self._rezone(self.memory.shrink())
+
+    def _rezone(self, moves: Iterable[Move]) -> None:
+        for move in moves:
+            placed = self.placed[move.id]
+            self.placed[move.id] = replace(placed, grant=replace(placed.grant, mems=move.zone))
+            self.rezoned[move.id] = None
 
     def drop(self, container_id: str) -> Placed:
         """Take a container's grant back; what the runtime was told of it stays."""
@@ -118,6 +139,8 @@ class State:
                 _remove(self._sharing, grant.pool, container_id)
         elif grant.sort is Sort.RESERVED:
             self.reserved_milli -= grant.shared
+        if container_id in self.memory.bookings:
+            self.memory.release(container_id)
         self.peers.remove(container_id)
         del self._names[placed.container.full_name]
         _remove(self._pods, placed.container.pod.id, container_id)

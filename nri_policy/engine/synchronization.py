@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.placement import Choice, RefusalError, book, make_room, place
+from nri_policy.engine.placement import (
+    Choice,
+    RefusalError,
+    book,
+    make_room,
+    memory_request,
+    place,
+)
 from nri_policy.engine.state import State
 from nri_policy.pools.tree import Pool
 from nri_policy.workload.pod import Container, QoS
@@ -26,13 +33,21 @@ class Candidate:
     container: Container
     request: Request
     cpus: CPUSet  # what it runs on now, empty where that is unknown
+    mems: CPUSet
     held: Grant | None = None  # its pool is an id of the layout that places it now
 
 
-def restore(state: State, candidates: Sequence[Candidate]) -> list[tuple[Candidate, RefusalError]]:
-    """Place all *candidates*, first those that can stay as they are; return what fits nowhere."""
+Refused = list[tuple[Candidate, RefusalError]]
+
+
+def restore(state: State, candidates: Sequence[Candidate]) -> tuple[Refused, list[str]]:
+    """Place all *candidates*, first those that can stay as they are.
+
+    Return what fits nowhere, and what is odd about those that stay.
+    """
     alone = _claimed_once(candidate.cpus for candidate in candidates)
     left = list(candidates)
+    flagged = []
     # exclusive CPUs first: what is left of a pool after them is what its sharers can be recognised
     # by
     for exclusive in (True, False):
@@ -41,9 +56,8 @@ def restore(state: State, candidates: Sequence[Candidate]) -> list[tuple[Candida
             grant = None
             if (candidate.request.exclusive > 0) == exclusive:
                 grant = candidate.held or _read(state, candidate, alone)
-            if grant is not None and _possible(state, grant):
-                choice = Choice(grant=grant, outcome=Outcome.KEPT)
-                book(state, candidate.container, candidate.request, choice)
+            if grant is not None and _possible(state, candidate.request, grant):
+                flagged += _keep(state, candidate, grant)
             else:
                 rest.append(candidate)
         left = rest
@@ -54,7 +68,18 @@ def restore(state: State, candidates: Sequence[Candidate]) -> list[tuple[Candida
         except RefusalError as refusal:
             refused.append((candidate, refusal))
     make_room(state, "others keep the CPUs that were left there")
-    return refused
+    return refused, flagged
+
+
+def _keep(state: State, candidate: Candidate, grant: Grant) -> list[str]:
+    """Book a grant that is held already, and the memory with it; return what is odd about that."""
+    container, request = candidate.container, candidate.request
+    book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
+    memory = memory_request(state, container, request)
+    if memory is None:
+        return []
+    shortage = state.memory.adopt(grant.pool, memory, grant.mems)
+    return [] if shortage is None else [f"{container.full_name}: {shortage.text}"]
 
 
 def _order(candidate: Candidate) -> tuple[int, int, int]:
@@ -66,9 +91,10 @@ def _order(candidate: Candidate) -> tuple[int, int, int]:
     return 1 + qos, 0, candidate.container.created
 
 
-def _possible(state: State, grant: Grant) -> bool:
+def _possible(state: State, request: Request, grant: Grant) -> bool:
     """Whether *grant* can be booked as it is without breaking an invariant of §2."""
-    if not grant.mems <= CPUSet.union(state.layout.tree.top.memory.values()):
+    nodes = state.layout.memory.nodes
+    if not request.memory_preserve and nodes and not (grant.mems and grant.mems <= nodes):
         return False
     if grant.sort is Sort.RESERVED:
         left = 1000 * len(state.layout.capacity.reserved) - state.reserved_milli
@@ -111,7 +137,7 @@ def _read(state: State, candidate: Candidate, alone: CPUSet) -> Grant | None:
         shared=request.shared,
         shares=request.shares,
         guest=request.guest,
-        mems=layout.zones.offer(top, request.memory_kinds),
+        mems=EMPTY if request.memory_preserve else candidate.mems & layout.memory.nodes,
     )
     if request.sort is Sort.PRESERVE:
         return grant
@@ -130,8 +156,7 @@ def _read(state: State, candidate: Candidate, alone: CPUSet) -> Grant | None:
         pool = next((p for p in layout.tree.pools if cpus and p.cpus & free == cpus), None)
         if pool is None:
             return None
-    mems = layout.zones.offer(pool, request.memory_kinds)
-    return replace(grant, pool=pool.id, mems=mems)
+    return replace(grant, pool=pool.id)
 
 
 def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet | None:

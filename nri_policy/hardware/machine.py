@@ -184,6 +184,11 @@ class Machine:
     devices: tuple[Device, ...]
     notes: tuple[str, ...]  # what was missing or odd, for people
 
+    @property
+    def memory(self) -> int:
+        """The bytes of all nodes together."""
+        return sum(node.memory for node in self.nodes)
+
     def restricted(self, online: CPUSet) -> Machine:
         """Return the machine with only *online*, a non-empty part of its CPUs, left online."""
         parts: dict[str, Any] = {

@@ -13,6 +13,7 @@ from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import Level, Priority, Settings
 from nri_policy.workload.affinity import Affinity
+from nri_policy.workload.oom_score import memory_request
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import Preferences
 
@@ -47,6 +48,8 @@ class Request:
     priority: Priority
     hide_hyperthreads: bool
     movable: bool  # may be re-booked to make room
+    memory: int  # bytes
+    memory_limit: int | None  # bytes; None for none
     memory_kinds: frozenset[MemoryKind]
     memory_preserve: bool
     affinities: tuple[Affinity, ...]
@@ -71,10 +74,15 @@ def request_of(
     container: Container,
     preferences: Preferences,
     settings: Settings,
+    capacity: int,
     affinities: tuple[Affinity, ...] = (),
 ) -> Request:
-    """Return what *container* asks for under its annotations and the *settings*."""
+    """Return what *container* asks for under its annotations and the *settings*.
+
+    *capacity* is the node's memory in bytes, by which the kubelet reckons OOM scores.
+    """
     milli, limit = _amounts(container, preferences)
+    memory, memory_limit = _memory(container, preferences, capacity)
     sort = _sort(container, preferences, settings)
     exclusive, isolated = 0, Isolation.NO
     if sort is Sort.NORMAL and container.pod.qos is QoS.GUARANTEED:
@@ -92,6 +100,8 @@ def request_of(
         else preferences.cpu_priority,
         hide_hyperthreads=preferences.hide_hyperthreads,
         movable=not preferences.static_cpus,
+        memory=memory,
+        memory_limit=memory_limit,
         memory_kinds=preferences.memory_kinds or frozenset({MemoryKind.DRAM, MemoryKind.PMEM}),
         memory_preserve=preferences.memory_preserve,
         affinities=affinities,
@@ -111,6 +121,24 @@ def _amounts(container: Container, preferences: Preferences) -> tuple[int, int |
             limit,
         )  # request and limit are equal, and the quota is exact where shares are rounded
     return container.resources.cpu_request, limit
+
+
+def _memory(
+    container: Container, preferences: Preferences, capacity: int
+) -> tuple[int, int | None]:
+    """Return the bytes requested and the limit: exact where annotated, else as the cgroup has it.
+
+    A Burstable container's request is in its OOM score only (nri.md §7).
+    """
+    limit = container.resources.memory_limit or None
+    exact = preferences.requirements
+    if exact is not None:
+        request = exact.memory_limit if exact.memory_request is None else exact.memory_request
+        return request or 0, exact.memory_limit
+    if container.pod.qos is not QoS.BURSTABLE:
+        return limit or 0, limit
+    estimate = memory_request(container.resources.oom_score_adj, capacity) or 0
+    return estimate if limit is None else min(estimate, limit), limit
 
 
 def _sort(container: Container, preferences: Preferences, settings: Settings) -> Sort:

@@ -217,7 +217,7 @@ class Node(RuleBasedStateMachine):
 
 def _request(container: Container, engine: Engine) -> Request:
     wishes = preferences(container.pod.annotations, container.name)
-    return request_of(container, wishes, engine.layout.settings)
+    return request_of(container, wishes, engine.layout.settings, engine.layout.machine.memory)
 
 
 def placeable(engine: Engine, request: Request) -> bool:

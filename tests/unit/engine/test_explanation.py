@@ -64,9 +64,9 @@ def test_every_candidate_shows_its_values_and_what_it_lost_on() -> None:
         "NUMA node #1": None,
         "NUMA node #2": "id",
         "NUMA node #3": "id",
-        "socket #0": "depth",
-        "socket #1": "depth",
-        "root": "depth",
+        "socket #0": "memory_tightness",
+        "socket #1": "memory_tightness",
+        "root": "memory_tightness",
     }
     assert shown["decided_by"] == "id"
     assert all(each["fits"] and each["shortfall"] == 0 for each in shown["candidates"])
@@ -85,7 +85,7 @@ def test_what_decided_is_what_the_last_rival_lost_on() -> None:
     life.create(container)
     shown = explained(life, container)
     assert shown["pool"] == "NUMA node #0"
-    assert shown["decided_by"] == "depth"
+    assert shown["decided_by"] == "memory_tightness"
     shortfalls = {each["pool"]: (each["fits"], each["shortfall"]) for each in shown["candidates"]}
     assert shortfalls == {
         "NUMA node #0": (True, 0),
@@ -142,7 +142,9 @@ def test_aligned_pools_do_not_fit_but_lack_nothing() -> None:
 
 def test_a_resize_in_place_was_not_decided_by_the_comparison() -> None:
     life = Life()
-    container, other = nodes.container(2000), nodes.container(2000)
+    # with memory of its own the pool that it is in would win the comparison, too
+    keeps_memory = {"memory.preserve.resource-policy.nri.io/pod": "true"}
+    container, other = nodes.container(2000, annotations=keeps_memory), nodes.container(2000)
     for each in (container, other, *map(nodes.container, (2000, 1000, 1000, 1000))):
         life.create(each)
     life.stop(other)

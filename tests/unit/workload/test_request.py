@@ -20,7 +20,7 @@ NO, PREFERRED, REQUIRED = Isolation.NO, Isolation.PREFERRED, Isolation.REQUIRED
 
 def asked(container: Container, **spec: Any) -> Request:
     wishes = preferences(container.pod.annotations, container.name)
-    return request_of(container, wishes, nodes.settings(**spec))
+    return request_of(container, wishes, nodes.settings(**spec), 64 << 30)
 
 
 def guaranteed(milli: int, annotations: dict[str, str], **spec: Any) -> Request:
