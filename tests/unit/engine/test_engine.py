@@ -726,3 +726,44 @@ def test_engines_agree_to_the_letter() -> None:
             decision = engine.handle(Created(container=container))
             decisions[-1].append((decision.grant, decision.placement, decision.changes))
     assert decisions[0] == decisions[1]
+
+
+HUGE = 2**63 - 1  # milli-CPU: the most that an annotation may name
+
+
+@pytest.mark.parametrize("milli", [3_000_000_000, 10**12, 10**15, HUGE])
+def test_absurd_amounts_are_refused_and_break_nothing(milli: int) -> None:
+    life = life_of(500, 1500)
+    whole = milli - milli % 1000
+    for cpu in (whole, whole + 1, milli):
+        text = f'{{"containers": {{"c0": {{"requests": {{"cpu": "{cpu}m"}}}}}}}}'
+        exact = {"noderesource.dev/resources": text}
+        own = exact | annotated(prefer_shared_cpus="false")
+        for container in (
+            nodes.container(1000, annotations=exact),
+            nodes.container(1000, annotations=own),
+            nodes.container(1000, 2000, annotations=exact),
+        ):
+            assert "no pool has room for" in life.refuse(container)
+        isolated = own | annotated(require_isolated_cpus="true")
+        assert "CPU short" in life.refuse(nodes.container(1000, annotations=isolated))
+        reserved = nodes.container(1000, 2000, namespace="kube-system", annotations=exact)
+        assert life.create(reserved) == "0"
+    limit = (
+        f'{{"containers": {{"c0": {{"requests": {{"cpu": 1}}, "limits": {{"cpu": "{milli}m"}}}}}}}}'
+    )
+    assert life.create(
+        nodes.container(1000, 2000, annotations={"noderesource.dev/resources": limit})
+    )
+
+
+def test_absurd_cgroup_settings_are_refused_and_break_nothing() -> None:
+    life = life_of(500)
+    container = nodes.container(1000, 2000)
+    life.create(container)
+    event = Resized(
+        container_id=container.id,
+        resources=Resources(cpu_shares=2**64 - 1, cpu_quota=2**63 - 1, cpu_period=1),
+    )
+    assert "no pool has room for" in life.refuse(event)
+    assert life.resize(container, Resources(cpu_quota=2**63 - 1, cpu_period=1))
