@@ -15,7 +15,6 @@ from nri_policy.settings import Level, Priority, Settings
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import Preferences
 
-
 # A thousand million CPUs: more is as much as this to every machine, and sums of it stay in 64 bits
 _MOST = 10**12
 
