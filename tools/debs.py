@@ -53,6 +53,7 @@ APT::Get::AllowUnauthenticated "false";
 APT::Sandbox::User "root";  // the sandbox's user may not read the cache folder
 APT::Update::Error-Mode "any";
 Acquire::AllowInsecureRepositories "false";
+Acquire::Check-Valid-Until "false";  // a mirror may lag behind; what it has is signed all the same
 Acquire::Languages "none";
 Acquire::Retries "3";
 Debug::NoLocking "true";  // the lock is ours, see locked()

@@ -11,15 +11,14 @@ import lzma
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, cast
 
 from nri_policy.hardware.sysfs import TopologyError
 
-# A capture of 4096 CPUs has 10^5 small files: 200 MiB in tar blocks, below 100 MiB of content.
-_MOST_BYTES = 1 << 29
-_MOST_MEMBERS = 1 << 20
+_MOST_BYTES = 1 << 29  # 4096 CPUs are 150,000 small files: 150 MiB of headers, and of content
+_MOST_MEMBERS = 1 << 19
 
 
 @contextmanager
@@ -54,32 +53,43 @@ class _Bounded:
         data = self._file.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise TopologyError(self._path, f"holds more than {_MOST_BYTES >> 20} MiB")
+            raise TopologyError(self._path, f"holds over {_MOST_BYTES} bytes")
         return data
 
 
 def _unpack(archive: tarfile.TarFile, root: Path, path: Path) -> None:
-    # Archives give no order: a file may come before its folder, or after a link of its folder's
-    # name. No link is ever written through, because all are made at the end.
-    links: list[tuple[Path, str]] = []
+    """Make the folders and files of *archive*, then its links: so none is ever written through."""
+    links: list[tuple[str, str]] = []
+    made: set[str] = set()
+    total = 0
     for count, member in enumerate(archive):
-        if count == _MOST_MEMBERS:
-            raise TopologyError(path, f"holds more than {_MOST_MEMBERS} files")
-        target = root / _inside(member.name, path)
-        if member.isdir():
-            target.mkdir(parents=True, exist_ok=True)
-        elif member.issym():
-            links.append((target, member.linkname))
+        total += member.size  # of a sparse file this is more than what the archive holds
+        if count == _MOST_MEMBERS or total > _MOST_BYTES:
+            raise TopologyError(path, f"holds over {_MOST_MEMBERS} files or {_MOST_BYTES} bytes")
+        name = _inside(member.name, path)
+        folder = name if member.isdir() else name.rpartition("/")[0]
+        if folder not in made:
+            (root / folder).mkdir(parents=True, exist_ok=True)
+            made.add(folder)
+        if member.issym():
+            if _stays_inside(name, member.linkname):
+                links.append((name, member.linkname))
         elif member.isreg():
             content = archive.extractfile(member)
-            if content is not None:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content.read())
-        archive.members.clear()  # type: ignore[attr-defined]  # or all headers stay in memory
-    for target, linkname in links:
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(linkname)
+            (root / name).write_bytes(content.read() if content is not None else b"")
+        archive.members.clear()  # type: ignore[attr-defined]  # else all headers stay in memory
+    for name, target in links:
+        with suppress(FileExistsError):
+            (root / name).symlink_to(target)
+
+
+def _stays_inside(name: str, target: str) -> bool:
+    depth = name.count("/")
+    for part in target.split("/"):
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if depth < 0:
+            return False
+    return not target.startswith("/")
 
 
 def _inside(name: str, path: Path) -> str:

@@ -9,20 +9,24 @@ Rules, the first that finds more than one kind among the online CPUs decides:
 
 1. x86: the PMU of each core type, `sys/devices/cpu_{core,atom,lowpower}/cpus`;
 2. `cpu_capacity` (ARM big.LITTLE, and hybrid x86 from Linux 6.13);
-3. x86 without 1: ACPI CPPC's highest performance or else the maximum frequency, provided that the
-   caches of a core differ too. Turbo Boost Max 3.0, AMD's preferred cores and SST-BF give equal
-   cores different speeds; cores of another design differ in their caches as well.
+3. ACPI CPPC's highest performance or else the maximum frequency, provided that the cores' caches
+   or (ARM) part numbers differ too. Turbo Boost Max 3.0, AMD's preferred cores and SST-BF give
+   cores of one design different speeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Hashable, Iterable, Mapping
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.hardware.cpus import CPU_FOLDER
+from nri_policy.hardware.cpus import CPU_FOLDER, CPUINFO_LIMIT
 from nri_policy.hardware.machine import Cache, CoreKind, Frequency
 from nri_policy.hardware.sysfs import Tree
 
+_PART = re.compile(
+    r"(?m)^(?:processor[ \t]*:[ \t]*(\d{1,4})|CPU part[ \t]*:[ \t]*(0x[0-9a-f]{1,4}))$"
+)
 _PMUS = ("cpu_core", "cpu_atom", "cpu_lowpower")  # fastest first
 # Neighbouring figures closer than this belong to one kind: on one design, cores are binned for
 # slightly different speeds (of some ARM servers almost every core has a capacity of its own).
@@ -46,8 +50,8 @@ def core_kinds(
     for kinds in (
         _by_pmu(tree, online),
         _by_figure(online, capacity, _CAPACITY_GAP),
-        _if_designs_differ(_by_figure(online, highest, _SPEED_GAP), caches),
-        _if_designs_differ(_by_figure(online, maximum, _SPEED_GAP), caches),
+        _of_designs(tree, _by_figure(online, highest, _SPEED_GAP), caches),
+        _of_designs(tree, _by_figure(online, maximum, _SPEED_GAP), caches),
     ):
         if len(kinds) > 1:
             names = [CoreKind.STANDARD] * len(kinds)
@@ -88,14 +92,22 @@ def _by_figure(online: CPUSet, figures: Mapping[int, int], gap: float) -> list[C
     return [CPUSet(cpus) for cpus in kinds]
 
 
-def _if_designs_differ(kinds: list[CPUSet], caches: Iterable[Cache]) -> list[CPUSet]:
-    """Return *kinds* if no two have cores with the same first two levels of caches."""
+def _of_designs(tree: Tree, kinds: list[CPUSet], caches: Iterable[Cache]) -> list[CPUSet]:
+    """Return *kinds* if no two of them have cores of one design."""
     if len(kinds) < 2:
-        return kinds
-    design: dict[int, list[tuple[int, str, int]]] = {}
+        return []
+    designs: dict[int, list[Hashable]] = {}
     for cache in caches:  # sorted, so that equal designs are equal lists
         if cache.level <= 2:
             for cpu in cache.cpus:
-                design.setdefault(cpu, []).append((cache.level, cache.type, cache.size))
-    designs = [{tuple(design.get(cpu, ())) for cpu in cpus} for cpus in kinds]
-    return kinds if len(set().union(*designs)) == sum(map(len, designs)) else []
+                designs.setdefault(cpu, []).append((cache.level, cache.type, cache.size))
+    with tree.folder("proc") as proc:
+        text = proc.text("cpuinfo", CPUINFO_LIMIT) or ""
+    cpu = 0
+    for number, part in _PART.findall(text):
+        if number:
+            cpu = int(number)
+        else:
+            designs.setdefault(cpu, []).append(part)
+    found = [{tuple(designs.get(cpu, ())) for cpu in cpus} for cpus in kinds]
+    return kinds if len(set().union(*found)) == sum(map(len, found)) else []

@@ -16,9 +16,9 @@ from nri_policy.hardware.sysfs import Folder, TopologyError, Tree
 
 CPU_FOLDER = "sys/devices/system/cpu"
 HIGHEST = 8191  # the kernel's NR_CPUS has never been above 8192
-_CPUINFO_LIMIT = 1 << 25  # bytes; 8192 CPUs with 2 KiB each, doubled
+CPUINFO_LIMIT = 1 << 25  # bytes; 8192 CPUs with 2 KiB each, doubled
 _UNKNOWN = {65535, 0xFFFFFFFF}  # -1 that went through the u16 and u32 of some kernels
-_FIELD = re.compile(r"(?m)^(processor|physical id|core id)\s*:\s*(\d{1,9})\s*$")
+_FIELD = re.compile(r"(?m)^(processor|physical id|core id)[ \t]*:[ \t]*(\d{1,9})[ \t]*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def read_cpus(tree: Tree, online: CPUSet) -> dict[int, CPU]:
 def cpuinfo(tree: Tree) -> Mapping[int, CPU]:
     """Return what `proc/cpuinfo` says of each CPU: x86's form, others give only the ids."""
     with tree.folder("proc") as proc:
-        text = proc.text("cpuinfo", _CPUINFO_LIMIT) or ""
+        text = proc.text("cpuinfo", CPUINFO_LIMIT) or ""
     found: dict[int, dict[str, int]] = {}
     fields: dict[str, int] = {}
     for match in _FIELD.finditer(text):

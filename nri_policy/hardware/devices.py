@@ -7,13 +7,12 @@ function by its number, and names from the root's own `pci.ids`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Device
 from nri_policy.hardware.notes import Notes
-from nri_policy.hardware.numa import Node
 from nri_policy.hardware.sysfs import Tree
 
 _PCI = "sys/bus/pci/devices"
@@ -23,13 +22,15 @@ _PCI_IDS_LIMIT = 1 << 23  # bytes; the file has 1.5 MB
 _DEPTH = 8  # device-mapper devices upon each other
 
 
-def read_devices(tree: Tree, online: CPUSet, nodes: Iterable[Node]) -> tuple[Device, ...]:
-    """Return the PCI functions, by address."""
+def read_devices(tree: Tree, online: CPUSet, node_cpus: Mapping[int, CPUSet]) -> tuple[Device, ...]:
+    """Return the PCI functions, by address.
+
+    *node_cpus* are the CPUs of each NUMA node, or near to it where it has none.
+    """
     with tree.folder(_PCI) as folder:
         addresses = [name for name in folder.names() if _ADDRESS.fullmatch(name)]
     names = _read_names(tree) if addresses else {}
-    by_id = {node.id: node for node in nodes}
-    return tuple(_read_device(tree, address, online, by_id, names) for address in addresses)
+    return tuple(_read_device(tree, address, online, node_cpus, names) for address in addresses)
 
 
 def functions_of(root: Path, kind: str, number: str) -> tuple[str, ...]:
@@ -58,39 +59,47 @@ def _read_device(
     tree: Tree,
     address: str,
     online: CPUSet,
-    nodes: dict[int, Node],
-    names: dict[str, str],
+    node_cpus: Mapping[int, CPUSet],
+    names: Mapping[str, str],
 ) -> Device:
-    with tree.folder(f"{_PCI}/{address}") as folder:
+    path = f"{_PCI}/{address}"
+    with tree.folder(path) as folder:
         class_ = folder.integer("class") or 0
-        vendor, model = folder.integer("vendor") or 0, folder.integer("device") or 0
+        vendor, model = folder.integer("vendor"), folder.integer("device")
+        node = folder.integer("numa_node")
         cpus = (folder.set("local_cpulist", "local_cpus") or EMPTY) & online
-    node = _node_of(tree, f"{_PCI}/{address}", nodes)
-    numa_nodes = EMPTY if node is None else CPUSet((node.id,))
+    nodes = EMPTY
+    if node is not None and node in node_cpus:
+        nodes = CPUSet((node,))
+    elif cpus and cpus != online:
+        nodes = CPUSet(id_ for id_, each in node_cpus.items() if each and each <= cpus)
+    else:  # all CPUs is the kernel's way to say "unknown": a bridge may know better
+        nodes = _nodes_of_bridge(tree, path, node_cpus)
+        cpus = EMPTY
     if not cpus:
-        cpus = online if node is None else node.cpus
-    if node is None and cpus < online:
-        numa_nodes = CPUSet(id_ for id_, each in nodes.items() if each.cpus and each.cpus <= cpus)
-    key = f"{vendor & 0xFFFF:04x}:{model & 0xFFFF:04x}"
+        cpus = CPUSet.union(node_cpus[id_] for id_ in nodes) or online
+    key = "unknown"
+    if vendor is not None and model is not None:
+        key = f"{vendor & 0xFFFF:04x}:{model & 0xFFFF:04x}"
     return Device(
         address=address,
         class_=f"{class_ & 0xFFFFFF:06x}",
         name=names.get(key, key),
-        numa_nodes=numa_nodes,
+        numa_nodes=nodes,
         cpus=cpus,
     )
 
 
-def _node_of(tree: Tree, path: str, nodes: dict[int, Node]) -> Node | None:
-    """Return the node of the PCI function at *path*, else that of the nearest bridge with one."""
-    parts = (tree.resolve(path) or "").split("/")
+def _nodes_of_bridge(tree: Tree, path: str, node_cpus: Mapping[int, CPUSet]) -> CPUSet:
+    """Return the node of the nearest bridge that has one, above the PCI function at *path*."""
+    parts = (tree.resolve(path) or "").split("/")[:-1]
     while parts and (_ADDRESS.fullmatch(parts[-1]) or parts[-1].startswith("pci")):
         with tree.folder("/".join(parts)) as folder:
             node = folder.integer("numa_node")
-        if node in nodes:
-            return nodes[node]
+        if node is not None and node in node_cpus:
+            return CPUSet((node,))
         parts.pop()
-    return None
+    return EMPTY
 
 
 def _read_names(tree: Tree) -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.caches import read_caches, read_frequencies
 from nri_policy.hardware.core_kinds import core_kinds
 from nri_policy.hardware.cpus import read_cpus, read_sets
@@ -40,8 +41,10 @@ def discover(root: Path, *, memory_kinds: Mapping[int, MemoryKind] = _NONE) -> M
         kinds = core_kinds(tree, sets.online, caches, frequencies)
         nesting = nest(read_cpus(tree, sets.online), kinds, notes)
         nodes, distances = read_nodes(tree, sets)
-        devices = read_devices(tree, sets.online, nodes)
         near = {node.id: nearest(node, nodes, distances) for node in nodes}
+        own = {node.id: node.cpus for node in nodes}
+        near_cpus = {id_: CPUSet.union(own[each] for each in ids) for id_, ids in near.items()}
+        devices = read_devices(tree, sets.online, near_cpus)
         verdicts = judge(
             Evidence(
                 tree=tree,
@@ -77,6 +80,7 @@ def discover(root: Path, *, memory_kinds: Mapping[int, MemoryKind] = _NONE) -> M
                 nearest=near[node.id],
                 tier=node.tier,
                 access=node.access,
+                side_cache=node.side_cache,
             )
             for node in nodes
         ),

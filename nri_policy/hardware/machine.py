@@ -25,7 +25,10 @@ class MemoryKind(StrEnum):
 
 
 class CoreKind(StrEnum):
-    """What a core of a hybrid machine is; all cores are STANDARD where there is one kind."""
+    """What a core of a hybrid machine is; all cores are STANDARD where there is one kind.
+
+    Of three kinds or more, the fastest are PERFORMANCE, the slowest EFFICIENCY, others STANDARD.
+    """
 
     STANDARD = "standard"
     PERFORMANCE = "performance"
@@ -51,7 +54,10 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Die:
-    """A die, named by (package, id): ids repeat across packages on some kernels."""
+    """A die, named by (package, id): ids repeat across packages on some kernels.
+
+    Every package has at least one: the package itself where the kernel knows of no dies.
+    """
 
     package: int
     id: int
@@ -113,6 +119,7 @@ class MemoryNode:
     nearest: CPUSet  # ids of the CPU-bearing nodes nearest to it; itself where it has CPUs
     tier: int | None  # the kernel's memory tier: lower is faster
     access: AccessClass | None
+    side_cache: int  # bytes of memory-side cache in front of it; 0 if none is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,14 +154,18 @@ class Device:
 
     address: str
     class_: str  # six hexadecimal digits
-    name: str  # vendor:device, or the names where pci.ids is installed
+    name: str  # vendor:device, or the names where pci.ids is installed; "unknown"
     numa_nodes: CPUSet  # empty where the kernel does not know
-    cpus: CPUSet
+    cpus: CPUSet  # all online ones where nothing is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A node's hardware. `online` is never empty; every online CPU is in exactly one core."""
+    """A node's hardware.
+
+    `online` is never empty; every online CPU is in exactly one core, die and package, and each of
+    these lies within one of the next. A CPU may be in no memory node, or (fake NUMA) in several.
+    """
 
     online: CPUSet
     offline: CPUSet
@@ -181,7 +192,7 @@ class Machine:
                 for part in getattr(self, name)
                 if not part.cpus.isdisjoint(online)
             )
-            for name in ("packages", "dies", "clusters", "cores", "caches", "frequencies")
+            for name in ("groups", "packages", "dies", "clusters", "cores", "caches", "frequencies")
         }
         nodes = tuple(replace(node, cpus=node.cpus & online) for node in self.nodes)
         offline = self.offline | (self.online - online)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.hardware.cpus import CPUINFO_LIMIT
 from nri_policy.hardware.machine import Device, Distances, MemoryKind, Package
 from nri_policy.hardware.numa import Node
 from nri_policy.hardware.sysfs import Folder, Tree
@@ -22,8 +23,7 @@ _DAX = "sys/bus/dax/devices"
 _NVDIMM = re.compile(r"/ndbus\d+/")
 _CXL = re.compile(r"/(dax_region\d+|decoder\d+\.\d+|ACPI0017:\d+)/")
 _NVIDIA = "proc/driver/nvidia/gpus"
-_CPUINFO_LIMIT = 1 << 25
-_KNIGHTS = re.compile(r"(?m)^cpu family\s*:\s*6\nmodel\s*:\s*(87|133)$")
+_KNIGHTS = re.compile(r"(?m)^cpu family[ \t]*: 6\nmodel[ \t]*: (87|133)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def _by_cpus(_: Evidence, nodes: Iterable[Node]) -> Verdicts:
     }
 
 
-def _by_driver(evidence: Evidence, _: Iterable[Node]) -> Verdicts:
+def _by_driver(evidence: Evidence, nodes: Iterable[Node]) -> Verdicts:
     """Judge by the drivers that brought the memory: dax devices, NVDIMM and CXL regions."""
     tree = evidence.tree
     verdicts: dict[int, tuple[MemoryKind, str]] = {}
@@ -101,8 +101,7 @@ def _by_driver(evidence: Evidence, _: Iterable[Node]) -> Verdicts:
                     node = _node_of_region(evidence, region)
                 if node is not None:
                     verdicts.setdefault(node, (kind, f"its memory is {what} region{number}"))
-    undecided = {node.id for node in evidence.nodes if not node.has_cpus}
-    return {id_: verdict for id_, verdict in verdicts.items() if id_ in undecided}
+    return {node.id: verdicts[node.id] for node in nodes if node.id in verdicts}
 
 
 def _node_of_region(evidence: Evidence, region: Folder) -> int | None:
@@ -131,7 +130,7 @@ def _by_accelerator(evidence: Evidence, nodes: Iterable[Node]) -> Verdicts:
     with tree.folder("sys/devices/system/node") as folder:
         for id_ in folder.set("has_generic_initiator") or CPUSet():
             reasons[id_] = "is a device's own node (generic initiator)"
-    if _in_cpuinfo(tree, re.compile(r"(?m)^platform\s*:\s*PowerNV$")):
+    if _in_cpuinfo(tree, re.compile(r"(?m)^platform[ \t]*: PowerNV$")):
         # such machines have no other memory-only nodes without an NVDIMM driver behind them
         reasons.update(
             (node.id, "memory-only node of a PowerNV machine: a GPU's") for node in nodes
@@ -219,11 +218,16 @@ def _by_size(evidence: Evidence, nodes: Iterable[Node], dram: Iterable[Node]) ->
     if not sizes:
         return {}
     mean = sum(sizes) // len(sizes)
+    packages = {
+        node.id: {package.id for package in evidence.packages if package.cpus & node.cpus}
+        for node in evidence.nodes
+        if node.cpus
+    }
     verdicts: dict[int, tuple[MemoryKind, str]] = {}
     for node in nodes:
         if node.memory > mean:
             verdicts[node.id] = (MemoryKind.PMEM, "a guess: larger than a dram node")
-        elif not _is_near(evidence, node):
+        elif not _is_near(evidence, node, packages):
             verdicts[node.id] = (MemoryKind.PMEM, "a guess: as far as another package or farther")
         elif node.memory < mean:
             verdicts[node.id] = (MemoryKind.HBM, "a guess: near, and smaller than a dram node")
@@ -233,18 +237,16 @@ def _by_size(evidence: Evidence, nodes: Iterable[Node], dram: Iterable[Node]) ->
     return verdicts
 
 
-def _is_near(evidence: Evidence, node: Node) -> bool:
-    """Return whether *node* is nearer to its nearest CPUs than any other package is to them."""
-    home = {each.id for each in evidence.nodes if each.id in evidence.nearest[node.id]}
-    package_of = {
-        each.id: {package.id for package in evidence.packages if package.cpus & each.cpus}
-        for each in evidence.nodes
-    }
+def _is_near(evidence: Evidence, node: Node, packages: Mapping[int, set[int]]) -> bool:
+    """Return whether *node* is nearer to its nearest CPUs than any other package is to them.
+
+    *packages* are the ids of the packages that each node's CPUs are in.
+    """
     column = {id_: index for index, id_ in enumerate(evidence.distances.nodes)}
-    for id_ in home:
-        row = evidence.distances.matrix[column[id_]]
-        for other, packages in package_of.items():
-            elsewhere = packages and not packages & package_of[id_]
+    for home in evidence.nearest[node.id]:
+        row = evidence.distances.matrix[column[home]]
+        for other, others in packages.items():
+            elsewhere = not others & packages[home]
             if elsewhere and row[column[node.id]] >= row[column[other]]:
                 return False
     return True
@@ -252,4 +254,4 @@ def _is_near(evidence: Evidence, node: Node) -> bool:
 
 def _in_cpuinfo(tree: Tree, pattern: re.Pattern[str]) -> bool:
     with tree.folder("proc") as proc:
-        return pattern.search(proc.text("cpuinfo", _CPUINFO_LIMIT) or "") is not None
+        return pattern.search(proc.text("cpuinfo", CPUINFO_LIMIT) or "") is not None

@@ -11,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.hardware.cpus import CPU_FOLDER, CPUSets
+from nri_policy.hardware.cpus import CPU_FOLDER, HIGHEST, CPUSets
 from nri_policy.hardware.machine import AccessClass, Distances
 from nri_policy.hardware.notes import quote
 from nri_policy.hardware.sysfs import Folder, Tree
 
 NODE_FOLDER = "sys/devices/system/node"
-_HIGHEST = 1023  # the kernel's MAX_NUMNODES has never been above 1024
+_HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
 _LOCAL, _REMOTE = 10, 20  # the kernel's defaults (include/linux/topology.h)
-UNREACHABLE = 255  # ACPI, SLIT
+_UNREACHABLE = 255  # ACPI, SLIT
 _LEAST = 10  # ACPI reserves the distances below
+_DISTANCE = re.compile(r"[0-9]{1,3}")
 _MEM_TOTAL = re.compile(r"MemTotal:\s*(\d{1,15}) *kB")
 _TIERS = "sys/devices/virtual/memory_tiering"
 
@@ -37,12 +38,13 @@ class Node:
     normal: bool
     tier: int | None
     access: AccessClass | None
+    side_cache: int  # bytes
 
 
 def read_nodes(tree: Tree, sets: CPUSets) -> tuple[tuple[Node, ...], Distances]:
     """Return the online NUMA nodes, at least one, and the distances between them."""
     with tree.folder(NODE_FOLDER) as folder:
-        folders = CPUSet(id_ for id_ in folder.numbered("node") if id_ <= _HIGHEST)
+        folders = CPUSet(id_ for id_ in folder.numbered("node") if id_ <= _HIGHEST_NODE)
         online = folder.set("online") or folders
         if online - folders:
             tree.notes.add(f"NUMA nodes {online - folders} are online, but have no folder")
@@ -53,11 +55,13 @@ def read_nodes(tree: Tree, sets: CPUSets) -> tuple[tuple[Node, ...], Distances]:
             return (_whole_machine(tree, sets),), _default_distances((0,))
         normal = _normal_nodes(folder, online)
         tiers = _read_tiers(tree)
+        left = _nodes_of_offline_cpus(tree, sets.offline)
         nodes: list[Node] = []
         rows: dict[int, str] = {}
         for id_ in folders & online:
             with folder.folder(f"node{id_}") as own:
-                nodes.append(_read_node(own, id_, sets, normal, tiers.get(id_)))
+                node = _read_node(own, id_, sets.online, normal, tiers.get(id_))
+                nodes.append(replace(node, has_cpus=node.has_cpus or id_ in left))
                 rows[id_] = own.text("distance") or ""
     if len(nodes) == 1 and not nodes[0].memory:
         whole = _whole_machine(tree, sets)
@@ -96,6 +100,7 @@ def _whole_machine(tree: Tree, sets: CPUSets) -> Node:
         normal=True,
         tier=None,
         access=None,
+        side_cache=0,
     )
 
 
@@ -121,10 +126,10 @@ def _read_tiers(tree: Tree) -> dict[int, int]:
 
 
 def _read_node(
-    folder: Folder, id_: int, sets: CPUSets, normal: CPUSet | None, tier: int | None
+    folder: Folder, id_: int, online: CPUSet, normal: CPUSet | None, tier: int | None
 ) -> Node:
     listed = folder.set("cpulist", "cpumap")
-    linked = CPUSet(cpu for cpu in folder.numbered("cpu") if cpu <= 8191)
+    linked = CPUSet(cpu for cpu in folder.numbered("cpu") if cpu <= HIGHEST)
     if listed is None:
         listed = linked
     memory = _mem_total(folder)
@@ -132,24 +137,25 @@ def _read_node(
         hugepages = _read_hugepages(pages)
     return Node(
         id=id_,
-        cpus=listed & sets.online,
-        has_cpus=bool(listed | linked) or _has_offline_cpu(folder.tree, id_, sets.offline),
+        cpus=listed & online,
+        has_cpus=bool(listed | linked),
         memory=memory,
         hugepages=hugepages,
         normal=bool(memory or listed) if normal is None else id_ in normal,
         tier=tier,
         access=_read_access(folder),
+        side_cache=_read_side_cache(folder),
     )
 
 
-def _has_offline_cpu(tree: Tree, id_: int, offline: CPUSet) -> bool:
+def _nodes_of_offline_cpus(tree: Tree, offline: CPUSet) -> set[int]:
     # `cpulist` leaves offline CPUs out, but they keep their link to the node
+    nodes: set[int] = set()
     with tree.folder(CPU_FOLDER) as cpus:
         for cpu in offline:
             with cpus.folder(f"cpu{cpu}") as own:
-                if own.has(f"node{id_}"):
-                    return True
-    return False
+                nodes.update(own.numbered("node"))
+    return nodes
 
 
 def _mem_total(folder: Folder) -> int:
@@ -175,7 +181,7 @@ def _read_access(folder: Folder) -> AccessClass | None:
     """Return the HMAT figures: for CPUs (class 1), else for any initiator (class 0)."""
     for class_ in ("access1", "access0"):
         with folder.folder(class_) as access, access.folder("initiators") as initiators:
-            nodes = CPUSet(id_ for id_ in initiators.numbered("node") if id_ <= _HIGHEST)
+            nodes = CPUSet(id_ for id_ in initiators.numbered("node") if id_ <= _HIGHEST_NODE)
             if nodes:
                 return AccessClass(
                     initiators=nodes,
@@ -185,6 +191,15 @@ def _read_access(folder: Folder) -> AccessClass | None:
                     write_bandwidth=_figure(initiators, "write_bandwidth"),
                 )
     return None
+
+
+def _read_side_cache(folder: Folder) -> int:
+    size = 0
+    with folder.folder("memory_side_cache") as caches:
+        for level in caches.numbered("index"):
+            with caches.folder(f"index{level}") as cache:
+                size += max(cache.integer("size") or 0, 0)
+    return size
 
 
 def _figure(folder: Folder, name: str) -> int | None:
@@ -214,12 +229,14 @@ def _read_distances(tree: Tree, online: tuple[int, ...], rows: Mapping[int, str]
     for id_, text in rows.items():
         row = {to: _LOCAL if to == id_ else _REMOTE for to in nodes}
         words = text.split()
-        for to, word in zip(online, words, strict=False):
-            if word.isascii() and word.isdigit() and _LEAST <= int(word[:9]) <= UNREACHABLE:
-                row[to] = int(word)
+        columns = nodes if len(words) == len(nodes) else online
+        for to, word in zip(columns, words, strict=False):
+            distance = int(word) if _DISTANCE.fullmatch(word) else 0
+            if _LEAST <= distance <= _UNREACHABLE:
+                row[to] = distance
             else:
                 tree.notes.add(f"node{id_}/distance: {quote(word)} is not a distance (10 to 255)")
-        if words and len(words) != len(online):
+        if words and len(words) != len(columns):
             tree.notes.add(
                 f"node{id_}/distance: {len(words)} columns for {len(online)} online nodes"
             )

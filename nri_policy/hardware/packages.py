@@ -72,6 +72,7 @@ class _Splitter:
 
     def __init__(self, cpus: Mapping[int, CPU], notes: Notes) -> None:
         self._cpus = cpus
+        self._online = CPUSet(cpus)
         self._notes = notes
 
     def known(self, cpus: CPUSet, level: str) -> CPUSet:
@@ -87,11 +88,11 @@ class _Splitter:
             if cpu not in left:
                 continue
             id_, said = self._place(cpu, level)
-            members = same_id[cpu] if said is None else (said & left) | CPUSet((cpu,))
+            members = ((same_id[cpu] if said is None else said) & left) | CPUSet((cpu,))
             for member in members:
-                if self._place(member, level).cpus != said:
+                if self._place(member, level).cpus not in (said, None):
                     self._notes.add(f"sets of CPUs on the same {level} contradict", member)
-            if said is not None and said & CPUSet(self._cpus) != members:
+            if said is not None and said & self._online != members:
                 self._notes.add(f"CPUs of one {level} lie in different larger units", cpu)
             left -= members
             found.append((id_, members))
@@ -107,7 +108,7 @@ class _Splitter:
         return place
 
     def _by_id(self, within: CPUSet, level: str) -> dict[int, CPUSet]:
-        """Group the CPUs that have no set by their id, keyed by the lowest CPU of each group."""
+        """Return, for each CPU that has no set, the CPUs without one that have the same id."""
         by_id: dict[Hashable, list[int]] = {}
         for cpu in within:
             id_, said = self._place(cpu, level)
@@ -115,7 +116,8 @@ class _Splitter:
                 # neither id nor siblings: a core by itself
                 alone = id_ is None and level == "core"
                 by_id.setdefault(("alone", cpu) if alone else id_, []).append(cpu)
-        return {cpus[0]: CPUSet(cpus) for cpus in by_id.values()}
+        groups = map(CPUSet, by_id.values())
+        return {cpu: group for group in groups for cpu in group}
 
     def _name(self, found: list[tuple[int | None, CPUSet]], level: str) -> list[tuple[int, CPUSet]]:
         """Give each group an id of its own: the kernel's, else the lowest free one."""

@@ -1,8 +1,9 @@
 """Synthetic machines: a specification written out as a sysfs and procfs tree.
 
 Owns what a kernel would show for a machine in the notation of `synthetic_spec`, so that the reader
-used for real machines reads these too. Cores are x86's as the kernel describes them; a folder that
-is the same for several CPUs is written once and linked to, which halves the time and the space.
+used for real machines reads these too. Cores are x86's as the kernel describes them. A large
+machine must not take long: a folder that is the same for several CPUs is written once and linked
+to, and what a kernel shows of every CPU but tells only of offline ones is written for these alone.
 """
 
 from __future__ import annotations
@@ -82,19 +83,19 @@ def _write_cpus(writer: _Writer, layout: Layout) -> None:
         writer.put(f"{_CPU}/{name}", cpus)
     owners: dict[tuple[str, int], int] = {}
     for core in layout.cores:
-        node = f"node{core.units['numa']}"
         for cpu in core.cpus:
-            if cpu:  # the kernel gives cpu0 no switch on x86
-                writer.put(f"{_CPU}/cpu{cpu}/online", int(cpu in online))
             _write_frequencies(writer, spec, cpu)
+        for cpu in core.cpus - online:
+            writer.put(f"{_CPU}/cpu{cpu}/online", 0)
+            node = f"node{core.units['numa']}"
             writer.link(f"{_CPU}/cpu{cpu}/{node}", f"../../node/{node}")
-        cpus = core.cpus & online
-        if cpus:
-            _write_topology(writer, layout, core, cpus.lowest)
+        if core.cpus & online:
+            lead, *others = core.cpus & online
+            _write_topology(writer, layout, core, lead)
             _write_caches(writer, layout, core, owners)
-            for cpu in cpus - cpus.first(1):
-                writer.link(f"{_CPU}/cpu{cpu}/topology", f"../cpu{cpus.lowest}/topology")
-                writer.link(f"{_CPU}/cpu{cpu}/cache", f"../cpu{cpus.lowest}/cache")
+            for cpu in others:
+                writer.link(f"{_CPU}/cpu{cpu}/topology", f"../cpu{lead}/topology")
+                writer.link(f"{_CPU}/cpu{cpu}/cache", f"../cpu{lead}/cache")
     if spec.efficiency:
         slow = CPUSet.union(core.cpus for core in layout.cores if core.efficiency)
         writer.put("sys/devices/cpu_core/cpus", online - slow)
@@ -185,7 +186,7 @@ def _write_node(writer: _Writer, layout: Layout, node: Node) -> None:
     writer.put(
         f"{folder}/meminfo", f"Node {node.id} MemTotal: {kib} kB\nNode {node.id} MemFree: {kib} kB"
     )
-    for cpu in node.cpus:
+    for cpu in node.cpus - layout.online:
         writer.link(f"{folder}/cpu{cpu}", f"../../cpu/cpu{cpu}")
 
 
@@ -194,8 +195,10 @@ def _distance(by: Node, to: Node) -> int:
         return 10
     if by.cpus and to.cpus:
         return 11 if by.packages & to.packages else 21
-    near, far = _FAR[by.kind if to.cpus else to.kind]
-    return near if (by.cpus or to.cpus) and by.near & to.near else far
+    if not by.cpus and not to.cpus:
+        return max(_FAR[by.kind][1], _FAR[to.kind][1])
+    near, far = _FAR[to.kind if by.cpus else by.kind]
+    return near if by.near & to.near else far
 
 
 def _write_hmat(writer: _Writer, node: Node) -> None:

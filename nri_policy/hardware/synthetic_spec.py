@@ -68,6 +68,7 @@ _WORD = re.compile(
     r"|(?P<name>[A-Za-z]\w*)(?:@(?P<cpus>[\d,-]+))?=(?P<value>[^\s()]*)(?=\s|$)"
 )
 _INNER = re.compile(r"(?P<name>[A-Za-z]\w*)=(?P<value>[^\s=()]+)")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _SIZE = re.compile(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _HERTZ = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(khz|mhz|ghz)", re.IGNORECASE)
 _KHZ = {"khz": 1, "mhz": 1000, "ghz": 1000_000}
@@ -166,7 +167,7 @@ class _Parser:
             if _RANK[outer] > (_RANK[level] or _RANK["cluster"]):
                 self._fail(word.start(), f"{level} cannot be inside {outer}")
         count = word["count"]
-        if not count.isdecimal() or not 1 <= int(count[:9]) <= MOST_CPUS:
+        if not _NUMBER.fullmatch(count) or not 1 <= int(count) <= MOST_CPUS:
             self._fail(word.start("count"), f"expected a count from 1 to {MOST_CPUS}")
         self.spec.counts[level] = int(count)
         if word["inner"] is not None:
@@ -230,7 +231,7 @@ class _Parser:
             self._fail(where, str(error))
 
     def _number(self, value: str, where: int, most: int) -> int:
-        if not value.isdecimal() or int(value[:9]) > most:
+        if not _NUMBER.fullmatch(value) or int(value) > most:
             self._fail(where, f"expected a number from 0 to {most}")
         return int(value)
 

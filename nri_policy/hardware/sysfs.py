@@ -24,11 +24,13 @@ from nri_policy.hardware.notes import Notes, quote
 
 _LIMIT = 1 << 16  # bytes; the longest list of 8192 CPUs, every second one, is 19 KiB
 _ENTRIES = 1 << 16  # names of one folder
+_REMEMBERED = 1 << 13  # parsed texts; many files hold the same set
 _LINKS = 40  # the kernel's own limit, MAXSYMLINKS
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO}
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER = _OPEN_FILE | os.O_DIRECTORY
 _INTEGER = re.compile(r"-?[0-9]{1,19}|0x[0-9a-fA-F]{1,16}")
+_NUMBERED = re.compile(r"0|[1-9][0-9]{0,8}")
 _BLANK = "\0 \t\r\n"  # some kernels end a list with "\n\0"
 
 
@@ -128,6 +130,8 @@ class Tree:
         """Return the set that *text*, read from *where*, names; a bad one is None and noted."""
         key = (mask, text)
         if key not in self._sets:
+            if len(self._sets) == _REMEMBERED:
+                self._sets.clear()
             try:
                 self._sets[key] = CPUSet.from_mask(text) if mask else CPUSet.parse(text)
             except ValueError as error:
@@ -190,9 +194,7 @@ class Folder:
     def numbered(self, prefix: str) -> list[int]:
         """Return the N of the names *prefix*N in this folder, ascending."""
         tails = (name[len(prefix) :] for name in self.names() if name.startswith(prefix))
-        return sorted(
-            int(tail) for tail in tails if tail.isascii() and tail.isdigit() and len(tail) < 9
-        )
+        return sorted(int(tail) for tail in tails if _NUMBERED.fullmatch(tail))
 
     def has(self, name: str) -> bool:
         """Return whether there is a file, folder or link of this name."""
