@@ -439,6 +439,15 @@ cdef class Table:
             raise IndexError(f"no pool {pool}")
         self.excluded[pool] = True
 
+    def fill(self, str column, values):
+        """Set a column of all rows to *values*, one a pool; ValueError for another number of them."""
+        cdef int pool, index = COLUMNS.index(column)
+        cdef double value
+        if len(values) != self.count:
+            raise ValueError(f"{len(values)} values for {self.count} pools")
+        for pool, value in enumerate(values):
+            self.values[pool * WIDTH + index] = value
+
     def best(self):
         """Return the pool with the lexicographically highest row of those that can hold the request, else None."""
         cdef int pool, column, best = -1

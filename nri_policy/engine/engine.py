@@ -29,6 +29,7 @@ from nri_policy.engine.state import Placed, State
 from nri_policy.engine.synchronization import Candidate, parsed, restore
 from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Settings
+from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.preferences import preferences
@@ -224,7 +225,9 @@ def _request(container: Container, settings: Settings) -> tuple[Request, tuple[s
     wishes = preferences(container.pod.annotations, container.name)
     if container.resized:
         wishes = replace(wishes, requirements=None)
-    return request_of(container, wishes, settings), wishes.notices
+    affinities = affinities_of(container, settings)
+    request = request_of(container, wishes, settings, affinities.each)
+    return request, wishes.notices + affinities.notices
 
 
 def _overlay(old: Resources, new: Resources) -> Resources:

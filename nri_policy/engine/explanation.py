@@ -12,6 +12,7 @@ from enum import StrEnum
 from nri_policy.engine.criteria import CRITERIA
 from nri_policy.pools.supply import COLUMNS, Table
 from nri_policy.pools.tree import PoolTree
+from nri_policy.workload.peers import Pulls
 from nri_policy.workload.request import Request, Sort
 
 
@@ -38,6 +39,7 @@ class Explanation:
     tree: PoolTree
     pool: int | None  # id of the pool chosen
     table: Table | None  # None where pools were not compared
+    pulls: Pulls | None = None  # what drew it where; None where it has no affinities
     notes: tuple[str, ...] = ()
 
     @property
@@ -74,8 +76,20 @@ def render(explanation: Explanation) -> dict[str, object]:
         "candidates": candidates,
         "decided_by": decided,
         "pool": explanation.pool_name,
+        "affinity": _pulls(explanation),
         "notes": list(explanation.notes),
     }
+
+
+def _pulls(explanation: Explanation) -> list[str]:
+    """Return who pulled and who pushed, the strongest first."""
+    if explanation.pulls is None:
+        return []
+    return [
+        f"{'pulled by' if weight > 0 else 'pushed by'} {peer.container.full_name} ({weight:+d})"
+        f" on {explanation.tree.pools[peer.pool].name}"
+        for peer, weight in explanation.pulls.strongest()
+    ]
 
 
 def _candidate(tree: PoolTree, table: Table, pool: int, best: int | None) -> dict[str, object]:

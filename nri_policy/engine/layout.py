@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nri_policy.hardware.machine import Machine
+from nri_policy.pools.attraction import Attraction
 from nri_policy.pools.capacity import Capacity, capacity_of
 from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.priority import PriorityClasses, classes_of
@@ -24,6 +25,7 @@ class Layout:
     picker: Picker
     classes: PriorityClasses
     zones: Zones
+    attraction: Attraction
     burst_levels: dict[
         Level, tuple[int, ...]
     ]  # closeness of each pool to a level: 0 at it, -links off it
@@ -45,6 +47,7 @@ def layout_of(machine: Machine, settings: Settings) -> Layout:
         picker=picker,
         classes=classes_of(machine),
         zones=Zones(machine, tree),
+        attraction=Attraction(tree),
         burst_levels={level: _closeness(tree, level) for level in Level},
         too_coarse=tuple(
             pool.id

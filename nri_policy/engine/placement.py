@@ -15,6 +15,7 @@ from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import Placed, State
 from nri_policy.pools.supply import COLUMNS, Table
 from nri_policy.units import format_cpu
+from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Isolation, Request, Sort
 
@@ -36,6 +37,7 @@ class Choice:
     grant: Grant
     outcome: Outcome
     table: Table | None = None
+    pulls: Pulls | None = None
     notes: tuple[str, ...] = ()
     room: bool = False  # whether guests must make room
 
@@ -64,6 +66,7 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
         tree=state.layout.tree,
         pool=choice.grant.pool,
         table=choice.table,
+        pulls=choice.pulls,
         notes=choice.notes,
     )
     state.put(
@@ -129,9 +132,10 @@ def _in_a_pool(
     looks at the pool that the container is in first, both ways.
     """
     layout = state.layout
+    pulls = state.peers.pulls(container, request.affinities) if request.affinities else None
     home = before.pool if before is not None and before.sort is Sort.NORMAL else None
     for only in (None,) if home is None else (home, None):
-        table, pool, with_guests = _search(state, request, only)
+        table, pool, with_guests = _search(state, request, pulls, only)
         if pool is None:
             continue
         outcome = Outcome.PLACED if with_guests else Outcome.MADE_ROOM
@@ -139,6 +143,7 @@ def _in_a_pool(
             grant=_cut(state, request, pool, before, with_guests=with_guests),
             outcome=Outcome.RESIZED if pool == home else outcome,
             table=table,
+            pulls=pulls,
             notes=(*notes, *_confined(layout, request, table, pool)),
             room=not with_guests,
         )
@@ -157,6 +162,7 @@ def _in_a_pool(
         tree=layout.tree,
         pool=None,
         table=table,
+        pulls=pulls,
         notes=(*notes, message),
     )
     raise RefusalError(message, refused)
@@ -174,17 +180,19 @@ def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tupl
     return (f"its limit of {limit} CPU does not fit: {name} leaves it {left} at most",)
 
 
-def _search(state: State, request: Request, only: int | None) -> tuple[Table, int | None, bool]:
+def _search(
+    state: State, request: Request, pulls: Pulls | None, only: int | None
+) -> tuple[Table, int | None, bool]:
     """Return the table, the best pool (or *only*, if that will do) and whether guests counted."""
     for with_guests in (True, False):
-        table = _compare(state, request, with_guests=with_guests)
+        table = _compare(state, request, pulls, with_guests=with_guests)
         pool = table.best() if only is None else only if table.fits(only) else None
         if pool is not None:
             return table, pool, with_guests
     return table, None, False
 
 
-def _compare(state: State, request: Request, *, with_guests: bool) -> Table:
+def _compare(state: State, request: Request, pulls: Pulls | None, *, with_guests: bool) -> Table:
     layout = state.layout
     burstable = request.qos is QoS.BURSTABLE
     unlimited = burstable and request.cpu_limit is None
@@ -199,6 +207,8 @@ def _compare(state: State, request: Request, *, with_guests: bool) -> Table:
         layout.burst_levels[request.burst_level] if unlimited else None,
         wanted[0] if wanted else None,
     )
+    if pulls is not None and pulls.terms:
+        table.fill("affinity", layout.attraction.scores(state.peers.pools, pulls.terms))
     if request.exclusive:
         for pool in layout.too_coarse:
             table.exclude(pool)

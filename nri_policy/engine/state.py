@@ -15,6 +15,7 @@ from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant, Placement
 from nri_policy.engine.layout import Layout
 from nri_policy.pools.supply import supply_of
+from nri_policy.workload.peers import Peers
 from nri_policy.workload.pod import Container, shares_of
 from nri_policy.workload.request import Request, Sort
 
@@ -53,6 +54,7 @@ class State:
         self.placed: dict[str, Placed] = {}  # by container id, in the order of placement
         self.told: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
         self.reserved_milli = 0  # milli-CPU booked on the reserved CPUs
+        self.peers = Peers()
         self._names: dict[str, str] = {}  # namespace/pod/name -> container id
         # Pool id -> containers whose cpuset follows its free CPUs, and pod id -> its containers.
         # Inner tables are replaced, never changed: snapshots share them.
@@ -80,6 +82,7 @@ class State:
         self._pods = snapshot.pods.copy()
         self.reserved_milli = snapshot.reserved_milli
         self.supply.restore(snapshot.supply)
+        self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
 
     def fork(self) -> State:
         """Return an independent copy."""
@@ -100,6 +103,7 @@ class State:
         elif grant.sort is Sort.RESERVED:
             self.reserved_milli += grant.shared
         self.placed[container_id] = placed
+        self.peers.add(placed.container, grant.pool)
         self._names[placed.container.full_name] = container_id
         _add(self._pods, placed.container.pod.id, container_id)
 
@@ -114,6 +118,7 @@ class State:
                 _remove(self._sharing, grant.pool, container_id)
         elif grant.sort is Sort.RESERVED:
             self.reserved_milli -= grant.shared
+        self.peers.remove(container_id)
         del self._names[placed.container.full_name]
         _remove(self._pods, placed.container.pod.id, container_id)
         return placed

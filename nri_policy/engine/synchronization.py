@@ -140,9 +140,11 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
     if request.hide_hyperthreads and len(cpus) < request.exclusive:
         # it shows one thread a core: the others were booked with it, whichever they were
         cores = [core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(cpus)]
-        if len(CPUSet.union(cores)) < request.exclusive:
+        free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
+        threads = CPUSet.union(cores) & free
+        if len(threads) < request.exclusive:
             return None
-        cpus = layout.picker.pick(request.exclusive, CPUSet.union(cores), (cpus,))
+        cpus = layout.picker.pick(request.exclusive, threads, (cpus & free,))
     for sort in (layout.capacity.isolated, layout.capacity.sharable):
         own = cpus & sort
         if request.shares and sort is layout.capacity.sharable:

@@ -69,14 +69,34 @@ def is_ours(key: str) -> bool:
 class AnnotationError(ValueError):
     """An annotation has a value that is not accepted: which one, the value, what would be."""
 
-    def __init__(self, key: str, text: object, allowed: str) -> None:
-        super().__init__(key, text, allowed)
+    def __init__(self, key: str, text: object, allowed: str, path: str = "") -> None:
+        super().__init__(key, text, allowed, path)
         self.key = key
         self.text = text
         self.allowed = allowed
+        self.path = path  # of the value within the annotation, as in `web[0].weight`
 
     def __str__(self) -> str:
-        return f"annotation {self.key}: {quoted(self.text)} is not {self.allowed}"
+        at = f"{self.key}.{self.path}" if self.path else self.key
+        return f"annotation {at}: {quoted(self.text)} is not {self.allowed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the annotation *key* a value stands."""
+
+    key: str
+    path: str = ""
+
+    def at(self, step: str | int) -> Place:
+        """Return the place of an entry of this one: by name in a map, by number in a list."""
+        if isinstance(step, int):
+            return Place(self.key, f"{self.path}[{step}]")
+        return Place(self.key, f"{self.path}.{step}" if self.path else step)
+
+    def refuse(self, value: object, allowed: str) -> AnnotationError:
+        """Return the error that *value*, here, is not *allowed*."""
+        return AnnotationError(self.key, value, allowed, self.path)
 
 
 class Scope(IntEnum):

@@ -12,6 +12,7 @@ from enum import IntEnum, StrEnum
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import Level, Priority, Settings
+from nri_policy.workload.affinity import Affinity
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import Preferences
 
@@ -51,6 +52,7 @@ class Request:
     movable: bool  # may be re-booked to make room
     memory_kinds: frozenset[MemoryKind]
     memory_preserve: bool
+    affinities: tuple[Affinity, ...]
 
     @property
     def shares(self) -> bool:
@@ -68,7 +70,12 @@ class Request:
         return 1000 * self.exclusive + self.shared
 
 
-def request_of(container: Container, preferences: Preferences, settings: Settings) -> Request:
+def request_of(
+    container: Container,
+    preferences: Preferences,
+    settings: Settings,
+    affinities: tuple[Affinity, ...] = (),
+) -> Request:
     """Return what *container* asks for under its annotations and the *settings*."""
     milli, limit = _amounts(container, preferences)
     sort = _sort(container, preferences, settings)
@@ -90,6 +97,7 @@ def request_of(container: Container, preferences: Preferences, settings: Setting
         movable=not preferences.static_cpus,
         memory_kinds=preferences.memory_kinds or frozenset({MemoryKind.DRAM, MemoryKind.PMEM}),
         memory_preserve=preferences.memory_preserve,
+        affinities=affinities,
     )
 
 

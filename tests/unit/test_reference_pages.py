@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
+
+import yaml
 
 from nri_policy.settings import Agent, Available, Instrumentation, Log, Reserved, Settings
 from nri_policy.settings.document import _fields
 from nri_policy.settings.schema import Section
+from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import AFFINITIES, DOMAIN, KEYS, LATER, RESOURCES
+from nri_policy.workload.expression import OWN_POD, Operator, facts_of
+from tests.herd import member
+from tests.nodes import settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -32,3 +40,30 @@ def test_every_setting_is_described() -> None:
         leaves = [name for name, (_, reader) in _fields(kind).items() if reader]
         for name in (*leaves, *kind.LATER):
             assert f"`{prefix}{name}`" in page, prefix + name
+
+
+def test_the_examples_of_affinities_are_accepted() -> None:
+    page = (DOCS / "affinity.md").read_text()
+    examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    read = [_affinities(yaml.safe_load(example)["metadata"]["annotations"]) for example in examples]
+    assert read == [
+        {"web": (1, -1), "cache": (1, -1), "indexer": (-1,)},
+        {"database": (5, 1, -50)},
+    ]
+
+
+def _affinities(annotations: dict[str, str]) -> dict[str, tuple[int, ...]]:
+    """Return the weights of the affinities of each container that is named."""
+    named = dict.fromkeys(re.findall(r"web|cache|indexer|database", str(annotations)))
+    weights = {}
+    for name in named:
+        container = member(f"shop/example/{name}")
+        container = replace(container, pod=replace(container.pod, annotations=annotations))
+        weights[name] = tuple(a.weight for a in affinities_of(container, settings()).each)
+    return weights
+
+
+def test_every_operator_and_key_of_expressions_is_described() -> None:
+    page = (DOCS / "affinity.md").read_text()
+    for word in (*Operator, *facts_of(member("a/b/c"))):
+        assert f"`{word}`" in page or word == OWN_POD, word

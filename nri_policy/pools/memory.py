@@ -1,0 +1,214 @@
+"""Memory supply: what is booked on the memory nodes, and what is left; spec placement.md §7.
+
+Owns the bookings. A request gets offers, which change nothing, and at most one of them is
+committed; an offer of an earlier generation is refused. Knows no container beyond its request.
+
+Invariant (I6): for every set S of nodes, what is booked on zones inside S is no more than S holds.
+Only what is adopted, because a container runs there already, can be more: the bytes that do not fit
+are the `missing` ones of its booking. They count nowhere until there is room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.pools.memory_flow import Flow
+from nri_policy.pools.memory_map import MemoryMap
+from nri_policy.pools.memory_offer import (
+    Booking,
+    Books,
+    MemoryRequest,
+    Move,
+    Offer,
+    Offers,
+    Rank,
+    Shortage,
+    StaleOfferError,
+)
+from nri_policy.units import format_bytes
+
+
+class MemorySupply:
+    """The bookings on one memory map."""
+
+    def __init__(self, map_: MemoryMap) -> None:
+        self.map = map_
+        self.generation = 0  # counts the changes
+        self._bookings: dict[str, Booking] = {}
+        self._movable: dict[tuple[Rank, CPUSet, CPUSet], int] = {}  # see Books
+        self._flow = Flow.empty(map_.capacity)
+        self._flow.lay(map_.nodes, map_.withheld)
+
+    @property
+    def bookings(self) -> Mapping[str, Booking]:
+        """All bookings, by id."""
+        return self._bookings
+
+    def snapshot(self) -> Books:
+        """Return what `restore` needs to come back to this moment."""
+        return Books(
+            bookings=self._bookings.copy(),
+            movable=self._movable.copy(),
+            flow=self._flow.copy(),
+            generation=self.generation,
+        )
+
+    def restore(self, snapshot: Books) -> None:
+        """Go back to *snapshot*, which stays usable; offers made before are stale."""
+        self._bookings = snapshot.bookings.copy()
+        self._movable = snapshot.movable.copy()
+        self._flow = snapshot.flow.copy()
+        self.generation += 1
+
+    def free(self, zone: CPUSet) -> int:
+        """Return the bytes that a new booking on *zone* could have without any move."""
+        zone &= self.map.nodes
+        most = self.map.capacity_of(zone)
+        return most - self._flow.copy().lay(zone, most)
+
+    def offers(self, request: MemoryRequest, held: CPUSet = EMPTY) -> Offers:
+        """Return what the pools offer *request*; nothing changes.
+
+        *held* is the zone of a container that has one already and should keep its nodes: a resized
+        one, whose booking was released before.
+        """
+        if not self.map.nodes:  # no amount can be accounted for
+            request = replace(request, amount=0)
+        return Offers(self.map, self.snapshot(), request, held & self.map.nodes)
+
+    def offer(self, pool: int, request: MemoryRequest, held: CPUSet = EMPTY) -> Offer:
+        """Return what one *pool* offers; MemoryShortageError where that is nothing."""
+        return self.offers(request, held).offer(pool)
+
+    def commit(self, offer: Offer) -> None:
+        """Book what was offered, and move who has to move; StaleOfferError if it is too late."""
+        if offer.generation != self.generation:
+            raise StaleOfferError(
+                f"the offer was made on generation {offer.generation} of the memory bookings, which"
+                f" are at {self.generation} now: a new offer is needed"
+            )
+        self._expect_new(offer.booking)
+        moved = [self._lift(move.id) for move in offer.moves]
+        for booking, move in zip(moved, offer.moves, strict=True):
+            self._put(replace(booking, zone=move.zone))
+        self._put(offer.booking)
+        self._settle()
+
+    def adopt(self, pool: int, request: MemoryRequest, zone: CPUSet) -> Shortage | None:
+        """Book *zone*, where a container runs already; return what is missing there, if any.
+
+        Nodes that are not handed out are left out of the zone; ValueError if none remains: such a
+        container has to be placed anew.
+        """
+        nodes = self.map.nodes
+        zone &= nodes
+        if nodes and not zone:
+            raise ValueError(f"none of the memory nodes is handed out; those that are: {nodes}")
+        home = self.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
+        booking = Booking(
+            request=replace(request, amount=request.amount if nodes else 0),
+            pool=pool,
+            zone=zone,
+            home=home,
+        )
+        self._expect_new(booking)
+        self._put(booking)
+        missing = self._bookings[request.id].missing
+        full = self._flow.full(zone)
+        self._settle()
+        if not missing:
+            return None
+        return Shortage(
+            missing=missing,
+            nodes=full,
+            text=(
+                f"memory nodes {full} have {format_bytes(self.map.capacity_of(full))} for"
+                f" containers, but those that run there are booked with {format_bytes(missing)}"
+                " more"
+            ),
+        )
+
+    def release(self, booking_id: str) -> None:
+        """Take a booking back."""
+        self._lift(booking_id)
+        self._settle()
+
+    def warm(self, booking_id: str) -> CPUSet:
+        """End a booking's cold start and return its zone, which has dram now.
+
+        Nobody has to move for it: a wider zone takes no room from anyone.
+        """
+        booking = self._lift(booking_id)
+        request = replace(booking.request, cold=False)
+        home = self.map.homes(request.kinds, strict=request.strict)[booking.pool]
+        self._put(replace(booking, request=request, home=home, zone=booking.zone | home.zone))
+        self._settle()
+        return self._bookings[booking_id].zone
+
+    def shrink(self) -> tuple[Move, ...]:
+        """Let widened zones shrink back as far as they fit, the oldest first; return who moved.
+
+        Each container moves at most once. Only to be called where the settings allow it, once
+        all bookings of an event are released.
+        """
+        moves = []
+        for booking in sorted(self._bookings.values(), key=_age):
+            zone = self._narrower(booking)
+            if zone is not None:
+                moves.append(Move(booking.request.id, booking.zone, zone))
+        self._settle()
+        return tuple(moves)
+
+    def _narrower(self, booking: Booking) -> CPUSet | None:
+        """Rebook on the narrowest zone that fits, and return it; None where none is narrower."""
+        if not booking.request.movable or booking.missing:
+            return None
+        for zone in self.map.widths(booking.home.zone, booking.home.growth):
+            if not zone < booking.zone:
+                break
+            self._lift(booking.request.id)
+            fits = self._flow.holds(zone, booking.laid)
+            self._put(replace(booking, zone=zone if fits else booking.zone))
+            if fits:
+                return zone
+        return None
+
+    def _expect_new(self, booking: Booking) -> None:
+        if booking.request.id in self._bookings:
+            raise ValueError(f"{booking.request.id} has memory booked already")
+
+    def _lift(self, booking_id: str) -> Booking:
+        """Take a booking off the nodes and return it."""
+        booking = self._bookings.pop(booking_id)
+        self._flow.take(booking.zone, booking.laid)
+        self._count(booking, -booking.laid)
+        return booking
+
+    def _put(self, booking: Booking) -> None:
+        """Lay a booking onto the nodes, as far as it fits."""
+        short = self._flow.lay(booking.zone, booking.laid)
+        if short:
+            booking = replace(booking, missing=booking.missing + short)
+        self._bookings[booking.request.id] = booking
+        self._count(booking, booking.laid)
+
+    def _count(self, booking: Booking, amount: int) -> None:
+        if booking.request.movable:
+            key = booking.request.rank, booking.zone, booking.widest
+            amount += self._movable.pop(key, 0)
+            if amount:
+                self._movable[key] = amount
+
+    def _settle(self) -> None:
+        """Close a change: book what was missing and fits now, the oldest first."""
+        self.generation += 1
+        for booking in sorted((b for b in self._bookings.values() if b.missing), key=_age):
+            short = self._flow.lay(booking.zone, booking.missing)
+            self._count(booking, booking.missing - short)
+            self._bookings[booking.request.id] = replace(booking, missing=short)
+
+
+def _age(booking: Booking) -> tuple[int, str]:
+    return booking.request.created, booking.request.id

@@ -1,0 +1,303 @@
+"""Memory offers: what each pool can offer a request, and who must make way; placement.md §7.
+
+Owns the order in which zones are widened. The requester's own zone is kept as long as others can
+make way for it: bookings of lower QoS first, then smaller, then younger ones, never those that are
+not movable, and never those of a higher QoS than the requester's: a BestEffort newcomer does not
+push a Guaranteed container about. Each moved booking grows until it is out of the set of nodes that
+is full. Only if that does not help does the requester's zone grow by one step, and all begins anew.
+
+Widening never takes room from anyone: it only loosens Hall's condition. So whether a zone will do
+is known before anyone is moved, by laying all that may be moved as wide as it may go; who is moved
+in the end is worked out for the pool that is chosen only.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.pools.memory_flow import Flow
+from nri_policy.pools.memory_map import Home, Kinds, MemoryMap
+from nri_policy.units import format_bytes
+
+
+class Rank(IntEnum):
+    """Who makes way for whom: the QoS classes, the lowest first."""
+
+    BEST_EFFORT = 0
+    BURSTABLE = 1
+    GUARANTEED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRequest:
+    """What one container asks for."""
+
+    id: str
+    amount: int  # bytes to be booked, 0 allowed
+    limit: int | None  # bytes, None for none
+    kinds: Kinds
+    rank: Rank
+    created: int  # orders by age, the oldest lowest
+    strict: bool = False  # never on memory of another kind
+    movable: bool = True  # its zone may be changed once it is booked
+    cold: bool = False  # starts on pmem only, if dram + pmem is what it would get
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Booking:
+    """A request that holds a zone."""
+
+    request: MemoryRequest
+    pool: int
+    zone: CPUSet
+    home: Home
+    missing: int = 0  # bytes beyond what the zone holds: adopted all the same, booked nowhere
+
+    @property
+    def laid(self) -> int:
+        """The bytes that count as booked on the zone."""
+        return self.request.amount - self.missing
+
+    @property
+    def widest(self) -> CPUSet:
+        """The zone after all possible moves."""
+        return self.zone | self.home.widest
+
+    @property
+    def order(self) -> tuple[int, int, int, str]:
+        """The place in the order of those that make way."""
+        request = self.request
+        return request.rank, request.amount, -request.created, request.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """All bookings at one moment; two are equal if the bookings are."""
+
+    bookings: dict[str, Booking]
+    # What may make way in all: (rank, zone, widest zone) -> bytes laid.
+    movable: dict[tuple[Rank, CPUSet, CPUSet], int]
+    flow: Flow = field(compare=False)  # one of many ways to lay the same bookings
+    generation: int = field(compare=False)
+
+
+class Move(NamedTuple):
+    """A change of another booking's zone."""
+
+    id: str
+    before: CPUSet
+    zone: CPUSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A zone for a request on a pool; good only for the generation that it was made on."""
+
+    booking: Booking
+    moves: tuple[Move, ...]  # by id
+    generation: int
+
+    @property
+    def zone(self) -> CPUSet:
+        """The nodes offered; empty only where the machine shows no memory at all."""
+        return self.booking.zone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """Why a request does not fit."""
+
+    missing: int  # bytes; 0 where it is not a matter of amounts
+    nodes: CPUSet  # where they are missing
+    text: str  # for the container's owner
+
+
+class MemoryShortageError(Exception):
+    """No zone can be offered; nothing has changed."""
+
+    def __init__(self, shortage: Shortage) -> None:
+        super().__init__(shortage.text)
+        self.shortage = shortage
+
+
+class StaleOfferError(Exception):
+    """What was offered is of another generation than the bookings are now."""
+
+
+class Criteria(NamedTuple):
+    """What §4 compares pools by; higher is better."""
+
+    kind: int  # criterion 5: whether the zone is exactly of the requested kinds
+    burst: int  # criterion 6: whether the limit fits, or the pool's bytes where there is no limit
+    tightness: int  # criterion 8: minus the nodes in the zone
+
+
+class Offers:
+    """What every pool offers one request; pools that start with the same nodes share the work."""
+
+    def __init__(
+        self,
+        map_: MemoryMap,
+        books: Books,
+        request: MemoryRequest,
+        held: CPUSet,
+    ) -> None:
+        """Every zone starts with *held*, besides the pool's nodes: what the container has."""
+        self._map = map_
+        self._books = books
+        self._request = request
+        self._held = held
+        self._homes = map_.homes(request.kinds, strict=request.strict, cold=request.cold)
+        self._wide: Flow | None = None
+        # Start -> zone, where there is one, and whether it is of the kinds of the start.
+        self._zones: dict[CPUSet, tuple[CPUSet | None, bool]] = {}
+        self._fits: dict[CPUSet, bool] = {}
+
+    def zone(self, pool: int) -> CPUSet | None:
+        """Return the zone that *pool* offers, None where there is a shortage."""
+        return self._zone(self._homes[pool])[0]
+
+    def criteria(self, pool: int) -> Criteria | None:
+        """Return how the offer of *pool* compares, None where there is a shortage."""
+        request, home = self._request, self._homes[pool]
+        zone, exact = self._zone(home)
+        if zone is None:
+            return None
+        burst = home.capacity
+        if request.limit is not None:
+            burst = int(request.limit != request.amount and home.capacity >= request.limit)
+        return Criteria(int(exact), burst, -len(zone))
+
+    def offer(self, pool: int) -> Offer:
+        """Return the offer of *pool* with the moves that it takes; MemoryShortageError if none."""
+        zone, home = self.zone(pool), self._homes[pool]
+        if zone is None:
+            raise MemoryShortageError(self.shortage(pool))
+        booking = Booking(request=self._request, pool=pool, zone=zone, home=home)
+        return Offer(booking=booking, moves=self._moves(zone), generation=self._books.generation)
+
+    def shortage(self, pool: int) -> Shortage:
+        """Return what *pool*, which offers no zone, lacks."""
+        request, home = self._request, self._homes[pool]
+        if home.refused:
+            return Shortage(missing=0, nodes=EMPTY, text=home.refused)
+        widest = self._held | home.widest
+        wide = self._laid_wide().copy()
+        missing = wide.lay(widest, request.amount)
+        nodes = wide.full(widest)
+        capacity = self._map.capacity_of(nodes)
+        fixed = capacity + missing - request.amount
+        return Shortage(
+            missing=missing,
+            nodes=nodes,
+            text=(
+                f"{format_bytes(request.amount)} of memory do not fit: nodes {nodes} have"
+                f" {format_bytes(capacity)} for containers, {format_bytes(fixed)} of it booked by"
+                f" containers that do not make way; {format_bytes(missing)} are missing"
+            ),
+        )
+
+    def _zone(self, home: Home) -> tuple[CPUSet | None, bool]:
+        """Return the narrowest zone in the order of growth that can be made to fit."""
+        if home.zone not in self._zones:
+            zone = None
+            if not home.refused:
+                widths = self._map.widths(home.zone | self._held, home.growth)
+                zone = next((zone for zone in widths if self._can_fit(zone)), None)
+            exact = zone is not None and self._map.kinds_of(zone) == home.kinds
+            self._zones[home.zone] = zone, exact
+        return self._zones[home.zone]
+
+    def _can_fit(self, zone: CPUSet) -> bool:
+        """Return whether *zone* holds the request once all others have made way that may."""
+        if zone not in self._fits:
+            amount = self._request.amount
+            self._fits[zone] = amount <= self._map.capacity_of(zone) and (
+                self._books.flow.room(zone) >= amount or self._laid_wide().holds(zone, amount)
+            )
+        return self._fits[zone]
+
+    def _laid_wide(self) -> Flow:
+        """Return the flow with all that may be moved as wide as it may go."""
+        if self._wide is None:
+            self._wide = self._books.flow.copy()
+            wide: dict[CPUSet, int] = {}
+            for (rank, zone, widest), amount in self._books.movable.items():
+                if rank <= self._request.rank and zone != widest:
+                    self._wide.take(zone, amount)
+                    wide[widest] = wide.get(widest, 0) + amount
+            for widest, amount in wide.items():
+                self._wide.lay(widest, amount)
+        return self._wide
+
+    def _moves(self, zone: CPUSet) -> tuple[Move, ...]:
+        """Return the moves that make room for the request on *zone*, which can be made to fit."""
+        if self._books.flow.holds(zone, self._request.amount):
+            return ()
+        queue = _Queue(self._map, self._books.bookings.values(), self._request.rank)
+        flow = self._books.flow.copy()
+        waiting = {zone: self._request.amount}  # bytes by zone that are not laid yet
+        while waiting := {
+            zone: missing for zone, amount in waiting.items() if (missing := flow.lay(zone, amount))
+        }:
+            full = flow.full(CPUSet.union(waiting))
+            excess = sum(waiting.values())
+            while excess > 0:
+                before, bytes_, wider = queue.widen(full)
+                late = min(bytes_, waiting.get(before, 0))
+                flow.take(before, bytes_ - late)
+                if late:
+                    waiting[before] -= late
+                waiting[wider] = waiting.get(wider, 0) + bytes_
+                excess -= bytes_
+        return tuple(
+            Move(id_, self._books.bookings[id_].zone, zone)
+            for id_, zone in sorted(queue.moved.items())
+        )
+
+
+class _Queue:
+    """The bookings that may be moved, in the order in which they are."""
+
+    def __init__(self, map_: MemoryMap, bookings: Iterable[Booking], rank: Rank) -> None:
+        self.moved: dict[str, CPUSet] = {}  # id -> the new zone
+        self._map = map_
+        # By the zone that they are on now and the widest that they may be on: one look at a group
+        # tells whether any of its bookings helps. The first in the order comes first; bookings of
+        # no bytes never help.
+        self._groups: dict[tuple[CPUSet, CPUSet], list[Booking]] = {}
+        for booking in bookings:
+            if booking.request.movable and booking.request.rank <= rank and booking.laid:
+                self._groups.setdefault((booking.zone, booking.widest), []).append(booking)
+        for group in self._groups.values():
+            group.sort(key=_order)
+
+    def widen(self, full: CPUSet) -> tuple[CPUSet, int, CPUSet]:
+        """Widen the first booking inside *full* that can leave it, as little as that takes.
+
+        Return its zone, its bytes, and its new zone.
+        """
+        zone, widest = min(
+            (
+                (zone, widest)
+                for (zone, widest), group in self._groups.items()
+                if group and zone <= full and not widest <= full
+            ),
+            key=lambda key: self._groups[key][0].order,
+        )
+        booking = self._groups[zone, widest].pop(0)
+        wider = zone
+        while wider <= full:
+            wider = self._map.grow(wider, booking.home.growth)
+        self.moved[booking.request.id] = wider
+        insort(self._groups.setdefault((wider, widest), []), booking, key=_order)
+        return zone, booking.laid, wider
+
+
+def _order(booking: Booking) -> tuple[int, int, int, str]:
+    return booking.order

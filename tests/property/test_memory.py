@@ -1,0 +1,168 @@
+"""Memory bookings under random requests and releases, against every subset of the nodes."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.pools.memory import MemorySupply
+from nri_policy.pools.memory_offer import Booking, MemoryRequest, MemoryShortageError, Offer, Rank
+from tests import memories, nodes
+from tests.memories import DRAM, HBM, PMEM
+
+OPERATIONS = int(os.environ.get("NRI_POLICY_MEMORY_OPERATIONS", "4000"))
+
+MACHINES = (
+    "package:1 core:2",
+    "package:2 numa:2 core:1",
+    "package:3 numa:1 core:1",
+    memories.TIERED,
+    "package:2(pmem=1GiB) numa:2(hbm=1GiB) core:1",
+    "package:2 numa:5 core:1",
+    "package:2 numa:2 l3:2 core:2 distances=10,20,30,30/20,10,40,20/30,40,10,20/30,20,20,10",
+)
+KINDS = [frozenset(kinds) for kinds in ({DRAM}, {PMEM}, {HBM}, {DRAM, PMEM}, {DRAM, PMEM, HBM})]
+
+
+class Model:
+    """Hall's condition by brute force."""
+
+    def __init__(self, supply: MemorySupply) -> None:
+        self.map = supply.map
+        self.bits = {node: 1 << place for place, node in enumerate(supply.map.nodes)}
+        self.every = (1 << len(self.bits)) - 1
+        self.capacity = [0] * (self.every + 1)
+        for subset in range(1, self.every + 1):
+            node = [*self.bits][subset.bit_length() - 1]
+            rest = subset & ~self.bits[node]
+            self.capacity[subset] = self.capacity[rest] + supply.map.capacity[node]
+        self.capacity[self.every] -= supply.map.withheld
+
+    def excess(self, demands: list[tuple[CPUSet, int]]) -> int:
+        """Return by how much the worst set of nodes is overbooked, 0 if none is."""
+        inside = [0] * (self.every + 1)
+        for zone, amount in demands:
+            inside[sum(self.bits[node] for node in zone)] += amount
+        for bit in self.bits.values():
+            for subset in range(self.every + 1):
+                if subset & bit:
+                    inside[subset] += inside[subset ^ bit]
+        return max(0, *(inside[at] - self.capacity[at] for at in range(self.every + 1)))
+
+    def fits(
+        self, supply: MemorySupply, request: MemoryRequest, zone: CPUSet, most: int | None
+    ) -> bool:
+        """Return whether *zone* will do with all movable ones up to rank *most* at their widest."""
+        demands = [
+            (
+                booking.zone | booking.home.widest
+                if most is not None
+                and booking.request.movable
+                and booking.request.rank <= min(most, request.rank)
+                else booking.zone,
+                booking.request.amount - booking.missing,
+            )
+            for booking in supply.bookings.values()
+        ]
+        return not self.excess([*demands, (zone, request.amount)])
+
+
+def check_books(model: Model, supply: MemorySupply) -> None:
+    booked = [(b.zone, b.request.amount - b.missing) for b in supply.bookings.values()]
+    assert model.excess(booked) == 0, "I6: a set of nodes is overbooked"
+    in_use = [(b.zone, b.request.amount) for b in supply.bookings.values()]
+    missing = sum(booking.missing for booking in supply.bookings.values())
+    assert missing == model.excess(in_use), "more or less is flagged than does not fit"
+
+
+def check_offer(
+    model: Model, supply: MemorySupply, pool: int, request: MemoryRequest
+) -> Offer | None:
+    """Return the offer, which is the narrowest zone that can be made to fit, or rightly none."""
+    home = model.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
+    widths = () if home.refused else model.map.widths(home.zone, home.growth)
+    right = next((z for z in widths if model.fits(supply, request, z, Rank.GUARANTEED)), None)
+    if right is None:
+        with pytest.raises(MemoryShortageError) as refused:
+            supply.offer(pool, request)
+        assert home.refused or refused.value.shortage.missing > 0
+        return None
+    offer = supply.offer(pool, request)
+    assert offer.zone == right
+    assert (offer.moves == ()) == model.fits(supply, request, offer.zone, None)
+    ranks = [check_move(supply.bookings[move.id], move.zone) for move in offer.moves]
+    if ranks:
+        assert max(ranks) <= request.rank, "a higher class was pushed"
+        lower = max(ranks) - 1
+        assert not model.fits(supply, request, offer.zone, lower), "lower classes would have done"
+    return offer
+
+
+def check_move(booking: Booking, zone: CPUSet) -> Rank:
+    assert booking.zone < zone
+    assert booking.request.movable
+    assert zone <= booking.zone | booking.home.widest, "a strict one has changed kind"
+    return booking.request.rank
+
+
+def random_request(random: Random, number: int, scale: int) -> MemoryRequest:
+    amount = random.randrange(random.choice((1, 2, scale // 10, scale // 10, scale // 3)))
+    return MemoryRequest(
+        id=f"ctr-{number}",
+        amount=amount,
+        limit=random.choice((None, amount, amount + random.randrange(scale))),
+        kinds=random.choice(KINDS),
+        rank=random.choice([*Rank]),
+        created=random.randrange(50),  # ties are wanted
+        strict=random.random() < 0.2,
+        movable=random.random() < 0.8,
+        cold=random.random() < 0.1,
+    )
+
+
+def operate(random: Random, model: Model, supply: MemorySupply, pools: int, number: int) -> None:
+    """Do something at random."""
+    request = random_request(random, number, max(20, model.capacity[model.every]))
+    pool = min(random.randrange(pools), random.randrange(pools))  # rather a small one
+    held, action = [*supply.bookings], random.random()
+    if action < 0.6:
+        before = supply.snapshot()
+        offer = check_offer(model, supply, pool, request)
+        assert supply.snapshot() == before
+        if offer is not None:
+            supply.commit(offer)
+    elif action < 0.62:
+        zone = CPUSet(node for node in model.bits if random.random() < 0.4)
+        if zone:
+            supply.adopt(pool, request, zone)
+    elif action < 0.67:
+        for move in supply.shrink():
+            assert move.zone < move.before
+    elif held and action < 0.7:
+        supply.warm(random.choice(held))
+    elif held:
+        supply.release(random.choice(held))
+
+
+@pytest.mark.parametrize("spec", MACHINES)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_books_and_offers_agree_with_every_subset_of_nodes(spec: str, seed: int) -> None:
+    random = Random(seed)
+    machine = nodes.machine(spec)
+    sizes = {node.id: random.randrange(1, 1000) for node in machine.nodes}
+    normal = {node.id: node.normal or seed == 0 for node in machine.nodes}
+    machine = memories.with_nodes(machine, memory=sizes, normal=normal)
+    available = {"memory": sum(sizes.values()) * 3 // 4} if seed == 1 else {}
+    supply = memories.supply(machine=machine, availableResources=available)
+    model, start = Model(supply), supply.snapshot()
+    pools = len(memories.tree(machine).pools)
+    for number in range(OPERATIONS // (2 * len(MACHINES)) + 1):
+        operate(random, model, supply, pools, number)
+        check_books(model, supply)
+    for id_ in [*supply.bookings]:
+        supply.release(id_)
+    assert supply.snapshot() == start
+    assert supply.free(supply.map.nodes) == model.capacity[model.every]
