@@ -17,6 +17,9 @@ from nri_policy.workload.oom_score import memory_request
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import Preferences
 
+# A thousand million CPUs: more is as much as this to every machine, and sums of it stay in 64 bits
+_MOST = 10**12
+
 
 class Sort(StrEnum):
     """Which CPUs a request is about."""
@@ -109,6 +112,12 @@ def request_of(
 
 
 def _amounts(container: Container, preferences: Preferences) -> tuple[int, int | None]:
+    """Return requested and limiting milli-CPU, neither beyond what any machine has."""
+    request, limit = _given(container, preferences)
+    return min(request, _MOST), None if limit is None else min(limit, _MOST)
+
+
+def _given(container: Container, preferences: Preferences) -> tuple[int, int | None]:
     """Return requested and limiting milli-CPU: exact where annotated, else as the cgroup has it."""
     exact = preferences.requirements
     if exact is not None:

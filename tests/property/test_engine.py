@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from itertools import combinations
+from typing import TypeVar
 
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
@@ -22,6 +25,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
+from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, Sort, request_of
@@ -33,7 +37,12 @@ MACHINES = (
     "package:3 core:3 pu:2",
     "package:2 numa:1 l3:2 core:2 pu:2",
     "package:1 numa:3 core:1 pu:4",
+    "package:2 numa:1 core:3 pu:2 isolated=2-3,8",
+    "package:2 numa:2(memory=4GiB,0) l3:1 core:2 pu:1",
+    "package:1 core:5(efficiency=2) pu:2",
+    "package:2 numa:1 core:34 pu:1 isolated=62-66 offline=2-31,34-60",
 )
+_Group = TypeVar("_Group", Package, Die, Cluster, Core, Cache)
 EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "2000"))
 
 amounts = st.sampled_from((0, 100, 500, 999, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 8000))
@@ -43,6 +52,7 @@ specs = st.fixed_dictionaries(
         "preferSharedCPUs": st.booleans(),
         "preferIsolatedCPUs": st.booleans(),
         "alignment": st.sampled_from(("none", "numa")),
+        "defaultCPUPriority": st.sampled_from(("high", "low")),
         "unlimitedBurstable": st.sampled_from(("system", "package", "die", "numa", "l3cache")),
         "reservedResources": st.sampled_from(({"cpu": "750m"}, {"cpu": "cpuset:1"}, {"cpu": 2})),
     },
@@ -52,6 +62,7 @@ wishes = st.dictionaries(
         (
             "prefer-shared-cpus",
             "prefer-isolated-cpus",
+            "require-isolated-cpus",
             "prefer-reserved-cpus",
             "hide-hyperthreads",
             "static-cpus",
@@ -68,7 +79,7 @@ class Node(RuleBasedStateMachine):
 
     @initialize(spec=specs, machine=st.sampled_from(MACHINES))
     def start(self, spec: dict[str, object], machine: str) -> None:
-        self.machine = nodes.machine(machine)
+        self.whole = self.machine = nodes.machine(machine)
         self.spec = spec
         self.engines = [Engine(self.machine, nodes.settings(**spec)) for _ in range(2)]
         self.untouched = self.engines[0].state.snapshot()
@@ -195,6 +206,22 @@ class Node(RuleBasedStateMachine):
             self.spec = spec
             self.untouched = Engine(self.machine, nodes.settings(**spec)).state.snapshot()
 
+    @rule(data=st.data())
+    def hotplug(self, data: st.DataObject) -> None:
+        """CPUs go offline or come back: nobody is refused anything, who cannot stay is released."""
+        gone = data.draw(st.sets(st.sampled_from(sorted(self.whole.online)[2:]), max_size=3))
+        machine = without(self.whole, CPUSet(gone))
+        before = {i: p.grant for i, p in self.engines[0].state.placed.items()}
+        decision = self.handle(Reconfigured(machine=machine))
+        assert decision is not None
+        self.machine = machine
+        self.untouched = Engine(machine, nodes.settings(**self.spec)).state.snapshot()
+        placed = self.engines[0].state.placed
+        assert len(before) - len(placed) == len(decision.warnings)
+        self.running = {i: c for i, c in self.running.items() if i in placed}
+        for container_id in before.keys() - placed.keys():
+            self.runtime.forget(container_id)
+
     @invariant()
     def books_are_right(self) -> None:
         bookkeeping.check(self.engines[0], self.runtime)
@@ -213,6 +240,25 @@ class Node(RuleBasedStateMachine):
             nodes.running(container, self.runtime.cpus[i], self.runtime.mems[i])
             for i, container in self.running.items()
         )
+
+
+def without(machine: Machine, gone: CPUSet) -> Machine:
+    """Return *machine* after some of its CPUs went offline."""
+
+    def left(groups: tuple[_Group, ...]) -> tuple[_Group, ...]:
+        return tuple(replace(g, cpus=g.cpus - gone) for g in groups if g.cpus - gone)
+
+    return replace(
+        machine,
+        online=machine.online - gone,
+        offline=machine.offline | gone,
+        packages=left(machine.packages),
+        dies=left(machine.dies),
+        clusters=left(machine.clusters),
+        cores=left(machine.cores),
+        caches=left(machine.caches),
+        nodes=tuple(replace(node, cpus=node.cpus - gone) for node in machine.nodes),
+    )
 
 
 def _request(container: Container, engine: Engine) -> Request:

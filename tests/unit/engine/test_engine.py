@@ -376,6 +376,18 @@ def test_the_wanted_priority_is_met_if_it_can_be() -> None:
     assert life.create(nodes.container(3000)) == "1,10-11", "what there is, then the other class"
 
 
+def test_a_pool_that_has_the_wanted_priority_comes_first() -> None:
+    life = Life("package:1 numa:2 core:4 base=2GHz base@0-3=3GHz")
+    high = annotated(prefer_cpu_priority="high")
+    assert life.create(nodes.container(1000)) == "4", "node 1 has more left"
+    assert life.create(nodes.container(2000, annotations=high)) == "1-2"
+    assert life.create(nodes.container(2000, annotations=high)) == "5-6", "node 0 has one"
+    # who shares has no class
+    life.create(nodes.container(100, 200, annotations=high))
+    assert life.decision.explanation is not None
+    assert life.decision.explanation.request.exclusive == 0
+
+
 def test_hidden_threads_stay_booked() -> None:
     life = Life()
     hidden = nodes.container(4000, annotations=annotated(hide_hyperthreads="true"))
@@ -542,10 +554,11 @@ def test_settings_that_only_steer_new_choices_move_no_one() -> None:
     life = Life(HYBRID)
     first, second = nodes.container(2000), nodes.container(2000)
     shared = nodes.container(500, None, qos=QoS.BURSTABLE)
-    for each in (first, second, shared):
+    mixed = nodes.container(1500)
+    for each in (first, second, shared, mixed):
         life.create(each)
     life.stop(first)
-    before = life.cpus(second)
+    held = {each.id: life.grant(each) for each in (second, shared, mixed)}
     for spec in (
         {"unlimitedBurstable": "numa"},
         {"defaultCPUPriority": "low"},
@@ -553,7 +566,17 @@ def test_settings_that_only_steer_new_choices_move_no_one() -> None:
     ):
         decision = life.reconfigure(**spec)
         assert decision.changes == ()
-        assert life.cpus(second) == before
+        assert {each.id: life.grant(each) for each in (second, shared, mixed)} == held
+
+
+def test_what_is_ones_own_stays_so_even_if_it_cannot_be_read_off_the_cpuset() -> None:
+    life = Life("package:1 core:6")
+    first, mixed = nodes.container(1000), nodes.container(1500)
+    assert [life.create(each) for each in (first, mixed)] == ["1", "2-5"]
+    life.stop(first)
+    assert (life.cpus(mixed), str(life.grant(mixed).exclusive)) == ("1-5", "2")
+    life.reconfigure(unlimitedBurstable="system", defaultCPUPriority="high")
+    assert str(life.grant(mixed).exclusive) == "2"
 
 
 def test_more_reserved_cpus_move_who_was_on_them_and_leave_the_others() -> None:
@@ -726,3 +749,44 @@ def test_engines_agree_to_the_letter() -> None:
             decision = engine.handle(Created(container=container))
             decisions[-1].append((decision.grant, decision.placement, decision.changes))
     assert decisions[0] == decisions[1]
+
+
+HUGE = 2**63 - 1  # milli-CPU: the most that an annotation may name
+
+
+@pytest.mark.parametrize("milli", [3_000_000_000, 10**12, 10**15, HUGE])
+def test_absurd_amounts_are_refused_and_break_nothing(milli: int) -> None:
+    life = life_of(500, 1500)
+    whole = milli - milli % 1000
+    for cpu in (whole, whole + 1, milli):
+        text = f'{{"containers": {{"c0": {{"requests": {{"cpu": "{cpu}m"}}}}}}}}'
+        exact = {"noderesource.dev/resources": text}
+        own = exact | annotated(prefer_shared_cpus="false")
+        for container in (
+            nodes.container(1000, annotations=exact),
+            nodes.container(1000, annotations=own),
+            nodes.container(1000, 2000, annotations=exact),
+        ):
+            assert "no pool has room for" in life.refuse(container)
+        isolated = own | annotated(require_isolated_cpus="true")
+        assert "CPU short" in life.refuse(nodes.container(1000, annotations=isolated))
+        reserved = nodes.container(1000, 2000, namespace="kube-system", annotations=exact)
+        assert life.create(reserved) == "0"
+    limit = (
+        f'{{"containers": {{"c0": {{"requests": {{"cpu": 1}}, "limits": {{"cpu": "{milli}m"}}}}}}}}'
+    )
+    assert life.create(
+        nodes.container(1000, 2000, annotations={"noderesource.dev/resources": limit})
+    )
+
+
+def test_absurd_cgroup_settings_are_refused_and_break_nothing() -> None:
+    life = life_of(500)
+    container = nodes.container(1000, 2000)
+    life.create(container)
+    event = Resized(
+        container_id=container.id,
+        resources=Resources(cpu_shares=2**64 - 1, cpu_quota=2**63 - 1, cpu_period=1),
+    )
+    assert "no pool has room for" in life.refuse(event)
+    assert life.resize(container, Resources(cpu_quota=2**63 - 1, cpu_period=1))

@@ -77,6 +77,13 @@ def test_cpus_that_two_claim_are_neithers_own() -> None:
     assert len(life.grant(mixed[0]).exclusive | life.grant(mixed[1]).exclusive) == 2
 
 
+def test_what_one_alone_has_is_its_own() -> None:
+    first, second = nodes.container(1500), nodes.container(1500)
+    life = synchronized(at(first, "4,6-7", "1"), at(second, "4-5,7", "1"))
+    assert life.changed() == {}
+    assert [str(life.grant(each).exclusive) for each in (first, second)] == ["6", "5"]
+
+
 def test_the_rest_comes_by_size_and_class_and_age() -> None:
     """Whatever the runtime's order: the large exclusive ones find whole nodes."""
     containers = [
