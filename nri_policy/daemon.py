@@ -10,12 +10,13 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from nri_policy.engine.engine import Engine
+from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.nri.clock import Clock
@@ -26,10 +27,12 @@ from nri_policy.nri.policy import Policy
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session
 from nri_policy.nri.singleton import only_instance
-from nri_policy.settings import Settings
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
 
+_LONGEST_SOCKET = 107  # bytes; unix(7)
 IDENTITY = Identity(name="nri-policy", index="90")
 
 
@@ -97,12 +100,14 @@ class Daemon:
         self._session.reconnect()
 
 
-async def run(settings: Settings, options: Options) -> None:
-    """Serve until SIGTERM or SIGINT.
+async def run(load: Callable[[], Settings], options: Options) -> None:
+    """Serve until SIGTERM or SIGINT, with the settings that *load* gives now and at each SIGHUP.
 
-    Raises TopologyError or CapacityError where the machine or the settings allow no start,
-    AlreadyRunningError where another daemon holds the state folder, OSError for folders, sockets.
+    Raises SettingsError, TopologyError or CapacityError where the settings or the machine allow no
+    start, AlreadyRunningError where another daemon holds the state folder, OSError for folders,
+    files and sockets. A reload that fails so leaves everything as it was, and is logged.
     """
+    settings = load()
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with only_instance(options.state_dir / "lock"):
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
@@ -111,6 +116,9 @@ async def run(settings: Settings, options: Options) -> None:
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        reload = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
+        reloading = asyncio.create_task(_reload_at(reload, load, daemon), name="reload")
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
         async with (
@@ -120,16 +128,33 @@ async def run(settings: Settings, options: Options) -> None:
             until = daemon.synchronized if options.once_synchronized_exit else ended
             ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
             await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
-            for task in ending:
+            for task in (*ending, reloading):
                 task.cancel()
             if serving.done():
                 serving.result()
     log.info("event=ended")
 
 
+async def _reload_at(reload: asyncio.Event, load: Callable[[], Settings], daemon: Daemon) -> None:
+    """Take new settings whenever *reload* is set."""
+    while await reload.wait():
+        reload.clear()
+        try:
+            settings = load()
+            await daemon.reconfigure(settings=settings)
+        except (SettingsError, CapacityError, RefusalError, OSError) as error:
+            log.error("event=reload-refused reason=%r: the old settings stay", str(error))  # noqa: TRY400 - its place says nothing
+        else:
+            log.info("event=reloaded origin=%s", settings.origin)
+
+
 def _clear(socket: Path) -> None:
     """Make room for a socket where an earlier daemon may have left its own."""
     socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    if socket.exists() and not socket.is_socket():
+        raise FileExistsError(f"{socket} is there already, and is no socket")
+    if len(bytes(socket)) > _LONGEST_SOCKET:
+        raise OSError(f"{socket} is longer than the {_LONGEST_SOCKET} bytes of a socket's path")
     socket.unlink(missing_ok=True)
 
 

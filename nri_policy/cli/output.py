@@ -7,12 +7,15 @@ rules.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from io import TextIOWrapper
 
 import click
 import yaml
 from rich.console import Console, RenderableType
+
+_PIPED_WIDTH = 120  # columns
 
 
 def print_document(document: object, form: str) -> None:
@@ -28,6 +31,9 @@ def print_drawing(*drawings: RenderableType) -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         # a terminal that cannot show a character gets a question mark rather than a traceback
         sys.stdout.reconfigure(errors="replace")
-    console = Console(highlight=False, markup=False, emoji=False)
+    # what goes to a file or a pipe is not cut to a terminal that is not there
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    width = _PIPED_WIDTH if piped else None
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
     for drawing in drawings:
         console.print(drawing)

@@ -5,17 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
 
 from nri_policy.cli.failure import Exit, Failure
-from nri_policy.cli.options import load_settings
 from nri_policy.daemon import IDENTITY, Options, run
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.singleton import AlreadyRunningError
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.settings import Problem, Settings, SettingsError, load
+
+
+def _load(config: Path) -> Settings:
+    """Return the settings, and let them say what is logged; SettingsError, also for no file."""
+    try:
+        settings = load(config.read_bytes(), str(config))
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}; configs/settings.yaml is a sample"
+        raise SettingsError(str(config), (Problem("", problem),)) from error
+    logging.getLogger().setLevel(logging.DEBUG if "*" in settings.log.debug else logging.INFO)
+    for logger in settings.log.debug:
+        logging.getLogger(None if logger == "*" else logger).setLevel(logging.DEBUG)
+    return settings
+
 
 _PATH = click.Path(path_type=Path)
 
@@ -62,22 +77,21 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         identity = Identity(name=nri_plugin_name, index=nri_plugin_index)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    settings = load_settings(config)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s %(message)s"
     )
-    for logger in settings.log.debug:
-        logging.getLogger(None if logger == "*" else logger).setLevel(logging.DEBUG)
     options = Options(
         host_root=host_root,
         nri_socket=nri_socket,
         identity=identity,
-        state_dir=state_dir,
+        state_dir=state_dir.absolute(),
         control_socket=control_socket,
         once_synchronized_exit=once_synchronized_exit,
     )
     try:
-        asyncio.run(run(settings, options))
+        asyncio.run(run(partial(_load, config), options))
+    except SettingsError as error:
+        raise Failure(str(error), Exit.SETTINGS) from error
     except CapacityError as error:
         raise Failure(f"{config}: {error}", Exit.SETTINGS) from error
     except (TopologyError, AlreadyRunningError, OSError) as error:

@@ -47,7 +47,9 @@ def command(
     results = asyncio.run(_play(machine, settings, steps, drawn=form == "table"))
     if form != "table":
         print_document([asdict(result) for result in results], form)
-    context.exit(Exit.NO if any(result.mismatches for result in results) else 0)
+    # a daemon that did not start has placed nothing, whatever was expected
+    failed = any(result.mismatches for result in results) or not any(r.pools for r in results)
+    context.exit(Exit.NO if failed else 0)
 
 
 async def _play(

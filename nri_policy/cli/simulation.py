@@ -76,6 +76,8 @@ class SimulatedNode:
 
     async def hotplug(self, *, offline: CPUSet, online: CPUSet) -> None:
         """Tell of CPUs that went and came; raises NodeError."""
+        if not self._online - offline | online:
+            raise NodeError("no CPU would be online")
         self._online = self._online - offline | online
         await self._reconfigure(machine=self._machine())
 

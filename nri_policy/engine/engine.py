@@ -178,9 +178,16 @@ class Engine:
             candidates.append(Candidate(container=container, request=request, cpus=cpus, mems=mems))
         return self._restored(candidates, warnings, "the runtime was synchronised")
 
-    def _restored(self, candidates: list[Candidate], warnings: list[str], cause: str) -> Decision:
+    def _restored(
+        self,
+        candidates: list[Candidate],
+        warnings: list[str],
+        cause: str,
+        *,
+        forced: bool = False,
+    ) -> Decision:
         state = self._state
-        refused, flagged = restore(state, candidates)
+        refused, flagged = restore(state, candidates, forced=forced)
         for candidate, refusal in refused:
             state.told.pop(candidate.container.id, None)
             name = candidate.container.full_name
@@ -195,7 +202,7 @@ class Engine:
         """Move everyone to the new layout; settings that leave a container no place are refused."""
         old = self._state
         layout = layout_of(
-            event.machine or old.layout.machine, event.settings or old.layout.settings
+            event.machine or old.layout.machine, event.settings or old.layout.settings, old.layout
         )
         pools = {pool.name: pool.id for pool in layout.tree.pools}
         self._state = new = State(layout)
@@ -212,16 +219,19 @@ class Engine:
                 priority=request.priority,
             )
             held = None
-            if name in pools and request == entitled:
-                held = replace(placed.grant, pool=pools[name])
+            if request == entitled:
+                held = replace(placed.grant, pool=pools.get(name, layout.tree.top.id))
             cpus, mems = old.told.get(placed.container.id, (EMPTY, EMPTY))
             candidates.append(
                 Candidate(
                     container=placed.container, request=request, cpus=cpus, mems=mems, held=held
                 )
             )
-        decision = self._restored(candidates, [], "the settings or the machine changed")
-        if decision.warnings and event.machine is None:
+        forced = event.machine is not None
+        decision = self._restored(
+            candidates, [], "the settings or the machine changed", forced=forced
+        )
+        if decision.warnings and not forced:
             raise RefusalError("; ".join(decision.warnings))
         return decision
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nri_policy.cpuset import EMPTY
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.attraction import Attraction
 from nri_policy.pools.capacity import Capacity, capacity_of
@@ -34,10 +35,13 @@ class Layout:
     ]  # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs
 
 
-def layout_of(machine: Machine, settings: Settings) -> Layout:
-    """Return the layout of *machine* under *settings*; CapacityError if they ask the impossible."""
+def layout_of(machine: Machine, settings: Settings, before: Layout | None = None) -> Layout:
+    """Return the layout of *machine* under *settings*; CapacityError if they ask the impossible.
+
+    Where it replaces one from *before*, what was reserved stays reserved as far as possible.
+    """
     picker = picker_of(machine)
-    capacity = capacity_of(machine, settings, picker)
+    capacity = capacity_of(machine, settings, picker, before.capacity.reserved if before else EMPTY)
     tree = build(machine, capacity.available)
     return Layout(
         machine=machine,

@@ -34,6 +34,7 @@ _RANKS = {
     QoS.BURSTABLE: Rank.BURSTABLE,
     QoS.GUARANTEED: Rank.GUARANTEED,
 }
+_MOST_CPUS = 1 << 20  # asked for: more than any machine has, and safe to reckon with
 _NO_OFFER = Criteria(0, 0, 0)
 
 
@@ -277,8 +278,8 @@ def _compare(
     unlimited = burstable and request.cpu_limit is None
     wanted = layout.classes.order(request.priority)[:1] if request.exclusive else ()
     table = state.supply.score(
-        request.exclusive,
-        request.shared,
+        min(request.exclusive, _MOST_CPUS),
+        min(request.shared, 1000 * _MOST_CPUS),
         request.shares,
         int(request.isolated),
         with_guests,
@@ -298,7 +299,7 @@ def _compare(
 
 def _compare_memory(table: Table, request: Request, offers: Offers) -> None:
     """Fill in the criteria of memory, and leave out the pools that offer none."""
-    offered = [offers.criteria(pool) for pool in range(table.count)]
+    offered = offers.compared()
     for pool, criteria in enumerate(offered):
         if criteria is None:
             table.exclude(pool)

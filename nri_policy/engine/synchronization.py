@@ -40,10 +40,13 @@ class Candidate:
 Refused = list[tuple[Candidate, RefusalError]]
 
 
-def restore(state: State, candidates: Sequence[Candidate]) -> tuple[Refused, list[str]]:
+def restore(
+    state: State, candidates: Sequence[Candidate], *, forced: bool = False
+) -> tuple[Refused, list[str]]:
     """Place all *candidates*, first those that can stay as they are.
 
-    Return what fits nowhere, and what is odd about those that stay.
+    Return what fits nowhere, and what is odd about those that stay. A *forced* change cannot be
+    refused, for the CPUs are gone: who fits nowhere goes on with what is left of its own.
     """
     alone = _claimed_once(candidate.cpus for candidate in candidates)
     left = list(candidates)
@@ -62,13 +65,50 @@ def restore(state: State, candidates: Sequence[Candidate]) -> tuple[Refused, lis
                 rest.append(candidate)
         left = rest
     refused = []
-    for candidate in sorted(left, key=_order):
+    left.sort(key=_order)
+    remains = {c.container.id: _remain(state, c) for c in left} if forced else {}
+    for candidate in left:
+        before = state.snapshot()
         try:
+            if remains.get(candidate.container.id):
+                state.drop(candidate.container.id)
             place(state, candidate.container, candidate.request, candidate.held)
         except RefusalError as refusal:
-            refused.append((candidate, refusal))
+            state.restore(before)
+            if not forced:
+                refused.append((candidate, refusal))
+            elif remains[candidate.container.id]:
+                flagged.append(f"{candidate.container.full_name}: {refusal}; it has fewer now")
+            else:
+                refused += _squeeze(state, candidate, flagged)
     make_room(state, "others keep the CPUs that were left there")
     return refused, flagged
+
+
+def _remain(state: State, candidate: Candidate) -> bool:
+    """Book what is left of the exclusive CPUs of a container; False if nothing is."""
+    held = candidate.held
+    if held is None or not held.exclusive:
+        return False
+    free = state.supply.free_isolated_cpus() if held.isolated else state.supply.free_cpus()
+    rest = replace(held, exclusive=held.exclusive & free & state.layout.capacity.available)
+    if not rest.exclusive or not _possible(state, candidate.request, rest):
+        return False
+    _keep(state, candidate, rest)
+    return True
+
+
+def _squeeze(state: State, candidate: Candidate, flagged: list[str]) -> Refused:
+    """Place a container that has lost its CPUs among those who share, with what they leave."""
+    container, request = candidate.container, candidate.request
+    left = max(0, state.supply.allocatable_shared(state.layout.tree.top.id))
+    less = replace(request, exclusive=0, shared=min(request.milli, left))
+    try:
+        place(state, container, less)
+    except RefusalError as refusal:
+        return [(candidate, refusal)]
+    flagged.append(f"{container.full_name}: its CPUs are gone: it shares {less.shared}m now")
+    return []
 
 
 def _keep(state: State, candidate: Candidate, grant: Grant) -> list[str]:

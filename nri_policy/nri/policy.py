@@ -33,7 +33,7 @@ from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
-from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.annotations import AnnotationError, warnings
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,9 @@ class Policy:
         return [update_of(change, ignore_failure=True) for change in decision.changes]
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
-        """Hear of a new pod: its containers matter, not the pod."""
+        """Say what is odd about a new pod's annotations; otherwise its containers matter."""
+        for warning in warnings(pod.annotations):
+            log.warning("event=annotation pod=%s/%s text=%r", pod.namespace, pod.name, warning)
 
     async def update_pod_sandbox(self, request: nri_pb2.UpdatePodSandboxRequest) -> None:
         """Hear of a pod's coming resize: its containers' updates follow."""
@@ -160,7 +162,8 @@ class Policy:
         try:
             decision = self._engine.handle(event)
         except (RefusalError, AnnotationError) as error:
-            log.warning("event=refused reason=%r", str(error))
+            name = event.container.full_name if isinstance(event, Created) else type(event).__name__
+            log.warning("event=refused container=%s reason=%r", name, str(error))
             raise Refused(str(error)) from error
         self._note(decision)
         return decision
@@ -178,8 +181,9 @@ class Policy:
         for change in decision.changes:
             self._untold[change.container_id] = change
             self._show_later(change.container_id)
+        asked = decision.explanation.container if decision.explanation else "-"
         for warning in decision.warnings:
-            log.warning("event=warning text=%r", warning)
+            log.warning("event=warning container=%s text=%r", asked, warning)
 
     def _show(self, container_id: str) -> bool:
         """Show a new container its resources; failing that must not keep it from running."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.picker import Picker
 from nri_policy.settings import Listed, Settings
@@ -32,8 +32,13 @@ class Capacity:
         return self.reserved | self.isolated | self.sharable
 
 
-def capacity_of(machine: Machine, settings: Settings, picker: Picker) -> Capacity:
-    """Return what *settings* leave of *machine*; CapacityError where they ask the impossible."""
+def capacity_of(
+    machine: Machine, settings: Settings, picker: Picker, before: CPUSet = EMPTY
+) -> Capacity:
+    """Return what *settings* leave of *machine*; CapacityError where they ask the impossible.
+
+    Of the CPUs reserved *before*, as many as possible stay so where an amount is to be reserved.
+    """
     available = machine.online
     if settings.available.cpu is not None:
         available = _listed(settings.available.cpu, machine.online) & machine.online
@@ -41,7 +46,7 @@ def capacity_of(machine: Machine, settings: Settings, picker: Picker) -> Capacit
         raise CapacityError(
             f"availableResources.cpu: no CPU is left: this machine has {machine.online} online"
         )
-    reserved = _reserved(settings, machine, available, picker)
+    reserved = _reserved(settings, machine, available, picker, before)
     return Capacity(
         reserved=reserved,
         isolated=(machine.isolated & available) - reserved,
@@ -53,13 +58,19 @@ def _listed(listed: Listed, whole: CPUSet) -> CPUSet:
     return whole - listed.cpus if listed.excluded else listed.cpus
 
 
-def _reserved(settings: Settings, machine: Machine, available: CPUSet, picker: Picker) -> CPUSet:
+def _reserved(
+    settings: Settings, machine: Machine, available: CPUSet, picker: Picker, before: CPUSet
+) -> CPUSet:
     wanted = settings.reserved.cpu
     if isinstance(wanted, Listed):
         reserved = _listed(wanted, available)
-        if not reserved or not reserved <= available:
+        if not reserved:
             raise CapacityError(
-                f"reservedResources.cpu: {reserved or 'no CPU'} is not among the available CPUs"
+                f"reservedResources.cpu: that leaves none of the available CPUs {available}"
+            )
+        if not reserved <= available:
+            raise CapacityError(
+                f"reservedResources.cpu: {reserved - available} is not among the available CPUs"
                 f" {available}"
             )
         return reserved
@@ -70,4 +81,8 @@ def _reserved(settings: Settings, machine: Machine, available: CPUSet, picker: P
             f"reservedResources.cpu: cannot reserve {count} CPUs of the available, non-isolated"
             f" {ordinary}"
         )
-    return picker.pick(count, ordinary)
+    # not beside an isolated thread, which shares its core's caches and pipelines
+    quiet = ordinary & CPUSet.union(
+        core.cpus for core in machine.cores if core.cpus.isdisjoint(machine.isolated)
+    )
+    return picker.pick(count, ordinary, (before & ordinary, quiet - before))

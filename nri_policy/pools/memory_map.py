@@ -75,6 +75,7 @@ class MemoryMap:
         self._columns = {node: index for index, node in enumerate(machine.distances.nodes)}
         self._rings: dict[int, tuple[tuple[float, CPUSet], ...]] = {}
         self._homes: dict[tuple[Kinds, bool, bool], tuple[Home, ...]] = {}
+        self._leads: dict[int, tuple[int, ...]] = {}  # by id of a value of _homes
 
     def has(self, kinds: Iterable[MemoryKind]) -> bool:
         """Return whether any node is of one of *kinds*."""
@@ -101,6 +102,15 @@ class MemoryMap:
                 self._home(pool, kinds, strict=strict, cold=cold) for pool in self._pools
             )
         return self._homes[key]
+
+    def leads(self, homes: tuple[Home, ...]) -> tuple[int, ...]:
+        """Return for each pool the first one with the same home, of *homes* that are ours."""
+        known = self._leads.get(id(homes))
+        if known is None:
+            first: dict[Home, int] = {}
+            known = tuple(first.setdefault(home, pool) for pool, home in enumerate(homes))
+            self._leads[id(homes)] = known
+        return known
 
     def grow(self, zone: CPUSet, growth: Iterable[CPUSet]) -> CPUSet:
         """Return *zone* with the nearest nodes of the first of *growth* that has more; else itself.

@@ -162,6 +162,12 @@ class Offers:
         """Return the zone that *pool* offers, None where there is a shortage."""
         return self._zone(self._homes[pool])[0]
 
+    def compared(self) -> list[Criteria | None]:
+        """Return the criteria of every pool, by id."""
+        leads = self._map.leads(self._homes)
+        known = {lead: self.criteria(lead) for lead in set(leads)}
+        return [known[lead] for lead in leads]
+
     def criteria(self, pool: int) -> Criteria | None:
         """Return how the offer of *pool* compares, None where there is a shortage."""
         request, home = self._request, self._homes[pool]

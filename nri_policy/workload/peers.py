@@ -57,7 +57,12 @@ class Pulls:
             for slot, weight in weights.items()
             if weight and (peer := self.peers[slot]) is not None
         ]
-        return sorted(found, key=lambda pull: (-abs(pull[1]), pull[0].container.full_name))
+        return sorted(found, key=_strength)
+
+
+def _strength(pull: tuple[Peer, int]) -> tuple[int, str, str]:
+    container = pull[0].container
+    return -abs(pull[1]), container.full_name, container.id
 
 
 @dataclass(slots=True)

@@ -59,28 +59,6 @@ def test_the_pod_has_no_capability_and_cannot_gain_one(pod: Any) -> None:
     }
 
 
-def test_probes_ask_the_port_that_the_settings_open(manifests: dict[str, Any], pod: Any) -> None:
-    settings = yaml.safe_load(manifests["ConfigMap"]["data"]["config.yaml"])
-    endpoint = settings["spec"]["instrumentation"]["httpEndpoint"]
-    (container,) = pod["containers"]
-    (port,) = container["ports"]
-    assert endpoint == f":{port['containerPort']}"
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert container[probe]["httpGet"]["port"] == port["name"]
-
-
-def test_the_rights_belong_to_the_account_that_the_pod_runs_under(
-    manifests: dict[str, Any], pod: Any
-) -> None:
-    account = manifests["ServiceAccount"]["metadata"]
-    assert pod["serviceAccountName"] == account["name"]
-    for kind in ("ClusterRole", "Role"):
-        binding = manifests[f"{kind}Binding"]
-        assert binding["roleRef"]["kind"] == kind
-        assert binding["roleRef"]["name"] == manifests[kind]["metadata"]["name"]
-        assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
-
-
 @pytest.fixture
 def systemd_analyze() -> str:
     program = shutil.which("systemd-analyze")

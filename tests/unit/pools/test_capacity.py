@@ -41,7 +41,7 @@ ISOLATED = nodes.SMALL + " isolated=4-5,10"
         (nodes.SMALL + " offline=0-1", None, "1", ("2", "", "3-15")),
         (nodes.SMALL + " offline=0-1", "cpuset:0-3", "1", ("2", "", "3")),
         # isolated CPUs are never reserved by a quantity, and may be by a list
-        (ISOLATED, None, "750m", ("11", "4-5,10", "0-3,6-9,12-15")),
+        (ISOLATED, None, "750m", ("0", "4-5,10", "1-3,6-9,11-15")),
         (ISOLATED, None, "cpuset:0,4", ("0,4", "5,10", "1-3,6-9,11-15")),
         (ISOLATED, "cpuset:5-9", "cpuset:9", ("9", "5", "6-8")),
     ],
@@ -90,7 +90,7 @@ def test_available_cpus_are_parted_in_three(
             nodes.SMALL,
             "cpuset:4-11",
             "cpuset:3-4",
-            "reservedResources.cpu: 3-4 is not among the available CPUs 4-11",
+            "reservedResources.cpu: 3 is not among the available CPUs 4-11",
         ),
         (
             nodes.SMALL + " offline=3",
@@ -102,7 +102,7 @@ def test_available_cpus_are_parted_in_three(
             nodes.SMALL,
             None,
             "exclude-cpuset:0-15",
-            "reservedResources.cpu: no CPU is not among the available CPUs 0-15",
+            "reservedResources.cpu: that leaves none of the available CPUs 0-15",
         ),
     ],
 )
