@@ -199,7 +199,7 @@ def _backing(tree: Tree, table: dict[str, tuple[str, str]], path: str) -> tuple[
     Major number 0 is the kernel's for file systems without a device of their own: overlay, tmpfs,
     network file systems.
     """
-    at = "/" + posixpath.normpath(path).lstrip("/")
+    at = "/" + posixpath.normpath(f"/{path}").lstrip("/")
     while at != "/" and at.translate(_ESCAPED) not in table:
         at = posixpath.dirname(at)
     number, type_ = table.get(at.translate(_ESCAPED), ("0:0", ""))
