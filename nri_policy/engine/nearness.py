@@ -86,17 +86,13 @@ class Nearness:
     def mems(self, hint: Hint) -> CPUSet:
         """Return the nodes that *hint* names, or that its CPUs are of, and those nearest to them.
 
-        Nearest are nodes without CPUs, of slower or faster memory: being near to a device on one is
-        being near to it on the other.
+        These are of slower or faster memory beside the same CPUs: what is near to one is near to
+        the other.
         """
-        near = hint.nodes or CPUSet(
-            node.id for node in self._machine.nodes if not node.cpus.isdisjoint(hint.cpus)
-        )
-        return near | CPUSet(
-            node.id
-            for node in self._machine.nodes
-            if not node.cpus and not node.nearest.isdisjoint(near)
-        )
+        nodes = self._machine.nodes
+        named = hint.nodes or CPUSet(n.id for n in nodes if not n.cpus.isdisjoint(hint.cpus))
+        homes = CPUSet.union(node.nearest for node in nodes if node.id in named)
+        return named | CPUSet(node.id for node in nodes if not node.nearest.isdisjoint(homes))
 
     def bounds(self, hints: Iterable[Hint]) -> Bounds:
         """Return where strict *hints* allow a container to be; empty where they contradict."""
