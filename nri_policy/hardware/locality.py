@@ -27,10 +27,9 @@ from nri_policy.hardware.sysfs import Tree
 
 _MOST_PARTS = 256  # devices that one lies upon, directly or not
 _MOST_PLACES = 4096
+_LONGEST_PATH = 4096  # characters; the kernel's PATH_MAX
 _TABLE_LIMIT = 1 << 24  # bytes; a node of 250 pods has about 1 MiB of mounts
 
-# proc/PID/mountinfo (proc_pid_mountinfo(5)): device, mount point, and after the dash the type
-_MOUNT = re.compile(r"^\d+ \d+ (\d+:\d+) \S+ (\S+) .*? - (\S+)", re.MULTILINE)
 _ESCAPED = {ord(char): f"\\{ord(char):03o}" for char in " \t\n\\"}
 _CONTROLLER = re.compile(r"nvme\d+")
 _NVIDIA_MAJOR = "195"
@@ -180,7 +179,7 @@ def _nvidia_function(tree: Tree, minor: str) -> str | None:
 
 
 def _mount_table(tree: Tree) -> dict[str, tuple[str, str]]:
-    """Return device number and file system type by mount point, as the host sees them.
+    """Return device number and the rest of the line by mount point, as the host sees them.
 
     Without the right to read the first process's table it is our own: the same where we run beside
     the host's services, and without the host's mounts, so of no harm, in a container.
@@ -189,7 +188,9 @@ def _mount_table(tree: Tree) -> dict[str, tuple[str, str]]:
         with tree.folder(f"proc/{process}") as folder:
             text = folder.text("mountinfo", _TABLE_LIMIT)
         if text:
-            return {point: (device, type_) for device, point, type_ in _MOUNT.findall(text)}
+            # id, parent, device, root, mount point (proc_pid_mountinfo(5))
+            lines = [line.split(" ", 5) for line in text.split("\n")]
+            return {line[4]: (line[2], line[5]) for line in lines if len(line) == 6}
     return {}
 
 
@@ -199,13 +200,16 @@ def _backing(tree: Tree, table: dict[str, tuple[str, str]], path: str) -> tuple[
     Major number 0 is the kernel's for file systems without a device of their own: overlay, tmpfs,
     network file systems.
     """
+    if len(path) > _LONGEST_PATH:
+        return "", ""
     at = "/" + posixpath.normpath(f"/{path}").lstrip("/")
     while at != "/" and at.translate(_ESCAPED) not in table:
         at = posixpath.dirname(at)
-    number, type_ = table.get(at.translate(_ESCAPED), ("0:0", ""))
+    number, rest = table.get(at.translate(_ESCAPED), ("0:0", ""))
     if not number.startswith("0:"):
         return "block", number
-    return _device_file(tree, path) if type_ == "devtmpfs" else ("", "")
+    # the file system's type follows the dash
+    return _device_file(tree, path) if " - devtmpfs " in rest else ("", "")
 
 
 def _device_file(tree: Tree, path: str) -> tuple[str, str]:

@@ -276,6 +276,7 @@ PODS = "/var/lib/kubelet/pods/a/volumes"
         ("/proc/1", None),
         ("/dev/missing", None),
         ("../srv", "3"),
+        ("/srv" + "/x" * 3000, None),  # no such path can be mounted
         ("", "1"),
     ],
 )
