@@ -1,25 +1,22 @@
 """PCI devices: what they are and which CPUs and NUMA nodes they are near to.
 
-Owns `sys/bus/pci/devices` with the chain of bridges above each, the look-up of a device file's PCI
-function by its number, and names from the root's own `pci.ids`.
+Owns `sys/bus/pci/devices` with the chain of bridges above each, and names from the root's own
+`pci.ids`. Which function is behind a device file or a mount is told in `locality`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Device
-from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Tree
 
 _PCI = "sys/bus/pci/devices"
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _PCI_IDS = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
 _PCI_IDS_LIMIT = 1 << 23  # bytes; the file has 1.5 MB
-_DEPTH = 8  # device-mapper devices upon each other
 
 
 def read_devices(tree: Tree, online: CPUSet, node_cpus: Mapping[int, CPUSet]) -> tuple[Device, ...]:
@@ -28,31 +25,9 @@ def read_devices(tree: Tree, online: CPUSet, node_cpus: Mapping[int, CPUSet]) ->
     *node_cpus* are the CPUs of each NUMA node, or near to it where it has none.
     """
     with tree.folder(_PCI) as folder:
-        addresses = [name for name in folder.names() if _ADDRESS.fullmatch(name)]
+        addresses = [name for name in folder.names() if ADDRESS.fullmatch(name)]
     names = _read_names(tree) if addresses else {}
     return tuple(_read_device(tree, address, online, node_cpus, names) for address in addresses)
-
-
-def functions_of(root: Path, kind: str, number: str) -> tuple[str, ...]:
-    """Return the addresses of the PCI functions behind a device file; none for a virtual device.
-
-    *kind* is "block" or "char", *number* the device number as in `259:1`. A block device that lies
-    upon others (device-mapper, software RAID) has the functions of all of them.
-    """
-    with Tree(root, Notes()) as tree:
-        return tuple(sorted(_functions(tree, f"sys/dev/{kind}/{number}", _DEPTH)))
-
-
-def _functions(tree: Tree, path: str, depth: int) -> set[str]:
-    real = tree.resolve(path) or ""
-    addresses = [part for part in real.split("/") if _ADDRESS.fullmatch(part)]
-    if addresses:
-        return {addresses[-1]}  # the one nearest to the device, below its bridges
-    if not depth:
-        return set()
-    with tree.folder(f"{real}/slaves") as folder:
-        slaves = folder.names()
-    return {found for s in slaves for found in _functions(tree, f"{real}/slaves/{s}", depth - 1)}
 
 
 def _read_device(
@@ -66,18 +41,7 @@ def _read_device(
     with tree.folder(path) as folder:
         class_ = folder.integer("class") or 0
         vendor, model = folder.integer("vendor"), folder.integer("device")
-        node = folder.integer("numa_node")
-        cpus = (folder.set("local_cpulist", "local_cpus") or EMPTY) & online
-    nodes = EMPTY
-    if node is not None and node in node_cpus:
-        nodes = CPUSet((node,))
-    elif cpus and cpus != online:
-        nodes = CPUSet(id_ for id_, each in node_cpus.items() if each and each <= cpus)
-    else:  # all CPUs is the kernel's way to say "unknown": a bridge may know better
-        nodes = _nodes_of_bridge(tree, path, node_cpus)
-        cpus = EMPTY
-    if not cpus:
-        cpus = CPUSet.union(node_cpus[id_] for id_ in nodes) or online
+    nodes, cpus = place_of(tree, path, online, node_cpus)
     key = "unknown"
     if vendor is not None and model is not None:
         key = f"{vendor & 0xFFFF:04x}:{model & 0xFFFF:04x}"
@@ -90,10 +54,33 @@ def _read_device(
     )
 
 
+def place_of(
+    tree: Tree, path: str, online: CPUSet, node_cpus: Mapping[int, CPUSet]
+) -> tuple[CPUSet, CPUSet]:
+    """Return the NUMA nodes and the CPUs that the device at *path* is near to.
+
+    Where nothing is known it is no node and all *online* CPUs.
+    """
+    with tree.folder(path) as folder:
+        node = folder.integer("numa_node")
+        cpus = (folder.set("local_cpulist", "local_cpus") or EMPTY) & online
+    nodes = EMPTY
+    if node is not None and node in node_cpus:
+        nodes = CPUSet((node,))
+    elif cpus and cpus != online:
+        nodes = CPUSet(id_ for id_, each in node_cpus.items() if each and each <= cpus)
+    else:  # all CPUs is the kernel's way to say "unknown": a bridge may know better
+        nodes = _nodes_of_bridge(tree, path, node_cpus)
+        cpus = EMPTY
+    if not cpus:
+        cpus = CPUSet.union(node_cpus[id_] for id_ in nodes) or online
+    return nodes, cpus
+
+
 def _nodes_of_bridge(tree: Tree, path: str, node_cpus: Mapping[int, CPUSet]) -> CPUSet:
     """Return the node of the nearest bridge that has one, above the PCI function at *path*."""
     parts = (tree.resolve(path) or "").split("/")[:-1]
-    while parts and (_ADDRESS.fullmatch(parts[-1]) or parts[-1].startswith("pci")):
+    while parts and (ADDRESS.fullmatch(parts[-1]) or parts[-1].startswith("pci")):
         with tree.folder("/".join(parts)) as folder:
             node = folder.integer("numa_node")
         if node is not None and node in node_cpus:

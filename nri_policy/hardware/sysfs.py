@@ -211,7 +211,7 @@ class Folder:
         fd = self._open(name, _OPEN_FILE)
         if fd is None:
             return None
-        data = b""
+        data = bytearray()
         try:
             while len(data) < limit and (chunk := os.read(fd, min(limit - len(data), 1 << 14))):
                 data += chunk

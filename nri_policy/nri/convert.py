@@ -6,8 +6,11 @@ directions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from nri_policy.engine.grant import Placement
 from nri_policy.proto import nri_pb2
+from nri_policy.workload.hints import DeviceFile, Mount
 from nri_policy.workload.pod import Container, Pod, QoS, Resources, State
 
 # UNKNOWN is what a container is before the runtime has stored it (nri.md §2.5).
@@ -18,6 +21,8 @@ _STATES = {
     nri_pb2.CONTAINER_RUNNING: State.RUNNING,
     nri_pb2.CONTAINER_STOPPED: State.STOPPED,
 }
+_READ_ONLY = {"ro", "rro"}
+_DEVICE_KINDS = {"b": "block", "c": "char", "u": "char"}
 
 
 def pod_of(pod: nri_pb2.PodSandbox) -> Pod:
@@ -58,6 +63,51 @@ def resources_of(resources: nri_pb2.LinuxResources, oom_score_adj: int = 0) -> R
         cpus=cpu.cpus,
         mems=cpu.mems,
     )
+
+
+def mounts_of(container: nri_pb2.Container) -> tuple[Mount, ...]:
+    """Return a container's mounts."""
+    return tuple(
+        Mount(
+            destination=mount.destination,
+            source=mount.source,
+            writable=_READ_ONLY.isdisjoint(mount.options),
+        )
+        for mount in container.mounts
+    )
+
+
+def devices_of(container: nri_pb2.Container) -> tuple[DeviceFile, ...]:
+    """Return the device files of a container that were given to it, and that it may write to.
+
+    A rule that allows all devices gives none in particular: a privileged container has all of the
+    host's device files, and is for none of them.
+    """
+    rules = container.linux.resources.devices
+    return tuple(
+        DeviceFile(
+            path=device.path,
+            kind=_DEVICE_KINDS[device.type],
+            number=f"{device.major}:{device.minor}",
+        )
+        for device in container.linux.devices
+        if device.type in _DEVICE_KINDS and _may_write(device, rules)
+    )
+
+
+def _may_write(device: nri_pb2.LinuxDevice, rules: Iterable[nri_pb2.LinuxDeviceCgroup]) -> bool:
+    """Return what the last of the device cgroup's rules for writing to *device* says."""
+    allowed = False
+    for rule in rules:
+        named = rule.HasField("major") and rule.major.value >= 0  # -1 is any, too
+        if (
+            (rule.type or "a") in ("a", device.type.replace("u", "c"))
+            and (not named or rule.major.value == device.major)
+            and (not rule.HasField("minor") or rule.minor.value in (-1, device.minor))
+            and "w" in (rule.access or "rwm")
+        ):
+            allowed = rule.allow and (named or allowed)
+    return allowed
 
 
 def adjustment_of(placement: Placement) -> nri_pb2.ContainerAdjustment:

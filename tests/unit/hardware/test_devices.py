@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.hardware.devices import functions_of
 from nri_policy.hardware.machine import Device
 
-from .conftest import Change, Link, Plant, Read
+from .conftest import Change, Link, Read
 
 PCI = "sys/bus/pci/devices"
 TWO = "package:2 numa:1 core:2"  # CPUs 0-1 and 2-3
@@ -86,33 +85,3 @@ def test_names_come_from_the_roots_own_pci_ids(read: Read) -> None:
     ids = "# list\n8086  Intel Corporation\n\t10d3  82574L\n\t\t8086 0001  Board\nC 02  Network\n"
     changes = {**function(NIC, vendor="0x8086", device="0x10d3"), "usr/share/misc/pci.ids": ids}
     assert read(TWO, changes).devices[0].name == "Intel Corporation 82574L"
-
-
-def test_device_files_lead_to_their_functions(plant: Plant) -> None:
-    changes: dict[str, Change] = {
-        **function(NIC, numa_node="1"),
-        f"sys/devices/{NIC}/nvme/nvme0/nvme0n1/dev": "259:0",
-        "sys/dev/block/259:0": Link(f"../../devices/{NIC}/nvme/nvme0/nvme0n1"),
-        "sys/dev/char/231:64": Link(f"../../devices/{NIC}/infiniband_mad/issm0"),
-        "sys/devices/virtual/block/dm-0/slaves/nvme0n1": Link(
-            f"../../../../{NIC}/nvme/nvme0/nvme0n1"
-        ),
-        "sys/dev/block/254:0": Link("../../devices/virtual/block/dm-0"),
-        "sys/devices/virtual/mem/null/dev": "1:3",
-        "sys/dev/char/1:3": Link("../../devices/virtual/mem/null"),
-    }
-    root = plant(TWO, changes)
-    assert functions_of(root, "block", "259:0") == ("0000:01:00.0",)
-    assert functions_of(root, "char", "231:64") == ("0000:01:00.0",)
-    assert functions_of(root, "block", "254:0") == ("0000:01:00.0",)
-    assert functions_of(root, "char", "1:3") == ()
-    assert functions_of(root, "char", "9:9") == ()
-
-
-def test_device_mappers_upon_each_other_end(plant: Plant) -> None:
-    loop = "sys/devices/virtual/block/dm-0"
-    root = plant(
-        TWO,
-        {f"{loop}/slaves/dm-0": Link("../../dm-0"), "sys/dev/block/1:1": Link(f"../../../{loop}")},
-    )
-    assert functions_of(root, "block", "1:1") == ()

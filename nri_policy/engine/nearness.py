@@ -1,0 +1,215 @@
+"""Nearness: what hints are worth at each pool, and what they demand; spec placement.md §8.
+
+Owns the arithmetic of hints over one tree; which hints a container has is `workload.hints`' matter.
+A hint that names CPUs is measured by them, one that names only NUMA nodes by these. A node lies in
+every pool that has one of its CPUs, a node without CPUs in every pool that its nearest nodes lie
+in: an L3 pool holds the node that it is part of.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.machine import Machine
+from nri_policy.pools.picker import Picker
+from nri_policy.pools.supply import Slack
+from nri_policy.pools.tree import PoolTree
+from nri_policy.workload.hints import Hint
+from nri_policy.workload.preferences import HintKind
+
+_A_LEVEL_ABOVE = 0.9
+_MOST_KNOWN = 1024  # places whose scores are kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """The columns of criteria 3 and 4 of §4, a value a pool."""
+
+    hints: Sequence[float]  # product of all scores
+    nonzero: Sequence[float]  # product of those that are not 0; 0 where all are
+    depth: Sequence[int]  # 0 where all scores are 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What strict hints leave of the machine."""
+
+    cpus: CPUSet
+    mems: CPUSet
+
+
+class Nearness:
+    """Measures hints on one tree."""
+
+    def __init__(self, machine: Machine, tree: PoolTree) -> None:
+        self._machine = machine
+        self._tree = tree
+        cpus = {node.id: node.cpus for node in machine.nodes}
+        self._node_cpus = {
+            node.id: node.cpus or CPUSet.union(cpus[near] for near in node.nearest)
+            for node in machine.nodes
+        }
+        self._nodes = [
+            CPUSet(id_ for id_, near in self._node_cpus.items() if not near.isdisjoint(pool.cpus))
+            for pool in tree.pools
+        ]
+        self._known: dict[tuple[CPUSet, CPUSet], tuple[float, ...]] = {}
+
+    def scores(self, hints: Iterable[Hint]) -> Scores | None:
+        """Return the scores of all pools; None where no hint says anything on this machine."""
+        places = Counter((hint.cpus, hint.nodes) for hint in hints if self.cpus(hint))
+        if not places:
+            return None
+        columns = [
+            score if count == 1 else [each**count for each in score]
+            for score, count in zip(map(self._scores, places), places.values(), strict=True)
+        ]
+        rows = list(zip(*columns, strict=True))
+        return Scores(
+            hints=[*map(prod, rows)],
+            nonzero=[prod(filter(None, row)) if any(row) else 0.0 for row in rows],
+            depth=[
+                pool.depth if any(row) else 0
+                for pool, row in zip(self._tree.pools, rows, strict=True)
+            ],
+        )
+
+    def cpus(self, hint: Hint) -> CPUSet:
+        """Return the CPUs that *hint* names, or that its nodes have; empty if it names no such."""
+        cpus = hint.cpus or CPUSet.union(self._node_cpus.get(id_, EMPTY) for id_ in hint.nodes)
+        return cpus & self._machine.online
+
+    def mems(self, hint: Hint) -> CPUSet:
+        """Return the nodes that *hint* names, or that its CPUs are of, and those nearest to them.
+
+        These are of slower or faster memory beside the same CPUs: what is near to one is near to
+        the other.
+        """
+        nodes = self._machine.nodes
+        named = hint.nodes or CPUSet(n.id for n in nodes if not n.cpus.isdisjoint(hint.cpus))
+        homes = CPUSet.union(node.nearest for node in nodes if node.id in named)
+        return named | CPUSet(node.id for node in nodes if not node.nearest.isdisjoint(homes))
+
+    def bounds(self, hints: Iterable[Hint]) -> Bounds:
+        """Return where strict *hints* allow a container to be; empty where they contradict."""
+        cpus, mems = self._tree.top.cpus, self._nodes[-1]
+        for one in self._demands(hints).values():
+            cpus &= one.cpus
+            mems &= one.mems
+        return Bounds(cpus=cpus, mems=mems)
+
+    def failing(self, hints: Iterable[Hint], cpus: CPUSet, mems: CPUSet) -> str | None:
+        """Return what is wrong with *cpus* and *mems* under strict *hints*, None if nothing is."""
+        for source, one in self._demands(hints).items():
+            if not cpus <= one.cpus:
+                return f"strict hint {source}: CPUs {cpus} are not all among its {one.cpus}"
+            if not mems <= one.mems:
+                return f"strict hint {source}: memory nodes {mems} are not all among its {one.mems}"
+        return None
+
+    def pick_memory(self, hints: Iterable[Hint], offer: CPUSet) -> CPUSet | None:
+        """Return the part of the *offer* of a pool that is near to the devices; None: all of it.
+
+        It must be as good as the offer: on every node of the devices, of the same kinds, and with
+        memory that the kernel can use.
+        """
+        near = CPUSet.union(self.mems(hint) for hint in _of_devices(hints))
+        zone = near & offer
+        nodes = [node for node in self._machine.nodes if node.id in offer]
+        chosen = [node for node in nodes if node.id in zone]
+        if (
+            {node.kind for node in chosen} != {node.kind for node in nodes}
+            or not any(node.normal for node in chosen)
+            or not all(self._covered(hint, zone) for hint in _of_devices(hints))
+        ):
+            return None
+        return zone
+
+    def localities(self, hints: Iterable[Hint]) -> tuple[CPUSet, ...]:
+        """Return the CPUs near each device, for `pick_cpus`.
+
+        Assigned resources come before device files, because one device may have several of these;
+        so of device files each place counts once.
+        """
+        devices = _of_devices(hints)
+        found = [cpus for cpus in map(self.cpus, devices) if cpus]
+        if any(hint.kind is HintKind.DEVICES for hint in devices):
+            found = [*dict.fromkeys(found)]
+        return tuple(found)
+
+    def _covered(self, hint: Hint, zone: CPUSet) -> bool:
+        return not self.mems(hint).isdisjoint(zone)
+
+    def _demands(self, hints: Iterable[Hint]) -> dict[str, Bounds]:
+        """Return by source what each hint demands: of several devices of a resource, any."""
+        demands: dict[str, Bounds] = {}
+        for hint in hints:
+            cpus, mems = self.cpus(hint), self.mems(hint)
+            if not cpus:
+                continue
+            if (other := demands.get(hint.source)) is not None:
+                cpus, mems = cpus | other.cpus, mems | other.mems
+            demands[hint.source] = Bounds(cpus=cpus, mems=mems)
+        return demands
+
+    def _scores(self, place: tuple[CPUSet, CPUSet]) -> tuple[float, ...]:
+        if place not in self._known:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
+            cpus, nodes = place
+            self._known[place] = self._by_cpus(cpus) if cpus else self._by_nodes(nodes)
+        return self._known[place]
+
+    def _by_cpus(self, cpus: CPUSet) -> tuple[float, ...]:
+        cpus = cpus & self._machine.online
+        return tuple(len(pool.cpus & cpus) / len(cpus) for pool in self._tree.pools)
+
+    def _by_nodes(self, nodes: CPUSet) -> tuple[float, ...]:
+        """Return the share of *nodes* in each pool, less for every level above where they fit."""
+        nodes = CPUSet(id_ for id_ in nodes if id_ in self._node_cpus)
+        scores: list[float] = []
+        levels: list[int] = []  # above the deepest pool that holds the nodes that this one holds
+        for pool in self._tree.pools:
+            inside = nodes & self._nodes[pool.id]
+            above = [levels[c] + 1 for c in pool.children if inside <= self._nodes[c]]
+            levels.append(max(above, default=0))
+            scores.append(len(inside) / len(nodes) * _A_LEVEL_ABOVE ** levels[-1])
+        return tuple(scores)
+
+
+def pick_cpus(  # noqa: PLR0913, PLR0917 - what a pick needs, and the localities
+    picker: Picker,
+    n: int,
+    candidates: CPUSet,
+    localities: Sequence[CPUSet],
+    classes: Sequence[CPUSet] = (),
+    slack: Slack | None = None,
+) -> CPUSet | None:
+    """Return *n* of *candidates* spread over the *localities*; None where that cannot be.
+
+    As many at each if *n* can be divided, else one at each and the rest anywhere. *slack* is used
+    up, also where the outcome is None.
+    """
+    if not 0 < len(localities) <= n:
+        return None
+    share = n // len(localities) if n % len(localities) == 0 else 1
+    taken = EMPTY
+    try:
+        # where the choice is small first
+        for near in sorted(localities, key=lambda cpus: len(cpus & candidates)):
+            taken |= picker.pick(share, (candidates - taken) & near, classes, slack)
+        rest = n - len(taken)
+        return taken | picker.pick(rest, candidates - taken, classes, slack, beside=taken)
+    except ValueError:
+        return None
+
+
+def _of_devices(hints: Iterable[Hint]) -> tuple[Hint, ...]:
+    """Return the hints from assigned resources, or where there is none those from device files."""
+    hints = tuple(hints)
+    assigned = tuple(hint for hint in hints if hint.kind is HintKind.POD_RESOURCES)
+    return assigned or tuple(hint for hint in hints if hint.kind is HintKind.DEVICES)

@@ -1,0 +1,228 @@
+"""Locality: which CPUs and NUMA nodes a device file, a network interface or a mount is near to.
+
+Owns the way from a device number, an interface's name or a path on the host to the hardware behind
+it, through partitions, device-mapper, software RAID, NVMe multi-path, bonds, VLANs and IOMMU
+groups. Everything is read below one root folder. Whatever leads to no hardware, or to hardware that
+is near to all CPUs alike, has no locality.
+
+A mount's device is taken from the host's mount table, never from the mounted path itself: that may
+be a network file system whose server is gone, and asking it would hang the caller.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.devices import ADDRESS, place_of
+from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.notes import Notes
+from nri_policy.hardware.sysfs import Tree
+
+_MOST_PARTS = 256  # devices that one lies upon, directly or not
+_MOST_PLACES = 4096
+_LONGEST_PATH = 4096  # characters; the kernel's PATH_MAX
+_TABLE_LIMIT = 1 << 24  # bytes; a node of 250 pods has about 1 MiB of mounts
+
+_ESCAPED = {ord(char): f"\\{ord(char):03o}" for char in " \t\n\\"}
+_CONTROLLER = re.compile(r"nvme\d+")
+_NVIDIA_MAJOR = "195"
+_NVIDIA_GPUS = "proc/driver/nvidia/gpus"
+_NVIDIA_MINOR = re.compile(r"^Device Minor:\s*(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locality:
+    """What something is near to."""
+
+    cpus: CPUSet  # online ones; some, but not all
+    nodes: CPUSet  # ids; empty where only CPUs are known
+
+
+class Locator:
+    """Finds localities below *root*; remembers those of hardware until told to `forget`.
+
+    What a virtual device lies upon is looked up every time: its number may be another's tomorrow.
+    """
+
+    def __init__(self, root: Path, machine: Machine) -> None:
+        """Take the machine found below the same *root*."""
+        self._root = root
+        self._online = machine.online
+        cpus = {node.id: node.cpus for node in machine.nodes}
+        self._node_cpus = {
+            node.id: node.cpus or CPUSet.union(cpus[near] for near in node.nearest)
+            for node in machine.nodes
+        }
+        self._places: dict[str, tuple[CPUSet, CPUSet]] = {}  # nodes, CPUs by sysfs folder
+
+    def device(self, kind: str, number: str) -> Locality | None:
+        """Return the locality of a device file: "block" or "char", and a number as in `259:1`."""
+        with Tree(self._root, Notes()) as tree:
+            return self._device(tree, kind, number)
+
+    def interface(self, name: str) -> Locality | None:
+        """Return the locality of the host's network interface of that name."""
+        if "/" in name:
+            return None
+        with Tree(self._root, Notes()) as tree:
+            return self._at(tree, f"sys/class/net/{name}")
+
+    def mounts(self, paths: Iterable[str]) -> dict[str, Locality]:
+        """Return the localities of paths on the host by the device that each is mounted from."""
+        found = {}
+        with Tree(self._root, Notes()) as tree:
+            table = _mount_table(tree)
+            for path in paths if table else ():
+                kind, number = _backing(tree, table, path)
+                locality = self._device(tree, kind, number) if number else None
+                if locality is not None:
+                    found[path] = locality
+        return found
+
+    def forget(self) -> None:
+        """Look everything up anew from now on: hardware has come, gone or been told its node."""
+        self._places.clear()
+
+    def _device(self, tree: Tree, kind: str, number: str) -> Locality | None:
+        path = f"sys/dev/{kind}/{number}"
+        if kind == "char" and number.startswith(f"{_NVIDIA_MAJOR}:"):
+            # the driver tells sysfs nothing of its device files
+            path = _nvidia_function(tree, number.partition(":")[2]) or path
+        return self._at(tree, path)
+
+    def _at(self, tree: Tree, path: str) -> Locality | None:
+        """Return what all the hardware behind the device at *path* together is near to."""
+        nodes = cpus = EMPTY
+        for part in _hardware(tree, path):
+            near, local = self._place(tree, part)
+            if local != self._online:
+                nodes |= near
+                cpus |= local
+        return Locality(cpus=cpus, nodes=nodes) if cpus and cpus != self._online else None
+
+    def _place(self, tree: Tree, hardware: str) -> tuple[CPUSet, CPUSet]:
+        if hardware not in self._places:
+            if len(self._places) == _MOST_PLACES:
+                self._places.clear()
+            nodes, cpus = place_of(tree, hardware, self._online, self._node_cpus)
+            if nodes and cpus == self._online:  # firmware names a node, and all CPUs as local
+                cpus = CPUSet.union(self._node_cpus[node] for node in nodes)
+            self._places[hardware] = nodes, cpus
+        return self._places[hardware]
+
+
+def _hardware(tree: Tree, path: str) -> list[str]:
+    """Return the sysfs folders of the hardware devices that the device at *path* lies upon."""
+    found, seen, todo = [], set[str](), [path]
+    while todo and len(seen) < _MOST_PARTS:
+        real = tree.resolve(todo.pop())
+        if not real or not real.startswith("sys/devices/") or real in seen:
+            continue
+        seen.add(real)
+        parts = real.split("/")
+        functions = [i for i, part in enumerate(parts) if ADDRESS.fullmatch(part)]
+        if functions:  # the one nearest to the device, below its bridges
+            found.append("/".join(parts[: functions[-1] + 1]))
+            continue
+        while len(parts) > 2:  # sys/devices
+            at = "/".join(parts)
+            lower = _lower(tree, at)
+            todo.extend(lower)
+            if lower:
+                break
+            if _has_node(tree, at):  # no PCI device: persistent memory, platform devices
+                found.append(at)
+                break
+            parts.pop()
+    return found
+
+
+def _lower(tree: Tree, path: str) -> list[str]:
+    """Return the devices that the virtual one at *path* is made of."""
+    above, name = posixpath.split(path)
+    if above == "sys/devices/virtual/vfio":
+        path = f"sys/kernel/iommu_groups/{name}/devices"
+        with tree.folder(path) as folder:
+            names = folder.names()
+    elif above == "sys/devices/virtual/nvme-subsystem":
+        with tree.folder(path) as folder:
+            names = [each for each in folder.names() if _CONTROLLER.fullmatch(each)]
+    else:
+        with tree.folder(path) as folder, folder.folder("slaves") as slaves:
+            names = [each for each in folder.names() if each.startswith("lower_")]
+            names += [f"slaves/{each}" for each in slaves.names()]
+    return [f"{path}/{each}" for each in names]
+
+
+def _has_node(tree: Tree, path: str) -> bool:
+    with tree.folder(path) as folder:
+        node = folder.integer("numa_node")
+    return node is not None and node >= 0
+
+
+def _nvidia_function(tree: Tree, minor: str) -> str | None:
+    """Return the PCI function of the GPU that NVIDIA's driver gives the device file *minor*."""
+    with tree.folder(_NVIDIA_GPUS) as gpus:
+        for address in gpus.names():
+            with gpus.folder(address) as gpu:
+                told = _NVIDIA_MINOR.search(gpu.text("information") or "")
+            if told and told[1] == minor:
+                return f"sys/bus/pci/devices/{address}"
+    return None
+
+
+def _mount_table(tree: Tree) -> dict[str, tuple[str, str]]:
+    """Return device number and the rest of the line by mount point, as the host sees them.
+
+    Without the right to read the first process's table it is our own: the same where we run beside
+    the host's services, and without the host's mounts, so of no harm, in a container.
+    """
+    for process in ("1", "self"):
+        with tree.folder(f"proc/{process}") as folder:
+            text = folder.text("mountinfo", _TABLE_LIMIT)
+        if text:
+            # id, parent, device, root, mount point (proc_pid_mountinfo(5))
+            lines = [line.split(" ", 5) for line in text.split("\n")]
+            return {line[4]: (line[2], line[5]) for line in lines if len(line) == 6}
+    return {}
+
+
+def _backing(tree: Tree, table: dict[str, tuple[str, str]], path: str) -> tuple[str, str]:
+    """Return kind and number of the device that *path* is on; no number where it is on none.
+
+    Major number 0 is the kernel's for file systems without a device of their own: overlay, tmpfs,
+    network file systems.
+    """
+    if len(path) > _LONGEST_PATH:
+        return "", ""
+    at = "/" + posixpath.normpath(f"/{path}").lstrip("/")
+    while at != "/" and at.translate(_ESCAPED) not in table:
+        at = posixpath.dirname(at)
+    number, rest = table.get(at.translate(_ESCAPED), ("0:0", ""))
+    if not number.startswith("0:"):
+        return "block", number
+    # the file system's type follows the dash
+    return _device_file(tree, path) if " - devtmpfs " in rest else ("", "")
+
+
+def _device_file(tree: Tree, path: str) -> tuple[str, str]:
+    """Return kind and number of the device file at *path*, which is on a devtmpfs."""
+    # a path alone: the device itself is not opened
+    descriptor = tree.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if descriptor is None:
+        return "", ""
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    if stat.S_ISBLK(status.st_mode):
+        return "block", number
+    return ("char", number) if stat.S_ISCHR(status.st_mode) else ("", "")

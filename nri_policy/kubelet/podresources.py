@@ -1,0 +1,269 @@
+"""The kubelet's PodResources API: which devices it assigned to which container (nri.md §8).
+
+Owns when the kubelet is asked, and which of its answers are believed. Rule 1: nobody waits for the
+kubelet. Questions run beside the requests of the runtime, end at a deadline, and who wants an
+answer gets what is there. Rule 2: no answer is better than another pod's. Pods have no uid in this
+API, so what is said of a namesake is told by the devices themselves: two pods never share one.
+
+The kubelet assigns devices before it has the runtime make the pod, so an answer to a question that
+is asked then is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from google.protobuf.message import Message
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.proto.podresources_pb2 import (
+    GetPodResourcesRequest,
+    ListPodResourcesRequest,
+    PodResources,
+)
+from nri_policy.proto.podresources_pb2_grpc import PodResourcesListerStub
+from nri_policy.wording import quoted
+from nri_policy.workload.pod import Pod
+
+log = logging.getLogger(__name__)
+
+SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+DEADLINE = 1.0  # seconds for a question, its second try included; a runtime waits for 2
+PATIENCE = 0.1  # seconds that a request may wait for answers that are on their way
+BACKOFF = 0.2  # seconds until the second try; the kubelet allows 20 more calls in that time
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", 16 << 20),  # bytes; what the kubelet's own clients allow
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),  # a kubelet that restarts is soon asked again
+)
+# What kubelets without Get say: they do not know it, or it is off. The latter's code is also that
+# of "no such pod"; its text differs from version to version.
+_NO_GET = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN)
+_HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
+
+_Name = tuple[str, str]  # a pod's namespace and name
+_Devices = Mapping[tuple[str, str, str], CPUSet]  # nodes by container, resource and device id
+_Answers = Mapping[_Name, _Devices]
+_Asking = Coroutine[Any, Any, _Answers]
+
+
+@dataclass(slots=True)
+class _Query:
+    """A question about a pod."""
+
+    pod: Pod
+    task: asyncio.Task[_Answers]
+    older: _Query | None = None  # about a namesake that had not gone when this was asked
+
+    @property
+    def answer(self) -> _Devices:
+        """What is known by now."""
+        return self.task.result().get(_name(self.pod), {}) if self.task.done() else {}
+
+    @property
+    def stale(self) -> bool:
+        """Whether the answer is the namesake's: devices belong to one pod at a time."""
+        if self.older is None:
+            return False
+        theirs = {(resource, device) for _, resource, device in self.older.answer}
+        return any((resource, device) in theirs for _, resource, device in self.answer)
+
+
+class Assignments:
+    """What the kubelet has assigned to the pods that it was asked about."""
+
+    def __init__(
+        self,
+        socket: Path = SOCKET,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Take the kubelet's socket, which need not be there yet."""
+        self._socket = socket
+        self._sleep = sleep
+        self._queries: dict[_Name, _Query] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._get = True  # whether the kubelet has Get, as far as we know
+        self._listing = asyncio.Lock()
+        self._lists = 0  # started so far
+        self._listed: Mapping[_Name, _Devices] = {}
+
+    async def __aenter__(self) -> Self:
+        self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+        self._stub = PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._channel.close()
+
+    def ask(self, pod: Pod) -> None:
+        """Ask about a pod that is about to run."""
+        name = _name(pod)
+        older = self._queries.get(name)
+        if older is not None:
+            # asked again of the same pod, for a new sandbox: a namesake before it is still one
+            older = older.older if older.pod.uid == pod.uid else replace(older, older=None)
+        self._queries[name] = _Query(pod, self._start(partial(self._one, name)), older)
+
+    def ask_all(self, pods: Iterable[Pod]) -> None:
+        """Ask about pods that run already, all at once, and forget all others."""
+        self._get = True  # this may be another kubelet than before
+        task = self._start(self._list)
+        self._queries = {_name(pod): _Query(pod, task) for pod in pods}
+
+    async def ready(self, pods: Iterable[Pod]) -> None:
+        """Wait for the answers about *pods*, but not for long."""
+        queries = [query for pod in pods if (query := self._query(pod)) is not None]
+        for query in queries:
+            if query.stale:
+                query.task = self._start(partial(self._one, _name(query.pod)))
+        tasks = {query.task for query in queries}
+        if not all(task.done() for task in tasks):
+            await self._done_within(PATIENCE, tasks)
+
+    def devices(self, pod: Pod, container: str) -> Mapping[str, tuple[CPUSet, ...]]:
+        """Return the NUMA nodes of each device of each resource that *container* was assigned.
+
+        Empty sets are devices of unknown place. What is not known, or not yet, is left out.
+        """
+        query = self._query(pod)
+        if query is None or query.stale:
+            return {}
+        found: dict[str, list[CPUSet]] = {}
+        for (owner, resource, _), nodes in query.answer.items():
+            if owner == container:
+                found.setdefault(resource, []).append(nodes)
+        return {resource: tuple(places) for resource, places in found.items()}
+
+    def forget(self, pod: Pod) -> None:
+        """Forget a pod that is gone."""
+        name = _name(pod)
+        query = self._queries.get(name)
+        if query is None:
+            return
+        if query.pod.id == pod.id:
+            del self._queries[name]
+        elif query.older is not None and query.older.pod.id == pod.id:
+            # its successor may have been told of its devices, or may have got them just now
+            query.older = None
+            query.task = self._start(partial(self._one, name))
+
+    def _query(self, pod: Pod) -> _Query | None:
+        query = self._queries.get(_name(pod))
+        return query if query is not None and query.pod.uid == pod.uid else None
+
+    def _start(self, ask: Callable[[], _Asking]) -> asyncio.Task[_Answers]:
+        task = asyncio.create_task(self._answers(ask), name="pod resources")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _answers(self, ask: Callable[[], _Asking]) -> _Answers:
+        """Return what *ask* finds out, nothing if it fails or takes too long."""
+        task = asyncio.create_task(ask())
+        try:
+            if await self._done_within(DEADLINE, {task}):
+                return task.result()
+            log.warning("event=no-pod-resources reason='no answer within %g s'", DEADLINE)
+        except grpc.aio.AioRpcError as error:
+            log.warning(
+                "event=no-pod-resources code=%s reason=%r",
+                error.code().name,
+                quoted(error.details() or ""),
+            )
+        finally:
+            task.cancel()
+        return {}
+
+    async def _done_within(self, seconds: float, tasks: set[asyncio.Task[_Answers]]) -> bool:
+        """Return whether all *tasks* are done before *seconds* are over; leaves them running."""
+        timer = asyncio.ensure_future(self._sleep(seconds))
+        pending: set[asyncio.Future[Any]] = {*tasks, timer}
+        try:
+            while timer in pending and len(pending) > 1:
+                _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        return all(task.done() for task in tasks)
+
+    async def _one(self, name: _Name) -> _Answers:
+        if self._get:
+            try:
+                request = GetPodResourcesRequest(pod_namespace=name[0], pod_name=name[1])
+                response = await self._call(self._stub.Get, request)
+                return _by_pod([response.pod_resources])
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in _NO_GET:
+                    raise
+        answers = await self._list()
+        # it does not know a pod that it lists: then it does not know Get
+        self._get = self._get and name not in answers
+        return answers
+
+    async def _list(self) -> _Answers:
+        """Return what a List that begins from now on says; those who wait for one share it."""
+        begun = self._lists
+        async with self._listing:
+            if self._lists == begun:
+                self._lists, self._listed = begun + 1, {}
+                response = await self._call(self._stub.List, ListPodResourcesRequest())
+                self._listed = _by_pod(response.pod_resources)
+            return self._listed
+
+    async def _call(self, method: Callable[[Any], Awaitable[Any]], request: Message) -> Any:
+        """Call *method*, and once more if it was called too often."""
+        try:
+            return await method(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+        await self._sleep(BACKOFF)
+        return await method(request)
+
+
+def _name(pod: Pod) -> _Name:
+    return pod.namespace, pod.name
+
+
+def _by_pod(resources: Iterable[PodResources]) -> _Answers:
+    """Return the devices of each pod; of namesakes that both have some: of neither."""
+    answers: dict[_Name, _Devices] = {}
+    ambiguous = set()
+    for pod in resources:
+        name, devices = (pod.namespace, pod.name), _devices(pod)
+        if devices and answers.get(name):
+            ambiguous.add(name)
+        answers[name] = devices or answers.get(name, {})
+    return {name: {} if name in ambiguous else found for name, found in answers.items()}
+
+
+def _devices(pod: PodResources) -> _Devices:
+    """Return the nodes of each device: there is an entry for each, and for each of its nodes."""
+    devices: dict[tuple[str, str, str], CPUSet] = {}
+    for container in pod.containers:
+        for entry in container.devices:
+            nodes = CPUSet(
+                node.ID for node in entry.topology.nodes if 0 <= node.ID <= _HIGHEST_NODE
+            )
+            for device in entry.device_ids:
+                key = container.name, entry.resource_name, device
+                devices[key] = devices.get(key, EMPTY) | nodes
+    return devices

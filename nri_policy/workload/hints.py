@@ -1,0 +1,128 @@
+"""Hints: which CPUs and NUMA nodes a container had better be near to; spec placement.md §8.
+
+Owns which of a container's mounts, devices and assigned resources count. Where hardware is, is the
+Locator's to say; what a hint is worth is the engine's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.locality import Locator
+from nri_policy.workload.preferences import POD_RESOURCE, HintKind, Preferences
+
+# Places in a container that the runtime and the kubelet put their own files at: where these come
+# from says nothing about the workload. The peer ignores the same.
+_OWN_FILES = (
+    "/.nri-resource-policy",
+    "/dev/termination-log",
+    "/etc/",
+    "/lib/",
+    "/lib64/",
+    "/usr/lib/",
+    "/usr/lib32/",
+    "/usr/lib64/",
+)
+# Volumes on the host that the kubelet fills with objects of the cluster.
+_OBJECTS = re.compile(r"/volumes/kubernetes\.io~(?:configmap|downward-api|projected|secret)/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A mount of a container."""
+
+    destination: str  # in the container
+    source: str  # on the host; not a path for file systems without one
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFile:
+    """A device file that a container was given, and may write to."""
+
+    path: str
+    kind: str  # "block" or "char"
+    number: str  # as in 259:1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A place to be near to. At least one of the sets is not empty; an empty one is unknown."""
+
+    source: str  # path on the host, or `podresourceapi:RESOURCE`; devices of one resource share it
+    kind: HintKind
+    cpus: CPUSet
+    nodes: CPUSet  # ids
+
+
+def candidates(
+    mounts: Iterable[Mount],
+    devices: Iterable[DeviceFile],
+    interfaces: Iterable[str],
+    resources: Mapping[str, Sequence[CPUSet]],
+    locator: Locator,
+) -> tuple[Hint, ...]:
+    """Return the hints that a container gives before its annotations have been asked.
+
+    *interfaces* are the host's names of network interfaces that become the container's; *resources*
+    the NUMA nodes of each device of each resource that the kubelet assigned, empty where unknown.
+    """
+    return (
+        *_mount_hints(mounts, locator),
+        *_device_hints(devices, interfaces, locator),
+        *(
+            Hint(
+                source=POD_RESOURCE + resource,
+                kind=HintKind.POD_RESOURCES,
+                cpus=EMPTY,
+                nodes=nodes,
+            )
+            for resource, places in resources.items()
+            for nodes in places
+            if nodes
+        ),
+    )
+
+
+def hints_of(candidates: Collection[Hint], preferences: Preferences) -> tuple[Hint, ...]:
+    """Return those of *candidates* that a container's annotations let count."""
+    kinds, deny, allow = preferences.hint_kinds, preferences.deny_hints, preferences.allow_hints
+    return tuple(
+        hint
+        for hint in candidates
+        if (kinds is None or hint.kind in kinds)
+        and (
+            deny is None
+            or not deny.matches(hint.source)
+            or (allow is not None and allow.matches(hint.source))
+        )
+    )
+
+
+def _mount_hints(mounts: Iterable[Mount], locator: Locator) -> Iterator[Hint]:
+    # a source that is mounted twice counts once
+    sources = dict.fromkeys(
+        mount.source
+        for mount in mounts
+        if mount.writable
+        and mount.source.startswith("/")
+        and not mount.destination.startswith(_OWN_FILES)
+        and not _OBJECTS.search(mount.source)
+    )
+    if not sources:
+        return
+    for source, place in locator.mounts(sources).items():
+        yield Hint(source=source, kind=HintKind.MOUNTS, cpus=place.cpus, nodes=place.nodes)
+
+
+def _device_hints(
+    devices: Iterable[DeviceFile], interfaces: Iterable[str], locator: Locator
+) -> Iterator[Hint]:
+    found = [(device.path, locator.device(device.kind, device.number)) for device in devices]
+    found += [(f"/sys/class/net/{name}", locator.interface(name)) for name in interfaces]
+    for source, place in found:
+        if place is not None:
+            yield Hint(source=source, kind=HintKind.DEVICES, cpus=place.cpus, nodes=place.nodes)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.locality import Locator
+from nri_policy.hardware.synthetic import write
+from nri_policy.workload.hints import DeviceFile, Hint, Mount, candidates, hints_of
+from nri_policy.workload.preferences import HintKind, preferences
+
+KEY = "topologyhints.resource-policy.nri.io/pod"
+TABLE = """
+22 1 8:0 / / rw - ext4 /dev/sda rw
+23 22 8:16 / /data rw - ext4 /dev/sdb rw
+24 22 0:44 / /shm rw - tmpfs tmpfs rw
+"""
+VOLUMES = "/var/lib/kubelet/pods/uid/volumes"
+
+
+@pytest.fixture(scope="module")
+def locator(tmp_path_factory: pytest.TempPathFactory) -> Locator:
+    """A machine with sda and sdb on nodes 0 and 3, a GPU and eth0 on node 1 and 2."""
+    root = tmp_path_factory.mktemp("root")
+    write("package:2 numa:2 core:2", root)
+    (root / "proc/1").mkdir(parents=True)
+    (root / "proc/1/mountinfo").write_text(TABLE)
+    places = {"dev/block/8:0": 0, "dev/block/8:16": 3, "dev/char/226:0": 1, "class/net/eth0": 2}
+    for path, node in places.items():
+        folder = root / f"sys/devices/pci0000:0{node}/0000:0{node}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "numa_node").write_text(str(node))
+        link = root / "sys" / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(Path("../" * path.count("/")) / folder.relative_to(root / "sys"))
+    return Locator(root, discover(root))
+
+
+def mount(source: str, destination: str = "/work", *, writable: bool = True) -> Mount:
+    return Mount(source=source, destination=destination, writable=writable)
+
+
+def hint(source: str, kind: HintKind, cpus: str, nodes: str) -> Hint:
+    return Hint(source=source, kind=kind, cpus=CPUSet.parse(cpus), nodes=CPUSet.parse(nodes))
+
+
+GPU = DeviceFile(path="/dev/dri/card0", kind="char", number="226:0")
+NULL = DeviceFile(path="/dev/null", kind="char", number="1:3")
+ASSIGNED = {"example.com/gpu": (CPUSet((0,)), EMPTY, CPUSet((3,))), "example.com/fuse": (EMPTY,)}
+
+
+def test_hints_come_from_mounts_devices_interfaces_and_each_assigned_device(
+    locator: Locator,
+) -> None:
+    found = candidates([mount("/data/db")], [GPU, NULL], ["eth0", "lo"], ASSIGNED, locator)
+    assert found == (
+        hint("/data/db", HintKind.MOUNTS, "6-7", "3"),
+        hint("/dev/dri/card0", HintKind.DEVICES, "2-3", "1"),
+        hint("/sys/class/net/eth0", HintKind.DEVICES, "4-5", "2"),
+        hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "0"),
+        hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "3"),
+    )
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        mount("/data", writable=False),
+        mount("tmpfs"),
+        mount("/shm/x"),
+        mount("/data/hosts", "/etc/hosts"),
+        mount("/data/log", "/dev/termination-log"),
+        mount("/data/own", "/.nri-resource-policy"),
+        mount("/data/lib", "/usr/lib64/driver"),
+        mount(f"{VOLUMES}/kubernetes.io~configmap/settings"),
+        mount(f"{VOLUMES}/kubernetes.io~secret/key"),
+        mount(f"{VOLUMES}/kubernetes.io~projected/token"),
+        mount(f"{VOLUMES}/kubernetes.io~downward-api/me"),
+    ],
+    ids=lambda each: f"{each.source} at {each.destination}",
+)
+def test_mounts_that_say_nothing_of_the_workload(locator: Locator, ignored: Mount) -> None:
+    assert candidates([ignored], [], [], {}, locator) == ()
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        mount("/data/x", "/etcetera"),
+        mount("/data/x", "/home/etc/"),
+        mount(f"{VOLUMES}/kubernetes.io~empty-dir/cache"),
+        mount(f"{VOLUMES}/kubernetes.io~csi/pvc/mount"),
+    ],
+    ids=lambda each: f"{each.source} at {each.destination}",
+)
+def test_mounts_that_count(locator: Locator, counted: Mount) -> None:
+    assert len(candidates([counted], [], [], {}, locator)) == 1
+
+
+def test_a_source_that_is_mounted_twice_counts_once(locator: Locator) -> None:
+    assert (
+        len(candidates([mount("/data/x", "/a"), mount("/data/x", "/b")], [], [], {}, locator)) == 1
+    )
+
+
+MANY = (
+    hint("/data/db", HintKind.MOUNTS, "0", "0"),
+    hint("/dev/dri/card0", HintKind.DEVICES, "1", "0"),
+    hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "3"),
+    hint("podresourceapi:example.com/nic", HintKind.POD_RESOURCES, "", "2"),
+)
+DB, CARD, GPUS, NIC = (each.source for each in MANY)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "left"),
+    [
+        ({}, [DB, CARD, GPUS, NIC]),
+        ({"topologyhints": "true"}, [DB, CARD, GPUS, NIC]),
+        ({"topologyhints": "false"}, []),
+        ({"topologyhints": "none"}, []),
+        ({"topologyhints": "devices,pod-resources"}, [CARD, GPUS, NIC]),
+        ({"deny.topologyhints": "{type: prefix, paths: [/dev/]}"}, [DB, GPUS, NIC]),
+        ({"deny.topologyhints": "{type: glob, paths: ['/dev/*']}"}, [DB, CARD, GPUS, NIC]),
+        ({"deny.topologyhints": "{type: glob, paths: ['/dev/*/card?']}"}, [DB, GPUS, NIC]),
+        ({"deny.topologyhints": "{type: prefix, paths: ['podresapi:example.com/']}"}, [DB, CARD]),
+        (
+            {
+                "deny.topologyhints": "{type: prefix, paths: [/, 'podresourceapi:']}",
+                "allow.topologyhints": "{type: prefix, paths: ['podresourceapi:example.com/gpu']}",
+            },
+            [GPUS],
+        ),
+        ({"deny.topologyhints": "{type: prefix, paths: ['']}"}, []),
+        ({"allow.topologyhints": "{type: prefix, paths: [/data]}"}, [DB, CARD, GPUS, NIC]),
+        (
+            {
+                "topologyhints": "mounts",
+                "allow.topologyhints": "{type: prefix, paths: [/dev/]}",
+            },
+            [DB],
+        ),
+    ],
+)
+def test_annotations_choose_among_hints(annotations: dict[str, str], left: list[str]) -> None:
+    keys = {f"{key}.resource-policy.nri.io/pod": value for key, value in annotations.items()}
+    found = hints_of(MANY, preferences(keys, "c0"))
+    assert [each.source for each in found] == left
