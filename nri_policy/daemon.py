@@ -11,14 +11,16 @@ import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
+from nri_policy.kubelet.podresources import Assignments
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.grpc_server import grpc_server
@@ -48,23 +50,33 @@ class Options:
     once_synchronized_exit: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What an engine's session has around it."""
+
+    state_dir: Path
+    identity: Identity = IDENTITY
+    locator: Locator | None = None  # None: devices and mounts are no hints
+    assignments: Assignments | None = None  # None: the kubelet is not asked
+
+
 class Daemon:
     """An engine and its session with the runtime."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        settings: Settings,
-        state_dir: Path,
-        identity: Identity = IDENTITY,
-    ) -> None:
-        """CapacityError where *settings* ask the impossible; OSError for *state_dir*."""
+    def __init__(self, machine: Machine, settings: Settings, host: Host) -> None:
+        """CapacityError where *settings* ask the impossible; OSError for the state folder."""
         self.engine = Engine(machine, settings)
         self.synchronized = asyncio.Event()
         self._turn = asyncio.Lock()
-        exposure = Exposure(state_dir / "containers")
-        self._policy = Policy(self.engine, exposure, synchronized=self.synchronized.set)
-        self._session = Session(self._policy, identity, turn=self._turn)
+        exposure = Exposure(host.state_dir / "containers")
+        self._policy = Policy(
+            self.engine,
+            exposure,
+            synchronized=self.synchronized.set,
+            locator=host.locator,
+            assignments=host.assignments,
+        )
+        self._session = Session(self._policy, host.identity, turn=self._turn)
 
     @asynccontextmanager
     async def serving(self, nri_socket: Path) -> AsyncIterator[asyncio.Task[None]]:
@@ -109,9 +121,19 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
     """
     settings = load()
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with only_instance(options.state_dir / "lock"):
+    async with AsyncExitStack() as stack:
+        stack.enter_context(only_instance(options.state_dir / "lock"))
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
-        daemon = Daemon(machine, settings, options.state_dir, options.identity)
+        assignments = None
+        if settings.agent.pod_resource_api:
+            assignments = await stack.enter_async_context(Assignments())
+        host = Host(
+            state_dir=options.state_dir,
+            identity=options.identity,
+            locator=Locator(options.host_root, machine),
+            assignments=assignments,
+        )
+        daemon = Daemon(machine, settings, host)
         _announce(daemon)
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon
+from nri_policy.daemon import Daemon, Host
 from nri_policy.engine import view
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.machine import Machine
@@ -58,7 +58,7 @@ class SimulatedNode:
         if self._running is not None:
             await self._running.aclose()
         try:
-            self._daemon = Daemon(self._machine(), self._settings, self._folder)
+            self._daemon = Daemon(self._machine(), self._settings, Host(state_dir=self._folder))
         except CapacityError as error:
             raise NodeError(str(error)) from error
         self._running = AsyncExitStack()

@@ -39,9 +39,13 @@ from nri_policy.workload.request import Request, request_of
 class Engine:
     """Decides for all containers of one node."""
 
-    def __init__(self, machine: Machine, settings: Settings) -> None:
-        """Start empty; CapacityError where *settings* ask the impossible of *machine*."""
-        self._state = State(layout_of(machine, settings))
+    def __init__(self, machine: Machine, settings: Settings, reserved: CPUSet = EMPTY) -> None:
+        """Start empty; CapacityError where *settings* ask the impossible of *machine*.
+
+        *reserved* are the CPUs that were reserved when the node ran before: they stay so as far as
+        possible, for running containers know them.
+        """
+        self._state = State(layout_of(machine, settings, reserved))
 
     @property
     def layout(self) -> Layout:
@@ -202,7 +206,9 @@ class Engine:
         """Move everyone to the new layout; settings that leave a container no place are refused."""
         old = self._state
         layout = layout_of(
-            event.machine or old.layout.machine, event.settings or old.layout.settings, old.layout
+            event.machine or old.layout.machine,
+            event.settings or old.layout.settings,
+            old.layout.capacity.reserved,
         )
         pools = {pool.name: pool.id for pool in layout.tree.pools}
         self._state = new = State(layout)

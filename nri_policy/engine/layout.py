@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nri_policy.cpuset import EMPTY
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.nearness import Nearness
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.attraction import Attraction
 from nri_policy.pools.capacity import Capacity, capacity_of
@@ -27,6 +28,7 @@ class Layout:
     classes: PriorityClasses
     memory: MemoryMap
     attraction: Attraction
+    nearness: Nearness
     burst_levels: dict[
         Level, tuple[int, ...]
     ]  # closeness of each pool to a level: 0 at it, -links off it
@@ -35,13 +37,13 @@ class Layout:
     ]  # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs
 
 
-def layout_of(machine: Machine, settings: Settings, before: Layout | None = None) -> Layout:
+def layout_of(machine: Machine, settings: Settings, reserved: CPUSet = EMPTY) -> Layout:
     """Return the layout of *machine* under *settings*; CapacityError if they ask the impossible.
 
-    Where it replaces one from *before*, what was reserved stays reserved as far as possible.
+    Of the CPUs *reserved* before, as many as possible stay so.
     """
     picker = picker_of(machine)
-    capacity = capacity_of(machine, settings, picker, before.capacity.reserved if before else EMPTY)
+    capacity = capacity_of(machine, settings, picker, reserved)
     tree = build(machine, capacity.available)
     return Layout(
         machine=machine,
@@ -52,6 +54,7 @@ def layout_of(machine: Machine, settings: Settings, before: Layout | None = None
         classes=classes_of(machine),
         memory=MemoryMap(machine, tree, settings),
         attraction=Attraction(tree),
+        nearness=Nearness(machine, tree),
         burst_levels={level: _closeness(tree, level) for level in Level},
         too_coarse=tuple(
             pool.id

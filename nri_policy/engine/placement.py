@@ -12,6 +12,7 @@ from nri_policy.cpuset import EMPTY
 from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
+from nri_policy.engine.nearness import pick_cpus
 from nri_policy.engine.state import Placed, State
 from nri_policy.pools.memory_offer import (
     Criteria,
@@ -75,6 +76,11 @@ def place(
     CPUs are kept as far as possible (§4, resize).
     """
     choice = _choose(state, container, request, before)
+    if request.strict_hints and request.sort is not Sort.PRESERVE:
+        cpus = state.cpus(choice.grant, hide_hyperthreads=False)
+        wrong = state.layout.nearness.failing(request.hints, cpus, choice.grant.mems)
+        if wrong is not None:
+            raise _refusal(state, container, request, choice.findings, wrong)
     book(state, container, request, choice)
     if choice.room:
         make_room(state, f"{container.full_name} took its CPUs")
@@ -199,7 +205,7 @@ def _in_a_pool(
         table, pool, with_guests = _search(state, request, pulls, offers, only)
         if pool is None:
             continue
-        offer = None if offers is None else offers.offer(pool)
+        offer = None if offers is None else _nearer(state, request, offers.offer(pool))
         grant = _cut(state, request, _grant(request, pool, offer), before, with_guests=with_guests)
         outcome = Outcome.PLACED if with_guests else Outcome.MADE_ROOM
         return Choice(
@@ -218,6 +224,16 @@ def _in_a_pool(
         return _at_top(state, container, request, Outcome.SPILLED, findings)
     message = _shortage(layout, request, table, offers)
     raise _refusal(state, container, request, findings, message)
+
+
+def _nearer(state: State, request: Request, offer: Offer) -> Offer:
+    """Return *offer* on the nodes of its devices alone, if the request wants that and it fits."""
+    if not request.pick_by_hints:
+        return offer
+    zone = state.layout.nearness.pick_memory(request.hints, offer.zone)
+    if zone is None or state.memory.free(zone) < request.memory:
+        return offer
+    return replace(offer, booking=replace(offer.booking, zone=zone), moves=())
 
 
 def _refusal(
@@ -289,12 +305,33 @@ def _compare(
     )
     if pulls is not None and pulls.terms:
         table.fill("affinity", layout.attraction.scores(state.peers.pools, pulls.terms))
+    if (scores := layout.nearness.scores(request.hints)) is not None:
+        table.fill("hints", scores.hints)
+        table.fill("hints_nonzero", scores.nonzero)
+        table.fill("hint_depth", scores.depth)
     if offers is not None:
         _compare_memory(table, request, offers)
     if request.exclusive:
         for pool in layout.too_coarse:
             table.exclude(pool)
+    if request.strict_hints:
+        for pool in _out_of_bounds(state, request, offers):
+            table.exclude(pool)
     return table
+
+
+def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> list[int]:
+    """Return the pools in which *request* cannot be as near to its hints as it must (§8)."""
+    layout = state.layout
+    bounds = layout.nearness.bounds(request.hints)
+    free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
+    return [
+        pool.id
+        for pool in layout.tree.pools
+        if (request.shares and not pool.cpus & layout.capacity.sharable <= bounds.cpus)
+        or len(free & pool.cpus & bounds.cpus) < request.exclusive
+        or (offers is not None and not (offers.zone(pool.id) or EMPTY) <= bounds.mems)
+    ]
 
 
 def _compare_memory(table: Table, request: Request, offers: Offers) -> None:
@@ -323,11 +360,25 @@ def _cut(
     if not isolated:
         candidates = supply.free_cpus() & cpus
         slack = supply.slack(grant.pool, request.shared, request.shares, with_guests)
+    if request.strict_hints:
+        candidates &= layout.nearness.bounds(request.hints).cpus
     classes = layout.classes.order(request.priority)
     held = before.exclusive if before else EMPTY
     if held:
         classes = (held, *(each - held for each in classes))
-    exclusive = layout.picker.pick(request.exclusive, candidates, classes, slack, held)
+    exclusive = None
+    if request.pick_by_hints and not held:
+        places = layout.nearness.localities(request.hints)
+        exclusive = pick_cpus(layout.picker, request.exclusive, candidates, places, classes, slack)
+        if exclusive is None and slack is not None:  # used up by the attempt
+            slack = supply.slack(grant.pool, request.shared, request.shares, with_guests)
+    if exclusive is None:
+        try:
+            exclusive = layout.picker.pick(request.exclusive, candidates, classes, slack, held)
+        except ValueError as error:
+            if not request.strict_hints:
+                raise
+            raise RefusalError(f"strict hints leave too few CPUs: {error}") from error
     return replace(grant, exclusive=exclusive, isolated=isolated)
 
 
@@ -359,6 +410,9 @@ def _shortage(layout: Layout, request: Request, table: Table, offers: Offers | N
         parts.append(f"{request.shared}m of shared CPU")
     if not parts:
         parts.append("a share of a CPU")
+    if request.strict_hints and request.hints:
+        names = ", ".join(dict.fromkeys(hint.source for hint in request.hints))
+        return f"no pool near to all strict hints ({names}) has room for {' and '.join(parts)}"
     aligned = " within a NUMA node" if request.exclusive and layout.too_coarse else ""
     closest = table.closest()
     return (

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
 
 from google.protobuf.message import Message
 
+from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
@@ -26,25 +29,68 @@ from nri_policy.engine.event import (
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.view import exposed
+from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
-from nri_policy.nri.convert import adjustment_of, container_of, resources_of, update_of
+from nri_policy.nri.convert import (
+    adjustment_of,
+    container_of,
+    devices_of,
+    mounts_of,
+    pod_of,
+    resources_of,
+    update_of,
+)
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
 from nri_policy.workload.annotations import AnnotationError, warnings
+from nri_policy.workload.hints import candidates
+from nri_policy.workload.pod import Container, Pod
 
 log = logging.getLogger(__name__)
+
+
+class Assignments(Protocol):
+    """Where devices are that the kubelet has assigned; `kubelet.podresources.Assignments`."""
+
+    def ask(self, pod: Pod) -> None:
+        """Ask for a new pod's devices, without waiting."""
+
+    def ask_all(self, pods: Iterable[Pod]) -> None:
+        """Ask for the devices of all pods there are, without waiting."""
+
+    async def ready(self, pods: Iterable[Pod]) -> None:
+        """Wait a little for what was asked."""
+
+    def devices(self, pod: Pod, container: str) -> Mapping[str, tuple[CPUSet, ...]]:
+        """Return the memory nodes of each device, by resource."""
+        ...
+
+    def forget(self, pod: Pod) -> None:
+        """Forget a pod that is gone."""
 
 
 class Policy:
     """Handles the requests of one runtime with one engine; a `Plugin`."""
 
     def __init__(
-        self, engine: Engine, exposure: Exposure, *, synchronized: Callable[[], None]
+        self,
+        engine: Engine,
+        exposure: Exposure,
+        *,
+        synchronized: Callable[[], None],
+        locator: Locator | None = None,
+        assignments: Assignments | None = None,
     ) -> None:
-        """Take the engine, and what to call whenever the runtime's containers are all known."""
+        """Take the engine, and what to call whenever the runtime's containers are all known.
+
+        Devices and mounts are hints only where a *locator* knows the host's hardware, assigned
+        resources only where the kubelet is asked for *assignments*.
+        """
+        self.locator = locator
+        self._assignments = assignments
         self._engine = engine
         self._exposure = exposure
         self._synchronized = synchronized
@@ -61,8 +107,12 @@ class Policy:
     ) -> Sequence[nri_pb2.ContainerUpdate]:
         """Take the runtime's containers for the truth; return updates of those that must change."""
         by_id = {pod.id: pod for pod in pods}
+        if self._assignments is not None:
+            running = [pod_of(pod) for pod in pods]
+            self._assignments.ask_all(running)
+            await self._assignments.ready(running)
         present = tuple(
-            container_of(by_id[container.pod_sandbox_id], container)
+            self._container(by_id[container.pod_sandbox_id], container)
             for container in containers
             if container.pod_sandbox_id in by_id and container.state != nri_pb2.CONTAINER_STOPPED
         )
@@ -76,7 +126,9 @@ class Policy:
         return [update_of(change, ignore_failure=True) for change in decision.changes]
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
-        """Say what is odd about a new pod's annotations; otherwise its containers matter."""
+        """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
+        if self._assignments is not None:
+            self._assignments.ask(pod_of(pod))
         for warning in warnings(pod.annotations):
             log.warning("event=annotation pod=%s/%s text=%r", pod.namespace, pod.name, warning)
 
@@ -85,6 +137,8 @@ class Policy:
 
     async def stop_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod."""
+        if self._assignments is not None:
+            self._assignments.forget(pod_of(pod))
         self._decide(PodStopped(pod_id=pod.id))
 
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
@@ -95,7 +149,9 @@ class Policy:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> nri_pb2.CreateContainerResponse:
         """Return where a container to be must run, and who has to move for it."""
-        decision = self._decide(Created(container=container_of(pod, container)))
+        if self._assignments is not None:
+            await self._assignments.ready([pod_of(pod)])
+        decision = self._decide(Created(container=self._container(pod, container)))
         response = nri_pb2.CreateContainerResponse(update=self._updates(container.id))
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(decision.placement))
@@ -156,6 +212,18 @@ class Policy:
         """Go on: the engine answers in microseconds, there is nothing to wait for."""
         del method, request
         return None
+
+    def _container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
+        """Return the engine's view of a container, with what is near to it."""
+        plain = container_of(pod, container)
+        if self.locator is None:
+            return plain
+        assigned = self._assignments.devices(plain.pod, plain.name) if self._assignments else {}
+        interfaces = container.linux.net_devices
+        hints = candidates(
+            mounts_of(container), devices_of(container), interfaces, assigned, self.locator
+        )
+        return replace(plain, hints=hints)
 
     def _decide(self, event: Event) -> Decision:
         """Hand *event* to the engine; a refusal becomes the request's error."""

@@ -37,7 +37,8 @@ def capacity_of(
 ) -> Capacity:
     """Return what *settings* leave of *machine*; CapacityError where they ask the impossible.
 
-    Of the CPUs reserved *before*, as many as possible stay so where an amount is to be reserved.
+    Of the CPUs reserved *before*, as many as possible stay so where an amount is to be reserved,
+    and those of a list that went offline since are done without.
     """
     available = machine.online
     if settings.available.cpu is not None:
@@ -68,10 +69,12 @@ def _reserved(
             raise CapacityError(
                 f"reservedResources.cpu: that leaves none of the available CPUs {available}"
             )
-        if not reserved <= available:
+        lost = reserved - available
+        if before and lost <= machine.offline and reserved != lost:
+            return reserved - lost  # it went offline under us: hotplug cannot be refused
+        if lost:
             raise CapacityError(
-                f"reservedResources.cpu: {reserved - available} is not among the available CPUs"
-                f" {available}"
+                f"reservedResources.cpu: {lost} is not among the available CPUs {available}"
             )
         return reserved
     count = -(-wanted.milli_cpu // 1000)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
+from nri_policy.workload.hints import Hint
+
 
 class QoS(StrEnum):
     """A pod's quality-of-service class."""
@@ -85,6 +87,7 @@ class Container:
     created: int  # ns since the epoch, 0 where the runtime does not say
     labels: Mapping[str, str]
     resources: Resources
+    hints: tuple[Hint, ...] = ()  # what is near to it, before its annotations were asked
     resized: bool = False  # the resources are newer than the pod's annotations
 
     @property

@@ -13,6 +13,7 @@ from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import Level, Priority, Settings
 from nri_policy.workload.affinity import Affinity
+from nri_policy.workload.hints import Hint, hints_of
 from nri_policy.workload.oom_score import memory_request
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import Preferences
@@ -55,6 +56,9 @@ class Request:
     memory_limit: int | None  # bytes; None for none
     memory_kinds: frozenset[MemoryKind]
     memory_preserve: bool
+    hints: tuple[Hint, ...]
+    strict_hints: bool  # to be near to all of them, or not to run
+    pick_by_hints: bool
     affinities: tuple[Affinity, ...]
 
     @property
@@ -107,6 +111,9 @@ def request_of(
         memory_limit=memory_limit,
         memory_kinds=preferences.memory_kinds or frozenset({MemoryKind.DRAM, MemoryKind.PMEM}),
         memory_preserve=preferences.memory_preserve,
+        hints=hints_of(container.hints, preferences),
+        strict_hints=preferences.strict_hints,
+        pick_by_hints=preferences.pick_by_hints,
         affinities=affinities,
     )
 

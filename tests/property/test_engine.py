@@ -188,7 +188,8 @@ class Node(RuleBasedStateMachine):
         settings = nodes.settings(**self.spec)
         before = {i: p.grant for i, p in self.engines[0].state.placed.items()}
         ran_on = self.runtime.cpus.copy()
-        self.engines = [Engine(self.machine, settings) for _ in range(2)]
+        reserved = self.engines[0].layout.capacity.reserved
+        self.engines = [Engine(self.machine, settings, reserved) for _ in range(2)]
         decision = self.handle(Synchronized(containers=self.inventory()))
         assert decision is not None
         self.running = {i: c for i, c in self.running.items() if i in self.engines[0].state.placed}
@@ -202,22 +203,31 @@ class Node(RuleBasedStateMachine):
 
     @rule(spec=specs)
     def reconfigure(self, spec: dict[str, object]) -> None:
+        reserved = self.engines[0].layout.capacity.reserved
         if self.handle(Reconfigured(settings=nodes.settings(**spec))) is not None:
             self.spec = spec
-            self.untouched = Engine(self.machine, nodes.settings(**spec)).state.snapshot()
+            fresh = Engine(self.machine, nodes.settings(**spec), reserved)
+            self.untouched = fresh.state.snapshot()
 
     @rule(data=st.data())
     def hotplug(self, data: st.DataObject) -> None:
-        """CPUs go offline or come back: nobody is refused anything, who cannot stay is released."""
+        """CPUs go offline or come back: nothing is refused, and who lost some keeps the rest."""
         gone = data.draw(st.sets(st.sampled_from(sorted(self.whole.online)[2:]), max_size=3))
         machine = without(self.whole, CPUSet(gone))
         before = {i: p.grant for i, p in self.engines[0].state.placed.items()}
+        reserved = self.engines[0].layout.capacity.reserved
         decision = self.handle(Reconfigured(machine=machine))
         assert decision is not None
         self.machine = machine
-        self.untouched = Engine(machine, nodes.settings(**self.spec)).state.snapshot()
+        fresh = Engine(machine, nodes.settings(**self.spec), reserved)
+        self.untouched = fresh.state.snapshot()
         placed = self.engines[0].state.placed
-        assert len(before) - len(placed) == len(decision.warnings)
+        left = [warning for warning in decision.warnings if "left as it runs" in warning]
+        assert len(before) - len(placed) == len(left)
+        for container_id, placed_ in placed.items():
+            own = before[container_id].exclusive & machine.online
+            if placed_.grant.exclusive and not placed_.grant.isolated:
+                assert len(placed_.grant.exclusive) >= len(own), "it lost more than went offline"
         self.running = {i: c for i, c in self.running.items() if i in placed}
         for container_id in before.keys() - placed.keys():
             self.runtime.forget(container_id)
