@@ -25,7 +25,7 @@ from nri_policy.nri.grpc_server import grpc_server
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.policy import Policy
 from nri_policy.nri.service import Service
-from nri_policy.nri.session import Session
+from nri_policy.nri.session import Session, backoff
 from nri_policy.nri.singleton import only_instance
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Settings, SettingsError
@@ -57,14 +57,19 @@ class Daemon:
         settings: Settings,
         state_dir: Path,
         identity: Identity = IDENTITY,
+        *,
+        delay: Callable[[int], float] = backoff,
     ) -> None:
-        """CapacityError where *settings* ask the impossible; OSError for *state_dir*."""
+        """Take *delay* for its session; CapacityError where *settings* ask the impossible.
+
+        OSError for *state_dir*.
+        """
         self.engine = Engine(machine, settings)
         self.synchronized = asyncio.Event()
         self._turn = asyncio.Lock()
         exposure = Exposure(state_dir / "containers")
         self._policy = Policy(self.engine, exposure, synchronized=self.synchronized.set)
-        self._session = Session(self._policy, identity, turn=self._turn)
+        self._session = Session(self._policy, identity, turn=self._turn, delay=delay)
 
     @asynccontextmanager
     async def serving(self, nri_socket: Path) -> AsyncIterator[asyncio.Task[None]]:
