@@ -25,6 +25,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.state import State
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import preferences
@@ -189,6 +190,7 @@ class Node(RuleBasedStateMachine):
         before = {i: p.grant for i, p in self.engines[0].state.placed.items()}
         ran_on = self.runtime.cpus.copy()
         self.engines = [Engine(self.machine, settings) for _ in range(2)]
+        self.untouched = self.engines[0].state.snapshot()
         decision = self.handle(Synchronized(containers=self.inventory()))
         assert decision is not None
         self.running = {i: c for i, c in self.running.items() if i in self.engines[0].state.placed}
@@ -215,9 +217,15 @@ class Node(RuleBasedStateMachine):
         decision = self.handle(Reconfigured(machine=machine))
         assert decision is not None
         self.machine = machine
-        self.untouched = Engine(machine, nodes.settings(**self.spec)).state.snapshot()
+        # reserved CPUs stay where they are: a new engine might take others
+        self.untouched = State(self.engines[0].layout).snapshot()
         placed = self.engines[0].state.placed
-        assert len(before) - len(placed) == len(decision.warnings)
+        confined = [
+            i
+            for i in before.keys() & placed.keys()
+            if len(placed[i].grant.exclusive) < placed[i].request.exclusive
+        ]
+        assert len(before) - len(placed) + len(confined) == len(decision.warnings)
         self.running = {i: c for i, c in self.running.items() if i in placed}
         for container_id in before.keys() - placed.keys():
             self.runtime.forget(container_id)
