@@ -27,7 +27,7 @@ from nri_policy.nri.grpc_server import grpc_server
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.policy import Policy
 from nri_policy.nri.service import Service
-from nri_policy.nri.session import Session
+from nri_policy.nri.session import Session, backoff
 from nri_policy.nri.singleton import only_instance
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Settings, SettingsError
@@ -58,6 +58,7 @@ class Host:
     identity: Identity = IDENTITY
     locator: Locator | None = None  # None: devices and mounts are no hints
     assignments: Assignments | None = None  # None: the kubelet is not asked
+    delay: Callable[[int], float] = backoff  # seconds before the session registers again
 
 
 class Daemon:
@@ -76,7 +77,7 @@ class Daemon:
             locator=host.locator,
             assignments=host.assignments,
         )
-        self._session = Session(self._policy, host.identity, turn=self._turn)
+        self._session = Session(self._policy, host.identity, turn=self._turn, delay=host.delay)
 
     @asynccontextmanager
     async def serving(self, nri_socket: Path) -> AsyncIterator[asyncio.Task[None]]:

@@ -288,12 +288,10 @@ cdef class Supply:
             if wanted_class is not None:
                 row[CPU_CLASS] = in_class[pool] >= exclusive
             row[DEPTH] = self.depth[pool]
-            if exclusive:
-                if isolated:
-                    row[CAPACITY] = self.isolated_left[pool] - exclusive if isolated_fit else 0
-                    row[CAPACITY_SECOND] = rank - cut
-                else:
-                    row[CAPACITY] = rank - cut
+            if isolated_fit:
+                row[CAPACITY] = self.isolated_left[pool] - exclusive
+            elif exclusive:
+                row[CAPACITY] = rank - cut
             else:
                 row[CAPACITY] = -self.booked[pool]
                 row[CAPACITY_SECOND] = self._allocatable_shared(pool) - milli

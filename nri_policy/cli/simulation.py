@@ -58,7 +58,10 @@ class SimulatedNode:
         if self._running is not None:
             await self._running.aclose()
         try:
-            self._daemon = Daemon(self._machine(), self._settings, Host(state_dir=self._folder))
+            # the embedded runtime needs no rest between two plugins, and what counts here is the
+            # scenario's own time
+            host = Host(state_dir=self._folder, delay=lambda _failures: 0.0)
+            self._daemon = Daemon(self._machine(), self._settings, host)
         except CapacityError as error:
             raise NodeError(str(error)) from error
         self._running = AsyncExitStack()

@@ -59,7 +59,8 @@ def restore(
             grant = None
             if (candidate.request.exclusive > 0) == exclusive:
                 grant = candidate.held or _read(state, candidate, alone)
-            if grant is not None and _possible(state, candidate.request, grant):
+            kept = grant is not None and (not forced or _whole(candidate.request, grant))
+            if grant is not None and kept and _possible(state, candidate.request, grant):
                 flagged += _keep(state, candidate, grant)
             else:
                 rest.append(candidate)
@@ -129,6 +130,11 @@ def _order(candidate: Candidate) -> tuple[int, int, int]:
         return 0, -request.exclusive, candidate.container.created
     qos = (QoS.GUARANTEED, QoS.BURSTABLE, QoS.BEST_EFFORT).index(request.qos)
     return 1 + qos, 0, candidate.container.created
+
+
+def _whole(request: Request, grant: Grant) -> bool:
+    """Whether *grant* is all that was asked for: less is what hotplug left of it."""
+    return len(grant.exclusive) == request.exclusive and grant.shared == request.shared
 
 
 def _possible(state: State, request: Request, grant: Grant) -> bool:

@@ -47,10 +47,17 @@ UPDATE_TIMEOUT = 30.0  # seconds
 MIN_DELAY, MAX_DELAY = 1.0, 30.0  # seconds before registering again; NRI 0.7 needs about one
 
 
+def backoff(failures: int, chance: Callable[[], float] = random.random) -> float:
+    """Return the seconds to wait, anywhere from the least to a bound that doubles."""
+    bound = min(MAX_DELAY, MIN_DELAY * 2.0 ** min(failures - 1, 10))
+    return MIN_DELAY + chance() * (bound - MIN_DELAY)
+
+
 class Session:
     """The session of one plugin; one task runs it, the others may ask for updates.
 
-    *turn* is shared with whatever else serves the same plugin.
+    *turn* is shared with whatever else serves the same plugin; *delay* is how many seconds to wait
+    before registering again after so many failures in a row.
     """
 
     def __init__(
@@ -60,13 +67,13 @@ class Session:
         *,
         turn: asyncio.Lock | None = None,
         clock: Clock | None = None,
-        chance: Callable[[], float] = random.random,
+        delay: Callable[[int], float] = backoff,
     ) -> None:
         self._plugin = plugin
         self._identity = identity
         self._turn = turn or asyncio.Lock()
         self._clock = clock or Clock()
-        self._chance = chance
+        self._delay = delay
         self._inherited = False
         self._channel: Channel | None = None
         self._service: Service | None = None
@@ -212,8 +219,3 @@ class Session:
                 await self._plugin.disconnected()
             except Exception:
                 log.exception("event=failed method=disconnected")
-
-    def _delay(self, failures: int) -> float:
-        """Return the seconds to wait, anywhere from the least to a bound that doubles."""
-        bound = min(MAX_DELAY, MIN_DELAY * 2.0 ** min(failures - 1, 10))
-        return MIN_DELAY + self._chance() * (bound - MIN_DELAY)

@@ -63,6 +63,7 @@ def _reserved(
     settings: Settings, machine: Machine, available: CPUSet, picker: Picker, before: CPUSet
 ) -> CPUSet:
     wanted = settings.reserved.cpu
+    ordinary = available - machine.isolated
     if isinstance(wanted, Listed):
         reserved = _listed(wanted, available)
         if not reserved:
@@ -70,15 +71,13 @@ def _reserved(
                 f"reservedResources.cpu: that leaves none of the available CPUs {available}"
             )
         lost = reserved - available
-        if before and lost <= machine.offline and reserved != lost:
-            return reserved - lost  # it went offline under us: hotplug cannot be refused
-        if lost:
+        if lost and not (before and lost <= machine.offline):
             raise CapacityError(
                 f"reservedResources.cpu: {lost} is not among the available CPUs {available}"
             )
-        return reserved
+        # what went offline under us is done without, for hotplug cannot be refused
+        return reserved - lost or picker.pick(1, ordinary or available)
     count = -(-wanted.milli_cpu // 1000)
-    ordinary = available - machine.isolated
     if not 0 < count <= len(ordinary):
         raise CapacityError(
             f"reservedResources.cpu: cannot reserve {count} CPUs of the available, non-isolated"

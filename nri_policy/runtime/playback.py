@@ -70,7 +70,7 @@ class Node(Protocol):
 class Mismatch:
     """A container is not as expected."""
 
-    container: str  # `ns/pod/ctr`
+    container: str  # `ns/pod/ctr`; "the last step" for its error
     field: str  # empty: whether it is there
     want: Any
     got: Any
@@ -108,9 +108,15 @@ class Playback:
         self._errors: dict[str, str] = {}  # container that did not start → what was shown
 
     async def play(self, steps: Iterable[Step]) -> AsyncIterator[Result]:
-        """Play *steps*; yield the result of each."""
+        """Play *steps*; yield the result of each.
+
+        An `expect` changes nothing: it looks at what the step before it has done, updates included.
+        """
+        updates: dict[str, int] = {}
+        failure: str | None = None  # of the last step that was no `expect`
         for number, step in enumerate(steps, start=1):
-            updates = {c.id: len(c.updated_by) for c in self._runtime.containers}
+            if not isinstance(step, Expect):
+                updates = {c.id: len(c.updated_by) for c in self._runtime.containers}
             error = None
             try:
                 await self._take(step)
@@ -119,15 +125,22 @@ class Playback:
             await self._runtime.settled()
             snapshot = await self._node.snapshot()
             containers = self._containers(snapshot, updates)
+            mismatches = []
+            if isinstance(step, Expect):
+                mismatches = _mismatches(step, containers, failure)
+            else:
+                failure = error
             yield Result(
                 step=number,
                 error=error,
-                mismatches=_mismatches(step, containers) if isinstance(step, Expect) else [],
+                mismatches=mismatches,
                 containers=containers,
                 pools=snapshot.pools,
             )
 
     async def _take(self, step: Step) -> None:
+        if isinstance(step, Expect):
+            return
         if isinstance(step, Settings):
             await self._node.settings(step.spec)
         if not self._started:
@@ -256,8 +269,14 @@ class Playback:
         return shown
 
 
-def _mismatches(step: Expect, containers: Mapping[str, Mapping[str, Any]]) -> list[Mismatch]:
+def _mismatches(
+    step: Expect, containers: Mapping[str, Mapping[str, Any]], failure: str | None
+) -> list[Mismatch]:
     found = []
+    if step.error is not None and not _as_wanted("error", step.error, failure):
+        found.append(
+            Mismatch(container="the last step", field="error", want=step.error, got=failure)
+        )
     for name, wanted in step.containers.items():
         key = name if name.count("/") == 2 else f"default/{name}"
         got = containers.get(key)

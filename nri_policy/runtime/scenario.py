@@ -98,9 +98,13 @@ class Hotplug:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """What containers should be like now; None for one that should not be there."""
+    """What containers should be like now; None for one that should not be there.
+
+    `error` is a part of what the last step that was no `expect` should have failed with.
+    """
 
     containers: dict[str, dict[str, Any] | None]  # `pod/ctr` or `ns/pod/ctr` → field → value
+    error: str | None = None
 
 
 Step = Settings | Apply | Delete | Resize | Advance | Restart | Hotplug | Expect
@@ -220,13 +224,17 @@ def _online(value: object) -> Hotplug:
 
 def _expect(value: object) -> Expect:
     containers: dict[str, dict[str, Any] | None] = {}
-    for name, fields in _map(value).items():
+    expected = dict(_map(value))
+    failure = expected.pop("error", None)
+    if failure is not None and not isinstance(failure, str):
+        raise ValueError(f"error: {quoted(failure)} is not a text")
+    for name, fields in expected.items():
         try:
             _name(name, parts=(2, 3))
             containers[name] = None if fields is None else _expected(_map(fields))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-    return Expect(containers=containers)
+    return Expect(containers=containers, error=failure)
 
 
 def _expected(fields: dict[str, Any]) -> dict[str, Any]:

@@ -190,6 +190,7 @@ class Node(RuleBasedStateMachine):
         ran_on = self.runtime.cpus.copy()
         reserved = self.engines[0].layout.capacity.reserved
         self.engines = [Engine(self.machine, settings, reserved) for _ in range(2)]
+        self.untouched = self.engines[0].state.snapshot()
         decision = self.handle(Synchronized(containers=self.inventory()))
         assert decision is not None
         self.running = {i: c for i, c in self.running.items() if i in self.engines[0].state.placed}

@@ -228,8 +228,8 @@ def compare_scores(supply: Supply, twin: Twin, data: st.DataObject) -> None:
         row["depth"] = len(twin.path(pool)) - 1
         colocated = sum(booking[0] == pool for booking in twin.bookings)
         row["capacity"], row["capacity_second"] = (
-            (spare - exclusive if fit else 0, rank - cut)
-            if exclusive and isolated
+            (spare - exclusive, 0)
+            if fit
             else (rank - cut, 0)
             if exclusive
             else (-colocated, twin.allocatable(pool) - milli)

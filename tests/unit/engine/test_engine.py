@@ -300,6 +300,14 @@ def test_isolated_cpus_are_used_if_all_are_and_never_mixed() -> None:
     assert not life.grant(neither).isolated
 
 
+def test_of_pools_with_as_many_isolated_cpus_left_the_first_one_is_taken() -> None:
+    life = Life(nodes.SMALL + " isolated=2,6", preferIsolatedCPUs=True)
+    assert life.create(nodes.container(1000)) == "2", "node 1 has more ordinary CPUs: no matter"
+    assert life.create(nodes.container(1000)) == "6"
+    ordinary = nodes.container(1000)
+    assert (life.create(ordinary), life.pool(ordinary)) == ("8", "NUMA node #2"), "most left"
+
+
 def test_isolated_and_shared_parts_are_from_one_pool() -> None:
     life = Life(ISOLATED, preferIsolatedCPUs=True, reservedResources={"cpu": "cpuset:0"})
     mixed = nodes.container(1500)

@@ -127,6 +127,15 @@ async def test_a_daemon_that_does_not_start_is_tried_again(play: Play) -> None:
     assert log == ["settings", "restart", "restart", "settings", "restart"]
 
 
+async def test_an_expectation_starts_no_daemon(play: Play) -> None:
+    results, log = await play(
+        {"settings": {"cpus": "bad"}}, {"expect": {"error": "are bad"}}, {"settings": {"cpus": "1"}}
+    )
+    assert errors(results) == ["settings are bad", None, None]
+    assert results[1].mismatches == []
+    assert log == ["settings", "restart", "settings", "restart"]
+
+
 async def test_a_daemon_that_does_not_connect_is_not_waited_for_forever(play: Play) -> None:
     results, _ = await play({"advance": "1s"}, patience=0, mute=True)
     assert errors(results) == ["the daemon did not connect to the runtime"]
@@ -167,6 +176,39 @@ async def test_a_result_tells_what_updated_a_container_in_its_step(play: Play) -
     history = [result.containers["default/pod0/c0"]["updated_by"] for result in results]
     assert history == [[], [], ["CreateContainer default/pod1/c0"], []]
     assert results[-1].containers["default/pod0/c0"]["cpus"] == "3"
+
+
+async def test_an_expectation_is_about_the_step_before_it(play: Play) -> None:
+    moved = {"pod0/c0": {"updated_by": ["CreateContainer default/pod1/c0"]}}
+    results, _ = await play(
+        {"apply": pod()},
+        {"settings": {"cpus": "3"}},
+        {"apply": pod("pod1")},
+        {"expect": {}},
+        {"expect": moved},
+        {"advance": "1s"},
+        {"expect": moved},
+    )
+    assert results[4].mismatches == []
+    assert [mismatch.field for mismatch in results[6].mismatches] == ["updated_by"]
+
+
+async def test_an_error_of_a_step_can_be_expected(play: Play) -> None:
+    results, _ = await play(
+        {"delete": "nobody"},
+        {"expect": {"error": "no nobody"}},
+        {"expect": {"error": "no somebody"}},
+        {"advance": "1s"},
+        {"expect": {"error": "no nobody"}},
+    )
+    mismatches = [[str(mismatch) for mismatch in result.mismatches] for result in results]
+    assert mismatches == [
+        [],
+        [],
+        ["the last step: error want 'no somebody', got 'there is no nobody'"],
+        [],
+        ["the last step: error want 'no nobody', got None"],
+    ]
 
 
 async def test_a_refused_container_stays_in_the_list_until_its_pod_goes(play: Play) -> None:

@@ -92,6 +92,7 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
         ({"offline": "3-1"}, "offline: bad CPU list '3-1'"),
         ({"online": True}, "online: true is not a list such as '0-3,8'"),
         ({"expect": {"pod0": {}}}, "expect: pod0: 'pod0' is not name/name or name/name/name"),
+        ({"expect": {"error": 3}}, "expect: error: 3 is not a text"),
         ({"expect": {"pod0/c0": {"cpu": "1"}}}, "pod0/c0: 'cpu' is no field; did you mean 'cpus'?"),
         ({"expect": {"pod0/c0": {"mems": "x"}}}, "pod0/c0: bad CPU list 'x'"),
     ],

@@ -1,0 +1,139 @@
+"""`simulate`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nri_policy.cli import main
+
+SPEC = "package:2 numa:2 core:2 pu:2"
+SCENARIO = """\
+- settings: {reservedResources: {cpu: 750m}, preferIsolatedCPUs: false}
+- apply:
+    - {apiVersion: v1, kind: Pod, metadata: {name: small},
+       spec: {containers: [{name: c, resources: {limits: {cpu: 1500m, memory: 4Mi}}}]}}
+    - {apiVersion: v1, kind: Pod, metadata: {name: large, namespace: ns},
+       spec: {containers: [{name: c, resources: {limits: {cpu: 16, memory: 4Mi}}}]}}
+- expect: {small/c: {cpus: "4-7"}, ns/large/c: {state: error}}
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def simulate(path: Path, *args: str) -> tuple[int, str, str]:
+    """Return the exit code, stdout and stderr."""
+    result = CliRunner().invoke(main, ["simulate", str(path), "--synthetic", SPEC, *args])
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_json_is_a_list_with_the_documented_fields_of_each_step(scenario: Path) -> None:
+    code, out, _ = simulate(scenario, "-o", "json")
+    steps = json.loads(out)
+    assert code == 0
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    assert steps[0]["error"] is None
+    assert steps[0]["containers"] == {}
+    assert {pool["name"] for pool in steps[0]["pools"]} == {
+        *(f"NUMA node #{n}" for n in range(4)),
+        *(f"socket #{n}" for n in range(2)),
+        "root",
+    }
+    assert steps[1]["error"].startswith("ns/large/c: no pool has room for 16 exclusive CPUs")
+    assert steps[1]["containers"]["default/small/c"] == {
+        "state": "running",
+        "pool": "NUMA node #1",
+        "cpus": "4-7",
+        "exclusive": "4",
+        "shared_milli": 500,
+        "isolated": "",
+        "mems": "1",
+        "shares": 1536,
+        "error": None,
+        "updated_by": [],
+    }
+    refused = steps[1]["containers"]["ns/large/c"]
+    assert refused.keys() == steps[1]["containers"]["default/small/c"].keys()
+    assert (refused["state"], refused["pool"], refused["cpus"]) == ("error", None, "")
+    assert f"ns/large/c: {refused['error']}" == steps[1]["error"]
+    assert steps[2]["mismatches"] == []
+
+
+def test_the_pools_have_what_is_documented(scenario: Path) -> None:
+    _, out, _ = simulate(scenario, "-o", "json")
+    pools = {pool["name"]: pool for pool in json.loads(out)[-1]["pools"]}
+    node = pools["NUMA node #1"]
+    assert {
+        key: node[key]
+        for key in (
+            *("levels", "cpus", "isolated", "reserved", "sharable", "shared_milli_granted"),
+            *("shared_milli_allocatable", "exclusive", "containers"),
+        )
+    } == {
+        "levels": ["numa", "l3cache"],
+        "cpus": "4-7",
+        "isolated": "",
+        "reserved": "",
+        "sharable": "4-7",
+        "shared_milli_granted": 500,
+        "shared_milli_allocatable": 2500,
+        "exclusive": "4",
+        "containers": ["default/small/c"],
+    }
+    assert pools["root"]["reserved"] == "0"
+
+
+def test_an_expectation_that_is_not_met_is_exit_code_1(scenario: Path) -> None:
+    scenario.write_text(SCENARIO.replace('cpus: "4-7"', 'cpus: "4"'))
+    code, out, _ = simulate(scenario, "-o", "json")
+    assert code == 1
+    assert json.loads(out)[2]["mismatches"] == [
+        {"container": "default/small/c", "field": "cpus", "want": "4", "got": "4-7"}
+    ]
+    code, out, _ = simulate(scenario)
+    assert code == 1
+    assert "not as expected: default/small/c: cpus want '4', got '4-7'" in out
+
+
+def test_a_scenario_without_settings_takes_them_from_a_file(scenario: Path) -> None:
+    scenario.write_text(SCENARIO.partition("\n")[2])
+    settings = scenario.with_name("settings.yaml")
+    settings.write_text(
+        "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
+        "spec: {reservedResources: {cpu: 750m}, preferIsolatedCPUs: false}\n"
+    )
+    code, out, _ = simulate(scenario, "--settings", str(settings), "-o", "json")
+    assert code == 0
+    assert json.loads(out)[0]["containers"]["default/small/c"]["cpus"] == "4-7"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("- expect:", "- expct:", "step 3: 'expct' is no step; did you mean 'expect'?"),
+        ("cpus:", "cpu_set:", "step 3: expect: small/c: 'cpu_set' is no field"),
+        ("cpu: 16", "cpu: many", "step 2: apply: [1]: pod 'large': spec.containers[0].resources"),
+        (
+            "preferIsolatedCPUs: false}",
+            "1: false}",
+            "step 1: settings: a map (2 entries) is not a map",
+        ),
+        ("- settings", " - - settings", "line 2"),
+    ],
+)
+def test_a_bad_scenario_is_a_wrong_usage_that_names_step_and_field(
+    scenario: Path, old: str, new: str, message: str
+) -> None:
+    scenario.write_text(SCENARIO.replace(old, new))
+    code, out, err = simulate(scenario, "-o", "json")
+    assert (code, out) == (2, "")
+    assert f"{scenario}: {message}" in err
