@@ -10,9 +10,10 @@ import asyncio
 import gc
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nri_policy.engine.engine import Engine
@@ -25,7 +26,7 @@ from nri_policy.nri.clock import Clock
 from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.grpc_server import grpc_server
 from nri_policy.nri.plugin import Identity
-from nri_policy.nri.policy import Policy
+from nri_policy.nri.policy import Policy, Sources
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, backoff
 from nri_policy.nri.singleton import only_instance
@@ -56,8 +57,7 @@ class Host:
 
     state_dir: Path
     identity: Identity = IDENTITY
-    locator: Locator | None = None  # None: devices and mounts are no hints
-    assignments: Assignments | None = None  # None: the kubelet is not asked
+    sources: Sources = field(default_factory=Sources)
     delay: Callable[[int], float] = backoff  # seconds before the session registers again
 
 
@@ -73,9 +73,8 @@ class Daemon:
         self._policy = Policy(
             self.engine,
             exposure,
+            sources=host.sources,
             synchronized=self.synchronized.set,
-            locator=host.locator,
-            assignments=host.assignments,
         )
         self._session = Session(self._policy, host.identity, turn=self._turn, delay=host.delay)
 
@@ -99,6 +98,17 @@ class Daemon:
             yield
         finally:
             await server.stop(None)
+
+    async def elapse(self) -> bool:
+        """Do what is due by now; return whether containers change.
+
+        The runtime hears of it by a new Synchronize, the way that cannot deadlock it (nri.md §3.7).
+        """
+        async with self._turn:
+            changed = self._policy.elapse()
+        if changed:
+            self._session.reconnect()
+        return changed
 
     async def reconfigure(
         self, *, settings: Settings | None = None, machine: Machine | None = None
@@ -131,8 +141,7 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
         host = Host(
             state_dir=options.state_dir,
             identity=options.identity,
-            locator=Locator(options.host_root, machine),
-            assignments=assignments,
+            sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
         )
         daemon = Daemon(machine, settings, host)
         _announce(daemon)
@@ -142,6 +151,7 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
         reload = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
         reloading = asyncio.create_task(_reload_at(reload, load, daemon), name="reload")
+        elapsing = asyncio.create_task(_elapse(daemon), name="deadlines")
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
         async with (
@@ -151,11 +161,20 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
             until = daemon.synchronized if options.once_synchronized_exit else ended
             ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
             await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (*ending, reloading):
+            for task in (*ending, reloading, elapsing):
                 task.cancel()
             if serving.done():
                 serving.result()
     log.info("event=ended")
+
+
+async def _elapse(daemon: Daemon) -> None:
+    """Look once a second whether anything is due: deadlines are minutes away, and may move."""
+    while True:
+        await asyncio.sleep(1.0)
+        deadline = daemon.engine.next_deadline
+        if deadline is not None and deadline <= time.time():
+            await daemon.elapse()
 
 
 async def _reload_at(reload: asyncio.Event, load: Callable[[], Settings], daemon: Daemon) -> None:

@@ -15,6 +15,7 @@ from nri_policy.daemon import Daemon, Host
 from nri_policy.engine import view
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.machine import Machine
+from nri_policy.nri.policy import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.playback import NodeError, Snapshot
@@ -60,7 +61,11 @@ class SimulatedNode:
         try:
             # the embedded runtime needs no rest between two plugins, and what counts here is the
             # scenario's own time
-            host = Host(state_dir=self._folder, delay=lambda _failures: 0.0)
+            host = Host(
+                state_dir=self._folder,
+                delay=lambda _failures: 0.0,
+                sources=Sources(now=lambda: self._time),
+            )
             self._daemon = Daemon(self._machine(), self._settings, host)
         except CapacityError as error:
             raise NodeError(str(error)) from error
@@ -87,6 +92,10 @@ class SimulatedNode:
     async def advance(self, seconds: float) -> None:
         """Move the clock that daemon and runtime share, and do what falls due."""
         self._time += seconds
+        if self._daemon is not None:
+            before = self.runtime.synchronizations
+            if await self._daemon.elapse():
+                await self.runtime.synchronized(after=before)
 
     async def snapshot(self) -> Snapshot:
         """Return what the daemon holds; nothing if it does not run."""

@@ -15,10 +15,12 @@ from dataclasses import fields, replace
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import (
     Created,
+    Elapsed,
     Event,
     PodStopped,
     Reconfigured,
     Resized,
+    Started,
     Stopped,
     Synchronized,
 )
@@ -32,6 +34,7 @@ from nri_policy.settings import Settings
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, Resources
+from nri_policy.workload.pod import State as ContainerState
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, request_of
 
@@ -68,21 +71,26 @@ class Engine:
         try:
             match event:
                 case Created():
-                    return self._created(event.container)
+                    decision = self._created(event.container)
+                case Started():
+                    decision = self._started(event)
+                case Elapsed():
+                    decision = self._elapsed(event.now)
                 case Resized():
-                    return self._resized(event.container_id, event.resources)
+                    decision = self._resized(event.container_id, event.resources)
                 case Stopped():
-                    return self._stopped([event.container_id])
+                    decision = self._stopped([event.container_id])
                 case PodStopped():
-                    return self._stopped([*state.of_pod(event.pod_id)])
+                    decision = self._stopped([*state.of_pod(event.pod_id)])
                 case Synchronized():
-                    return self._synchronized(event.containers)
+                    decision = self._synchronized(event)
                 case Reconfigured():
-                    return self._reconfigured(event)
+                    decision = self._reconfigured(event)
         except BaseException:
             self._state = state
             state.restore(before)
             raise
+        return decision
 
     def _created(self, container: Container) -> Decision:
         state, free = self._state, self._state.supply.free_cpus()
@@ -113,6 +121,28 @@ class Engine:
             explanation=placed.explanation,
             warnings=warnings + choice.findings.notes,
         )
+
+    def _started(self, event: Started) -> Decision:
+        if self._state.cold.get(event.container_id, 0.0) is None:
+            self._heat(event.container_id, event.now)
+        return Decision()
+
+    def _heat(self, container_id: str, now: float) -> None:
+        """Note when a container that has started on pmem alone gets dram."""
+        wait = self._state.placed[container_id].request.cold_start or 0.0
+        self._state.cold[container_id] = now + wait
+
+    def _elapsed(self, now: float) -> Decision:
+        state, free = self._state, self._state.supply.free_cpus()
+        due = [each for each, at in state.cold.items() if at is not None and at <= now]
+        for container_id in due:
+            state.warm(container_id)
+        return Decision(changes=self._changes(free, "its cold start is over", None))
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `Elapsed` has something to do next, in seconds since the epoch; None for never."""
+        return min((at for at in self._state.cold.values() if at is not None), default=None)
 
     def _resized(self, container_id: str, resources: Resources) -> Decision:
         state, free = self._state, self._state.supply.free_cpus()
@@ -160,9 +190,9 @@ class Engine:
         )
         return tuple(placement for placement in told if placement is not None)
 
-    def _synchronized(self, containers: tuple[Container, ...]) -> Decision:
+    def _synchronized(self, event: Synchronized) -> Decision:
         state = self._state
-        present = _deduplicated(containers)
+        present = _deduplicated(event.containers)
         for gone in state.placed.keys() - {container.id for container in present}:
             state.drop(gone)
             state.told.pop(gone, None)
@@ -180,7 +210,12 @@ class Engine:
             warnings += [f"{container.full_name}: {note}" for note in notes]
             state.told[container.id] = cpus, mems
             candidates.append(Candidate(container=container, request=request, cpus=cpus, mems=mems))
-        return self._restored(candidates, warnings, "the runtime was synchronised")
+        decision = self._restored(candidates, warnings, "the runtime was synchronised")
+        for container_id, deadline in state.cold.items():
+            running = state.placed[container_id].container.state is ContainerState.RUNNING
+            if deadline is None and running:  # when it started is not known any more
+                self._heat(container_id, event.now)
+        return decision
 
     def _restored(
         self,

@@ -17,6 +17,21 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A container starts."""
+
+    container_id: str
+    now: float  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elapsed:
+    """It is *now*: what was to happen by then is due."""
+
+    now: float  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resized:
     """A container is about to get other resources; 0 and "" in them mean: as before."""
 
@@ -43,6 +58,7 @@ class Synchronized:
     """The runtime has said which containers exist; nothing else does."""
 
     containers: tuple[Container, ...]
+    now: float = 0.0  # seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,4 +69,4 @@ class Reconfigured:
     machine: Machine | None = None
 
 
-Event = Created | Resized | Stopped | PodStopped | Synchronized | Reconfigured
+Event = Created | Started | Elapsed | Resized | Stopped | PodStopped | Synchronized | Reconfigured

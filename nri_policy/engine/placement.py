@@ -112,22 +112,30 @@ def make_room(state: State, cause: str) -> None:
     for pool in tree.pools[:-1]:
         for member in [*state.members(pool.id)] if pool.cpus.isdisjoint(free) else ():
             above = next((p for p in tree.path(pool) if not p.cpus.isdisjoint(free)), tree.top)
+            cold, deadline = member in state.cold, state.cold.get(member)
             placed = state.drop(member)
             notes = (*placed.explanation.notes, f"moved from {pool.name} to {above.name}: {cause}")
-            offer = _memory_above(state, placed, above)
+            offer = _memory_above(state, placed, above, cold=cold)
             grant = replace(placed.grant, pool=above.id, mems=offer.zone if offer else EMPTY)
             explanation = replace(placed.explanation, pool=above.id, notes=notes)
             state.put(replace(placed, grant=grant, explanation=explanation), offer)
+            if member in state.cold:
+                state.cold[member] = deadline
 
 
-def _memory_above(state: State, placed: Placed, pool: Pool) -> Offer | None:
+def _memory_above(state: State, placed: Placed, pool: Pool, *, cold: bool) -> Offer | None:
     """Return what *pool* offers a guest that has made way for it, and needs no less than before."""
-    memory = memory_request(state, placed.container, placed.request)
+    memory = memory_request(state, placed.container, placed.request, cold=cold)
     return None if memory is None else state.memory.offer(pool.id, memory, placed.grant.mems)
 
 
-def memory_request(state: State, container: Container, request: Request) -> MemoryRequest | None:
-    """Return what *container* asks of the memory nodes, None if it keeps to itself."""
+def memory_request(
+    state: State, container: Container, request: Request, *, cold: bool = True
+) -> MemoryRequest | None:
+    """Return what *container* asks of the memory nodes, None if it keeps to itself.
+
+    It starts cold if it wishes so and *cold* does not say that it is past that.
+    """
     if request.memory_preserve:
         return None
     state.serial += 1
@@ -139,6 +147,7 @@ def memory_request(state: State, container: Container, request: Request) -> Memo
         rank=_RANKS[request.qos],
         created=state.serial,
         movable=request.movable,
+        cold=cold and request.cold_start is not None,
     )
 
 
@@ -174,7 +183,7 @@ def _at_top(
 ) -> Choice:
     """Return the choice of the top pool, without exclusive CPUs."""
     top = state.layout.tree.top.id
-    memory = memory_request(state, container, request)
+    memory = memory_request(state, container, request, cold=False)
     try:
         offer = None if memory is None else state.memory.offer(top, memory)
     except MemoryShortageError as error:
@@ -197,7 +206,8 @@ def _in_a_pool(
     """
     layout = state.layout
     pulls = state.peers.pulls(container, request.affinities) if request.affinities else None
-    memory = memory_request(state, container, request)
+    # who runs already has had its start
+    memory = memory_request(state, container, request, cold=before is None)
     home = before.pool if before is not None and before.sort is Sort.NORMAL else None
     for only in (None,) if home is None else (home, None):
         held = before.mems if before is not None and only is not None else EMPTY
@@ -215,7 +225,7 @@ def _in_a_pool(
             findings=Findings(
                 table=table,
                 pulls=pulls,
-                notes=(*notes, *_confined(layout, request, table, pool)),
+                notes=(*notes, *_confined(layout, request, table, pool), *_not_cold(offer)),
             ),
             room=not with_guests,
         )
@@ -251,6 +261,12 @@ def _refusal(
         notes=(*findings.notes, message),
     )
     return RefusalError(message, refused)
+
+
+def _not_cold(offer: Offer | None) -> tuple[str, ...]:
+    """Return why a wished cold start has no effect."""
+    refused = "" if offer is None else offer.booking.home.cold_refused
+    return (refused,) if refused else ()
 
 
 def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class Snapshot:
     reserved_milli: int
     supply: bytes
     memory: Books
+    cold: dict[str, float | None]
 
 
 class State:
@@ -55,6 +56,8 @@ class State:
         self.layout = layout
         self.supply = supply_of(layout.tree, layout.capacity.sharable, layout.capacity.isolated)
         self.memory = MemorySupply(layout.memory)
+        # Containers on pmem alone -> when they get dram, seconds since the epoch; None: not started
+        self.cold: dict[str, float | None] = {}
         self.rezoned: dict[str, None] = {}  # whose memory was moved in this event
         self.serial = 0  # counts requests, to tell older from younger ones
         self.placed: dict[str, Placed] = {}  # by container id, in the order of placement
@@ -78,6 +81,7 @@ class State:
             self.reserved_milli,
             self.supply.snapshot(),
             self.memory.snapshot(),
+            self.cold.copy(),
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -90,6 +94,7 @@ class State:
         self.reserved_milli = snapshot.reserved_milli
         self.supply.restore(snapshot.supply)
         self.memory.restore(snapshot.memory)
+        self.cold = snapshot.cold.copy()
         self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
 
     def fork(self) -> State:
@@ -117,10 +122,18 @@ class State:
         if offer is not None:
             self.memory.commit(offer)
             self._rezone(offer.moves)
+            if offer.booking.home.cold:
+                self.cold[container_id] = None
 
     def shrink_memory(self) -> None:
         """Let widened zones shrink back as far as they fit."""
         self._rezone(self.memory.shrink())
+
+    def warm(self, container_id: str) -> None:
+        """End a container's cold start: it gets dram beside its pmem."""
+        del self.cold[container_id]
+        before = self.placed[container_id].grant.mems
+        self._rezone([Move(container_id, before, self.memory.warm(container_id))])
 
     def _rezone(self, moves: Iterable[Move]) -> None:
         for move in moves:
@@ -141,6 +154,7 @@ class State:
             self.reserved_milli -= grant.shared
         if container_id in self.memory.bookings:
             self.memory.release(container_id)
+        self.cold.pop(container_id, None)
         self.peers.remove(container_id)
         del self._names[placed.container.full_name]
         _remove(self._pods, placed.container.pod.id, container_id)

@@ -21,6 +21,7 @@ from nri_policy.engine.placement import (
     place,
 )
 from nri_policy.engine.state import State
+from nri_policy.hardware.machine import MemoryKind
 from nri_policy.pools.tree import Pool
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Request, Sort
@@ -116,9 +117,12 @@ def _keep(state: State, candidate: Candidate, grant: Grant) -> list[str]:
     """Book a grant that is held already, and the memory with it; return what is odd about that."""
     container, request = candidate.container, candidate.request
     book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
-    memory = memory_request(state, container, request)
+    dram = state.layout.memory.kinds[MemoryKind.DRAM]
+    memory = memory_request(state, container, request, cold=grant.mems.isdisjoint(dram))
     if memory is None:
         return []
+    if state.layout.memory.homes(memory.kinds, cold=memory.cold)[grant.pool].cold:
+        state.cold[container.id] = None
     shortage = state.memory.adopt(grant.pool, memory, grant.mems)
     return [] if shortage is None else [f"{container.full_name}: {shortage.text}"]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from google.protobuf.message import Message
@@ -19,10 +20,12 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
+    Elapsed,
     Event,
     PodStopped,
     Reconfigured,
     Resized,
+    Started,
     Stopped,
     Synchronized,
 )
@@ -72,6 +75,15 @@ class Assignments(Protocol):
         """Forget a pod that is gone."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What else is asked about containers, and the time."""
+
+    locator: Locator | None = None  # None: devices and mounts are no hints
+    assignments: Assignments | None = None  # None: the kubelet is not asked
+    now: Callable[[], float] = time.time  # seconds since the epoch
+
+
 class Policy:
     """Handles the requests of one runtime with one engine; a `Plugin`."""
 
@@ -80,17 +92,13 @@ class Policy:
         engine: Engine,
         exposure: Exposure,
         *,
+        sources: Sources,
         synchronized: Callable[[], None],
-        locator: Locator | None = None,
-        assignments: Assignments | None = None,
     ) -> None:
-        """Take the engine, and what to call whenever the runtime's containers are all known.
-
-        Devices and mounts are hints only where a *locator* knows the host's hardware, assigned
-        resources only where the kubelet is asked for *assignments*.
-        """
-        self.locator = locator
-        self._assignments = assignments
+        """Take the engine, and what to call whenever the runtime's containers are all known."""
+        self._locator = sources.locator
+        self._assignments = sources.assignments
+        self._now = sources.now
         self._engine = engine
         self._exposure = exposure
         self._synchronized = synchronized
@@ -116,7 +124,7 @@ class Policy:
             for container in containers
             if container.pod_sandbox_id in by_id and container.state != nri_pb2.CONTAINER_STOPPED
         )
-        decision = self._decide(Synchronized(containers=present))
+        decision = self._decide(Synchronized(containers=present, now=self._now()))
         self._untold.clear()  # whoever differs from the decisions is in this one's changes
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._exposure.keep_only(self._engine.state.placed.keys())
@@ -160,7 +168,9 @@ class Policy:
         return response
 
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
-        """Hear that a container starts: it has its place since its creation."""
+        """Note when a container starts: it has its place since its creation."""
+        del pod
+        self._decide(Started(container_id=container.id, now=self._now()))
 
     async def update_container(
         self,
@@ -197,6 +207,11 @@ class Policy:
         self._untold.pop(container.id, None)
         self._exposure.remove(container.id)
 
+    def elapse(self) -> bool:
+        """Do what is due by now; return whether the runtime has to hear of it."""
+        decision = self._decide(Elapsed(now=self._now()))
+        return bool(decision.changes)
+
     def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> None:
         """Change what the decisions rest on; the changes wait for the next response.
 
@@ -216,12 +231,12 @@ class Policy:
     def _container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
         """Return the engine's view of a container, with what is near to it."""
         plain = container_of(pod, container)
-        if self.locator is None:
+        if self._locator is None:
             return plain
         assigned = self._assignments.devices(plain.pod, plain.name) if self._assignments else {}
         interfaces = container.linux.net_devices
         hints = candidates(
-            mounts_of(container), devices_of(container), interfaces, assigned, self.locator
+            mounts_of(container), devices_of(container), interfaces, assigned, self._locator
         )
         return replace(plain, hints=hints)
 

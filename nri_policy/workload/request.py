@@ -56,6 +56,7 @@ class Request:
     memory_limit: int | None  # bytes; None for none
     memory_kinds: frozenset[MemoryKind]
     memory_preserve: bool
+    cold_start: float | None  # seconds on pmem alone, from the start on
     hints: tuple[Hint, ...]
     strict_hints: bool  # to be near to all of them, or not to run
     pick_by_hints: bool
@@ -111,6 +112,7 @@ def request_of(
         memory_limit=memory_limit,
         memory_kinds=preferences.memory_kinds or frozenset({MemoryKind.DRAM, MemoryKind.PMEM}),
         memory_preserve=preferences.memory_preserve,
+        cold_start=preferences.cold_start,
         hints=hints_of(container.hints, preferences),
         strict_hints=preferences.strict_hints,
         pick_by_hints=preferences.pick_by_hints,
