@@ -65,8 +65,8 @@ class Resources:
 
     @property
     def cpu_request(self) -> int:
-        """Milli-CPU requested, as near as shares tell; the kubelet's minimum of 2 is none."""
-        return 0 if self.cpu_shares <= 2 else (self.cpu_shares * 1000 + 512) // 1024
+        """Milli-CPU requested: the inverse of `shares_of`; the kubelet's minimum of 2 is none."""
+        return 0 if self.cpu_shares <= 2 else -(-self.cpu_shares * 1000 // 1024)
 
     @property
     def cpu_limit(self) -> int | None:

@@ -195,10 +195,10 @@ def test_exact_limits_are_those_of_a_burstable_container() -> None:
     assert (request.shared, request.cpu_limit) == (41, None)
 
 
-def test_a_guaranteed_containers_quota_is_exact_where_its_shares_are_rounded() -> None:
-    container = nodes.container(2041)
-    assert container.resources.cpu_request != 2041
-    assert asked(container).milli == 2041
+def test_a_guaranteed_containers_quota_is_exact_where_its_shares_end() -> None:
+    container = nodes.container(300_000)
+    assert container.resources.cpu_request == 256_000, "262144 shares are the kernel's most"
+    assert asked(container).milli == 300_000
     no_quota = replace(container, resources=Resources(cpu_shares=shares_of(2000), cpu_quota=-1))
     assert asked(no_quota).exclusive == 2
 
@@ -232,3 +232,8 @@ def test_an_annotation_comes_before_the_setting(
 ) -> None:
     annotations = {} if key is None else {key: value}
     assert getattr(guaranteed(2000, annotations, **spec), field) == expected
+
+
+def test_every_request_is_read_back_from_its_shares() -> None:
+    for milli in (*range(3, 4000), 12_345, 255_999):
+        assert nodes.resources(milli, None).cpu_request == milli
