@@ -53,6 +53,8 @@ class Reserved(Section, frozen=True, kw_only=True):
 class Agent(Section, frozen=True, kw_only=True):
     """What is asked of, and told to, the cluster."""
 
+    LATER = frozenset({"nodeResourceTopology"})
+
     node_resource_topology: Flag = field(name="nodeResourceTopology", default=True)
     pod_resource_api: Flag = field(name="podResourceAPI", default=False)
 
@@ -62,9 +64,12 @@ class Instrumentation(Section, frozen=True, kw_only=True):
 
     LATER = frozenset(
         {
+            "httpEndpoint",
             "logExporter",
             "metrics",
             "metricsExporter",
+            "prometheusExport",
+            "reportPeriod",
             "samplingRatePerMillion",
             "tracingCollector",
         }
@@ -90,11 +95,13 @@ class Settings(Section, frozen=True, kw_only=True):
 
     LATER = frozenset(
         {
+            "audit",
             "control",
             "controllableInterrupts",
             "cpuClasses",
             "defaultExclusiveCPUClass",
             "namespaceSchedulingClasses",
+            "onExit",
             "podQoSSchedulingClasses",
             "rebalance",
             "reservedPoolCPUClass",
