@@ -126,6 +126,8 @@ class Assignments:
     def ask_all(self, pods: Iterable[Pod]) -> None:
         """Ask about pods that run already, all at once, and forget all others."""
         self._get = True  # this may be another kubelet than before
+        for query in self._queries.values():  # the list answers them, or they are gone
+            query.task.cancel()
         task = self._start(self._list)
         self._queries = {_name(pod): _Query(pod, task) for pod in pods}
 
