@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nri_policy.engine.criteria import CRITERIA
+from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.pools.supply import COLUMNS, Table
 from nri_policy.pools.tree import PoolTree
 from nri_policy.workload.peers import Pulls
@@ -35,7 +35,7 @@ class Explanation:
 
     container: str  # namespace/pod/name
     outcome: Outcome
-    request: Request
+    request: Request | None  # None where its annotations say nothing that makes sense
     tree: PoolTree
     pool: int | None  # id of the pool chosen
     table: Table | None  # None where pools were not compared
@@ -59,25 +59,28 @@ def render(explanation: Explanation) -> dict[str, object]:
         rivals = [p for p in range(table.count) if table.fits(p) and p != best]
         decided = _decided_by(table, best, rivals)
         candidates = [_candidate(explanation.tree, table, p, best) for p in range(table.count)]
-    request = explanation.request
     return {
         "container": explanation.container,
         "outcome": explanation.outcome.value,
-        "summary": _summary(explanation, decided),
-        "request": {
-            "sort": request.sort.value,
-            "qos": request.qos.value,
-            "exclusive": request.exclusive,
-            "shared_milli": request.shared,
-            "isolated": request.isolated.name.lower(),
-            "cpu_limit_milli": request.cpu_limit,
-        },
+        "summary": _summary(explanation, candidates, decided),
+        "request": None if explanation.request is None else _request(explanation.request),
         "criteria": [criterion.name for criterion in CRITERIA],
         "candidates": candidates,
         "decided_by": decided,
         "pool": explanation.pool_name,
         "affinity": _pulls(explanation),
         "notes": list(explanation.notes),
+    }
+
+
+def _request(request: Request) -> dict[str, object]:
+    return {
+        "sort": request.sort.value,
+        "qos": request.qos.value,
+        "exclusive": request.exclusive,
+        "shared_milli": request.shared,
+        "isolated": request.isolated.name.lower(),
+        "cpu_limit_milli": request.cpu_limit,
     }
 
 
@@ -128,16 +131,24 @@ def _value(parts: list[float]) -> object:
     return plain[0] if len(plain) == 1 else plain
 
 
-def _summary(explanation: Explanation, decided: str | None) -> str:
+def _summary(
+    explanation: Explanation, candidates: list[dict[str, object]], decided: str | None
+) -> str:
     """Return one sentence in plain words."""
     request = explanation.request
-    if explanation.outcome is Outcome.REFUSED:
+    if explanation.outcome is Outcome.REFUSED or request is None:
         return "; ".join(explanation.notes) or "refused"
     if explanation.pool is None or request.sort is not Sort.NORMAL:
         return explanation.outcome.value
-    name = explanation.tree.pools[explanation.pool].name
-    wish = f"{request.exclusive} exclusive CPUs" if request.exclusive else ""
+    wishes = []
+    if request.exclusive:
+        wishes.append(f"{request.exclusive} exclusive CPU{'s' if request.exclusive > 1 else ''}")
     if request.shares:
-        wish += (" and " if wish else "") + f"{request.shared}m shared"
-    why = f", decided by {decided}" if decided else ""
-    return f"{explanation.outcome.value}: {wish} on {name}{why}"
+        wishes.append(f"{request.shared}m of shared CPU" if request.shared else "a share of CPUs")
+    name = explanation.tree.pools[explanation.pool].name
+    why = ""
+    if decided:
+        why = f", because {REASONS[decided]} ({decided})"
+    elif [each["pool"] for each in candidates if each["fits"]] == [name]:
+        why = ", because no other pool has room"
+    return f"{explanation.outcome.value}: {' and '.join(wishes)} on {name}{why}"
