@@ -10,6 +10,7 @@ Spec placement.md; the choice itself is in `placement`, the return after a resta
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import fields, replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
@@ -60,6 +61,12 @@ class Engine:
         """Who holds what; to be read, not written."""
         return self._state
 
+    def fork(self) -> Engine:
+        """Return an independent engine in the same state, to try events on."""
+        twin = copy(self)
+        twin._state = self._state.fork()  # noqa: SLF001 - another of this class
+        return twin
+
     def handle(self, event: Event) -> Decision:
         """Apply *event* and return what to do about it.
 
@@ -78,10 +85,8 @@ class Engine:
                     decision = self._elapsed(event.now)
                 case Resized():
                     decision = self._resized(event.container_id, event.resources)
-                case Stopped():
-                    decision = self._stopped([event.container_id])
-                case PodStopped():
-                    decision = self._stopped([*state.of_pod(event.pod_id)])
+                case Stopped() | PodStopped():
+                    decision = self._stopped(event)
                 case Synchronized():
                     decision = self._synchronized(event)
                 case Reconfigured():
@@ -123,9 +128,13 @@ class Engine:
         )
 
     def _started(self, event: Started) -> Decision:
+        placed = self._state.placed.get(event.container_id)
+        if placed is not None:
+            running = replace(placed.container, state=ContainerState.RUNNING)
+            self._state.placed[event.container_id] = replace(placed, container=running)
         if self._state.cold.get(event.container_id, 0.0) is None:
             self._heat(event.container_id, event.now)
-        return Decision()
+        return Decision(container_id=event.container_id)
 
     def _heat(self, container_id: str, now: float) -> None:
         """Note when a container that has started on pmem alone gets dram."""
@@ -168,15 +177,19 @@ class Engine:
         state.drop(container_id)
         return self._place(container, request, free, warnings, placed)
 
-    def _stopped(self, container_ids: list[str]) -> Decision:
+    def _stopped(self, event: Stopped | PodStopped) -> Decision:
         state, free = self._state, self._state.supply.free_cpus()
-        gone = [state.drop(each) for each in container_ids if each in state.placed]
+        asked = (
+            [event.container_id] if isinstance(event, Stopped) else [*state.of_pod(event.pod_id)]
+        )
+        gone = [state.drop(each) for each in asked if each in state.placed]
         for placed in gone:
             state.told.pop(placed.container.id, None)
         if self.layout.settings.shrink_memory:
             state.shrink_memory()
-        names = ", ".join(placed.container.full_name for placed in gone)
-        return Decision(changes=self._changes(free, f"{names} stopped", None))
+        names = tuple(placed.container.full_name for placed in gone)
+        cause = f"{', '.join(names)} stopped"
+        return Decision(released=names, changes=self._changes(free, cause, None))
 
     def _changes(self, free: CPUSet, cause: str, asked: str | None) -> tuple[Placement, ...]:
         """Return what other containers must hear now that the free CPUs are no longer *free*."""

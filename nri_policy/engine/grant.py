@@ -48,4 +48,5 @@ class Decision:
         Placement, ...
     ] = ()  # to other containers: pool by pool, each in order of placement
     explanation: Explanation | None = None
+    released: tuple[str, ...] = ()  # namespace/pod/name of those that gave back what they held
     warnings: tuple[str, ...] = ()

@@ -101,6 +101,7 @@ class State:
         """Return an independent copy."""
         twin = State(self.layout)
         twin.restore(self.snapshot())
+        twin.serial = self.serial
         return twin
 
     def put(self, placed: Placed, offer: Offer | None = None) -> None:

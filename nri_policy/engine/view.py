@@ -6,7 +6,7 @@ Field names are those of spec annotations-and-settings.md, "Data formats"; sets 
 from __future__ import annotations
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.state import State
+from nri_policy.engine.state import Placed, State
 from nri_policy.pools.capacity import Capacity
 from nri_policy.pools.tree import PoolTree
 from nri_policy.workload.pod import shares_of
@@ -16,16 +16,20 @@ from nri_policy.workload.request import Sort
 def containers(state: State) -> dict[str, dict[str, object]]:
     """Return what every placed container holds, by `namespace/pod/name`."""
     return {
-        placed.container.full_name: {
-            "pool": state.layout.tree.pools[placed.grant.pool].name,
-            "cpus": str(state.cpus(placed.grant, placed.request.hide_hyperthreads)),
-            "exclusive": str(placed.grant.exclusive),
-            "shared_milli": placed.grant.shared,
-            "isolated": str(placed.grant.exclusive if placed.grant.isolated else EMPTY),
-            "mems": str(placed.grant.mems),
-            "shares": shares_of(placed.request.milli),
-        }
-        for placed in state.placed.values()
+        placed.container.full_name: container(state, placed) for placed in state.placed.values()
+    }
+
+
+def container(state: State, placed: Placed) -> dict[str, object]:
+    """Return what one container holds."""
+    return {
+        "pool": state.layout.tree.pools[placed.grant.pool].name,
+        "cpus": str(state.cpus(placed.grant, placed.request.hide_hyperthreads)),
+        "exclusive": str(placed.grant.exclusive),
+        "shared_milli": placed.grant.shared,
+        "isolated": str(placed.grant.exclusive if placed.grant.isolated else EMPTY),
+        "mems": str(placed.grant.mems),
+        "shares": shares_of(placed.request.milli),
     }
 
 
