@@ -16,26 +16,32 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nri_policy.control.chronicle import Chronicle
+from nri_policy.control.endpoint import listening
+from nri_policy.control.health import Health
+from nri_policy.control.service import SERVICE, Control
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.trial import Wanted
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.exposure import Exposure
-from nri_policy.nri.grpc_server import grpc_server
+from nri_policy.nri.grpc_service import plugin_handler
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.policy import Policy, Sources
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, backoff
 from nri_policy.nri.singleton import only_instance
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.runtime.hypothetical import wanted_pods
+from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.settings import Settings, SettingsError
 
 log = logging.getLogger(__name__)
 
-_LONGEST_SOCKET = 107  # bytes; unix(7)
 IDENTITY = Identity(name="nri-policy", index="90")
 
 
@@ -70,11 +76,13 @@ class Daemon:
         self.synchronized = asyncio.Event()
         self._turn = asyncio.Lock()
         exposure = Exposure(host.state_dir / "containers")
+        self._chronicle = Chronicle(self.engine)
         self._policy = Policy(
             self.engine,
             exposure,
             sources=host.sources,
             synchronized=self.synchronized.set,
+            decided=self._chronicle.note,
         )
         self._session = Session(self._policy, host.identity, turn=self._turn, delay=host.delay)
 
@@ -90,14 +98,32 @@ class Daemon:
 
     @asynccontextmanager
     async def listening(self, control_socket: Path) -> AsyncIterator[None]:
-        """Serve the same requests over gRPC at *control_socket*."""
-        _clear(control_socket)
-        server = grpc_server(Service(self._policy, self._turn, Clock()), control_socket)
-        await server.start()
-        try:
+        """Serve at *control_socket* who asks what the daemon holds, and the runtime over gRPC.
+
+        OSError where there can be no socket.
+        """
+        clock = Clock()
+        plugin = Service(self._policy, self._turn, clock)
+        control = Control(
+            self.engine,
+            self._turn,
+            self._chronicle,
+            synchronized=self.synchronized,
+            runtime=lambda: str(self._session.runtime or plugin.runtime or ""),
+            read=self._wanted,
+        )
+        health = Health(self.synchronized, [SERVICE.full_name])
+        async with listening(
+            control_socket,
+            shared=[control.handler(), health.handler()],
+            private=[plugin_handler(plugin, clock)],
+        ):
             yield
-        finally:
-            await server.stop(None)
+
+    def _wanted(self, manifests: str, replicas: int) -> tuple[Wanted, ...]:
+        """Return the pods of *manifests* as this node's kubelet would ask for them."""
+        memory = sum(node.memory for node in self.engine.layout.machine.nodes)
+        return wanted_pods(manifests, replicas, kubelet=Kubelet(memory_capacity=max(1, memory)))
 
     async def elapse(self) -> bool:
         """Do what is due by now; return whether containers change.
@@ -188,16 +214,6 @@ async def _reload_at(reload: asyncio.Event, load: Callable[[], Settings], daemon
             log.error("event=reload-refused reason=%r: the old settings stay", str(error))  # noqa: TRY400 - its place says nothing
         else:
             log.info("event=reloaded origin=%s", settings.origin)
-
-
-def _clear(socket: Path) -> None:
-    """Make room for a socket where an earlier daemon may have left its own."""
-    socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    if socket.exists() and not socket.is_socket():
-        raise FileExistsError(f"{socket} is there already, and is no socket")
-    if len(bytes(socket)) > _LONGEST_SOCKET:
-        raise OSError(f"{socket} is longer than the {_LONGEST_SOCKET} bytes of a socket's path")
-    socket.unlink(missing_ok=True)
 
 
 def _announce(daemon: Daemon) -> None:

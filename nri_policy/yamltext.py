@@ -1,14 +1,15 @@
 """YAML from outside, read into plain values at a bounded cost.
 
 One document of maps, lists, text, numbers, booleans and nulls. What YAML has beyond that is
-refused: tags (no object is ever made), merge keys, several documents, repeated keys, keys that
-are not scalars. Aliases are followed, but every use counts as if it was written out, so that a
-small text cannot stand for a huge value. Dates stay text. Aliased maps and lists are shared in the
-result: do not change them.
+refused: tags (no object is ever made), merge keys, several documents (except by `read_all`),
+repeated keys, keys that are not scalars. Aliases are followed, but every use counts as if it was
+written out, so that a small text cannot stand for a huge value. Dates stay text. Aliased maps and
+lists are shared in the result: do not change them.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import yaml
@@ -58,6 +59,15 @@ def read(text: str | bytes, *, max_size: int = MAX_SIZE) -> Any:
         raise YAMLTextError(f"position {error.position}: {error.reason}") from None
     finally:
         loader.dispose()
+
+
+def read_all(text: str, *, max_size: int = MAX_SIZE) -> list[Any]:
+    """Return the documents in *text*, empty ones left out; raises YAMLTextError like `read`."""
+    if len(text) > max_size:
+        raise YAMLTextError(f"the text is longer than {max_size} bytes")
+    # YAML allows no line inside of a document to begin like this.
+    parts = re.split(r"^---(?=\s)", text, flags=re.MULTILINE)
+    return [document for part in parts if (document := read(part)) is not None]
 
 
 def _explained(error: yaml.MarkedYAMLError, text: str) -> str:

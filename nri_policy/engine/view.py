@@ -33,6 +33,12 @@ def container(state: State, placed: Placed) -> dict[str, object]:
     }
 
 
+def refused(error: str) -> dict[str, object]:
+    """Return what stands for a container that got nothing."""
+    nothing = ("pool", "exclusive", "shared_milli", "isolated", "shares")
+    return {**dict.fromkeys(nothing), "cpus": "", "mems": "", "state": "error", "error": error}
+
+
 def topology(tree: PoolTree, capacity: Capacity) -> list[dict[str, object]]:
     """Return the pools as they are without containers."""
     return [

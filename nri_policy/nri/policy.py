@@ -54,6 +54,8 @@ from nri_policy.workload.pod import Container, Pod
 
 log = logging.getLogger(__name__)
 
+_Outcome = Decision | RefusalError | AnnotationError
+
 
 class Assignments(Protocol):
     """Where devices are that the kubelet has assigned; `kubelet.podresources.Assignments`."""
@@ -94,14 +96,20 @@ class Policy:
         *,
         sources: Sources,
         synchronized: Callable[[], None],
+        decided: Callable[[Event, _Outcome], None],
     ) -> None:
-        """Take the engine, and what to call whenever the runtime's containers are all known."""
+        """Take the engine, and whom to tell.
+
+        *synchronized* is called whenever the runtime's containers are all known, *decided* with
+        each event and what became of it.
+        """
         self._locator = sources.locator
         self._assignments = sources.assignments
         self._now = sources.now
         self._engine = engine
         self._exposure = exposure
         self._synchronized = synchronized
+        self._decided = decided
         self._stale: dict[str, None] = {}  # containers whose exposed resources are out of date
         self._showing: asyncio.Task[None] | None = None
         self._untold: dict[str, Placement] = {}  # by container id: the latest that it has not heard
@@ -217,8 +225,8 @@ class Policy:
 
         RefusalError or CapacityError: nothing has changed.
         """
-        decision = self._engine.handle(Reconfigured(settings=settings, machine=machine))
-        self._note(decision)
+        event = Reconfigured(settings=settings, machine=machine)
+        self._note(event, self._engine.handle(event))
 
     async def disconnected(self) -> None:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""
@@ -247,12 +255,14 @@ class Policy:
         except (RefusalError, AnnotationError) as error:
             name = event.container.full_name if isinstance(event, Created) else type(event).__name__
             log.warning("event=refused container=%s reason=%r", name, str(error))
+            self._decided(event, error)
             raise Refused(str(error)) from error
-        self._note(decision)
+        self._note(event, decision)
         return decision
 
-    def _note(self, decision: Decision) -> None:
+    def _note(self, event: Event, decision: Decision) -> None:
         """Keep what is to be told, and log one line."""
+        self._decided(event, decision)
         if decision.explanation is not None and decision.placement is not None:
             log.info(
                 "event=placed container=%s cpus=%s mems=%s pool=%r",

@@ -31,7 +31,7 @@ from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import CALL, Identity, Plugin
 from nri_policy.nri.service import Service
 from nri_policy.nri.ttrpc import Request
-from nri_policy.nri.versions import SPOKEN
+from nri_policy.nri.versions import SPOKEN, Runtime
 from nri_policy.proto.nri_pb2 import (
     ContainerUpdate,
     RegisterPluginRequest,
@@ -77,6 +77,11 @@ class Session:
         self._inherited = False
         self._channel: Channel | None = None
         self._service: Service | None = None
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """The runtime that is connected now, as far as it has presented itself."""
+        return self._service.runtime if self._service else None
 
     async def run(self, path: str) -> NoReturn:
         """Serve the runtime that listens at *path*, whenever there is one, until cancelled."""

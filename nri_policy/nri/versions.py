@@ -132,6 +132,9 @@ class Runtime:
             request_timeout_ms=request.request_timeout or DEFAULT_REQUEST_TIMEOUT_MS,
         )
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}".strip()
+
     @property
     def events(self) -> Events:
         """What to subscribe to: one bit that this runtime does not know and it drops the plugin."""

@@ -6,7 +6,6 @@ not know how it is played.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,9 +149,7 @@ def read_step(step: object, *, folder: Path) -> Step:
 def _load(path: Path) -> list[Any]:
     """Return the documents of a YAML file, empty ones left out."""
     try:
-        # YAML allows no line inside of a document to begin like this.
-        texts = re.split(r"^---(?=\s)", path.read_text(encoding="utf-8-sig"), flags=re.MULTILINE)
-        return [document for text in texts if (document := yamltext.read(text)) is not None]
+        return yamltext.read_all(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -50,7 +50,10 @@ def test_every_candidate_shows_its_values_and_what_it_lost_on() -> None:
     assert shown["outcome"] == "placed"
     assert shown["pool"] == "NUMA node #1"
     assert shown["criteria"] == NAMES
-    assert shown["summary"] == "placed: 2 exclusive CPUs on NUMA node #1, because it is the first of equals (id)"
+    assert (
+        shown["summary"]
+        == "placed: 2 exclusive CPUs on NUMA node #1, because it is the first of equals (id)"
+    )
     assert shown["request"] == {
         "sort": "normal",
         "qos": "Guaranteed",
@@ -105,9 +108,7 @@ def test_the_only_pool_that_fits_was_not_decided_by_anything() -> None:
     life.create(container)
     shown = explained(life, container)
     assert (shown["pool"], shown["decided_by"]) == ("root", None)
-    assert shown["summary"] == (
-        "placed: 15 exclusive CPUs on root, because no other pool has room"
-    )
+    assert shown["summary"] == ("placed: 15 exclusive CPUs on root, because no other pool has room")
 
 
 def test_a_refusal_is_explained_with_what_every_pool_lacked() -> None:
@@ -199,5 +200,6 @@ def test_a_mixed_request_is_told_in_full() -> None:
     container = nodes.container(1500)
     life.create(container)
     assert explained(life, container)["summary"] == (
-        "placed: 1 exclusive CPU and 500m of shared CPU on NUMA node #1, because it is the first of equals (id)"
+        "placed: 1 exclusive CPU and 500m of shared CPU on NUMA node #1, "
+        "because it is the first of equals (id)"
     )

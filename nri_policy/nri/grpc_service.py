@@ -1,4 +1,4 @@
-"""The Plugin service over gRPC on a unix socket, for runtimes and tools that do not speak ttrpc.
+"""The Plugin service over gRPC, for runtimes and tools that do not speak ttrpc.
 
 Same methods, deadlines and failures as in a session: both are a `Service` behind a transport, and
 share the plugin's turn.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import grpc
 
@@ -17,23 +16,16 @@ from nri_policy.nri.connection import SERVICES
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.service import METHODS, Service
-from nri_policy.nri.ttrpc import MAX_BODY
 
 MAX_STATUS_TEXT = 512  # characters; percent-encoded, they must fit gRPC's 8 KiB of headers
 
 _STATUS = {status.value[0]: status for status in grpc.StatusCode}
 
 
-def grpc_server(service: Service, path: Path, clock: Clock | None = None) -> grpc.aio.Server:
-    """Return a server on the socket *path*, open to its owner only, that is yet to be started."""
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", MAX_BODY)])
-    handlers = {method: _handler(service, method, clock or Clock()) for method in METHODS}
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler(SERVICES[Conn.PLUGIN], handlers)]
-    )
-    server.add_insecure_port(f"unix:{path}")
-    path.chmod(0o600)
-    return server
+def plugin_handler(service: Service, clock: Clock) -> grpc.GenericRpcHandler:
+    """Return what a gRPC server needs to offer *service*."""
+    handlers = {method: _handler(service, method, clock) for method in METHODS}
+    return grpc.method_handlers_generic_handler(SERVICES[Conn.PLUGIN], handlers)
 
 
 def _handler(service: Service, method: str, clock: Clock) -> grpc.RpcMethodHandler[bytes, bytes]:

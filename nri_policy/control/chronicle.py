@@ -1,0 +1,193 @@
+"""Chronicle: what was decided lately, as far as the engine's state does not say it.
+
+Owns the last refusals, what changed each container last, and who watches the decisions. All of it
+is bounded, and nothing here makes a decision wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import (
+    Created,
+    Elapsed,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Started,
+    Stopped,
+    Synchronized,
+)
+from nri_policy.engine.explanation import Explanation, Outcome, render
+from nri_policy.engine.grant import Decision, Placement
+from nri_policy.engine.placement import RefusalError
+from nri_policy.proto import control_pb2
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import Container
+
+MOST_REFUSALS = 256
+MOST_WAITING = 1024  # decisions for one watcher
+
+_NAMES: dict[type[Event], str] = {
+    Created: "created",
+    Started: "started",
+    Elapsed: "elapsed",
+    Resized: "resized",
+    Stopped: "stopped",
+    PodStopped: "pod-stopped",
+    Synchronized: "synchronized",
+    Reconfigured: "reconfigured",
+}
+
+
+class LaggingError(Exception):
+    """A watcher did not keep up with the decisions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The latest refusal of a container's creation or resize."""
+
+    explanation: Explanation
+    pod_id: str
+    pod_exists: bool = True
+
+    @property
+    def reason(self) -> str:
+        """What the container's owner was told."""
+        return self.explanation.notes[-1]
+
+
+class Watcher:
+    """Decisions that wait for somebody to read them."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[control_pb2.Decision] = asyncio.Queue(MOST_WAITING)
+        self._lagged = False
+
+    def tell(self, decision: control_pb2.Decision) -> None:
+        """Let *decision* wait to be read; drop it where too many wait already."""
+        if self._waiting.full():
+            self._lagged = True
+        else:
+            self._waiting.put_nowait(decision)
+
+    async def next(self) -> control_pb2.Decision:
+        """Return the next decision; LaggingError once one was dropped."""
+        if self._lagged:
+            raise LaggingError(f"more than {MOST_WAITING} decisions waited to be read")
+        return await self._waiting.get()
+
+
+class Chronicle:
+    """Follows the decisions of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._watchers: list[Watcher] = []
+        self.refusals: dict[str, Refusal] = {}  # by namespace/pod/name, the latest last
+        self.causes: dict[str, str] = {}  # what another's event changed each container for, by name
+
+    @contextmanager
+    def watching(self) -> Iterator[Watcher]:
+        """Yield a watcher of the decisions from now on."""
+        watcher = Watcher()
+        self._watchers.append(watcher)
+        try:
+            yield watcher
+        finally:
+            self._watchers.remove(watcher)
+
+    def note(self, event: Event, outcome: Decision | RefusalError | AnnotationError) -> None:
+        """Take note of what became of *event*, right after the engine handled it."""
+        if isinstance(outcome, Decision):
+            self._decided(event, outcome)
+            told = self._watchers and (outcome.changes or not isinstance(event, Elapsed))
+            message = self._message(event, outcome) if told else None
+        else:
+            explanation = self._refused(event, outcome)
+            message = _base(event, explanation)
+        if message is not None:
+            for watcher in self._watchers:
+                watcher.tell(message)
+
+    def _decided(self, event: Event, decision: Decision) -> None:
+        state = self._engine.state
+        for name in decision.released:
+            self.causes.pop(name, None)
+            self.refusals.pop(name, None)  # of a resize: it had its place
+        if decision.explanation is not None:
+            self.refusals.pop(decision.explanation.container, None)
+        for change in decision.changes:
+            self.causes[state.placed[change.container_id].container.full_name] = change.cause
+        if isinstance(event, Synchronized | Reconfigured):
+            self.causes = {name: self.causes[name] for name in self.causes if state.named(name)}
+        if isinstance(event, PodStopped | Synchronized):
+            gone = event.pod_id if isinstance(event, PodStopped) else None
+            for name, refusal in self.refusals.items():
+                if gone in (None, refusal.pod_id):
+                    self.refusals[name] = replace(refusal, pod_exists=False)
+
+    def _refused(self, event: Event, error: RefusalError | AnnotationError) -> Explanation:
+        container = self._asked(event)
+        explanation = error.explanation if isinstance(error, RefusalError) else None
+        explanation = explanation or Explanation(
+            container=container.full_name,
+            outcome=Outcome.REFUSED,
+            request=None,
+            tree=self._engine.layout.tree,
+            pool=None,
+            table=None,
+            notes=(str(error),),
+        )
+        self.refusals.pop(container.full_name, None)  # the latest is to be last
+        self.refusals[container.full_name] = Refusal(
+            explanation=explanation, pod_id=container.pod.id
+        )
+        if len(self.refusals) > MOST_REFUSALS:
+            del self.refusals[next(iter(self.refusals))]
+        return explanation
+
+    def _asked(self, event: Event) -> Container:
+        """Return the container that *event*, which was refused, is about."""
+        if isinstance(event, Created):
+            return event.container
+        assert isinstance(event, Resized), "no other event is refused to a container"
+        return self._engine.state.placed[event.container_id].container
+
+    def _message(self, event: Event, decision: Decision) -> control_pb2.Decision:
+        message = _base(event, decision.explanation)
+        if decision.placement is not None:
+            message.cpus = str(decision.placement.cpus)
+            message.mems = str(decision.placement.mems)
+        elif decision.container_id in self._engine.state.placed:  # it started
+            placed = self._engine.state.placed[decision.container_id]
+            message.container = placed.container.full_name
+        message.changes.extend(map(self._change, decision.changes))
+        message.released.extend(decision.released)
+        message.warnings.extend(decision.warnings)
+        return message
+
+    def _change(self, change: Placement) -> control_pb2.Change:
+        return control_pb2.Change(
+            container=self._engine.state.placed[change.container_id].container.full_name,
+            cpus=str(change.cpus),
+            mems=str(change.mems),
+            cause=change.cause,
+        )
+
+
+def _base(event: Event, explanation: Explanation | None) -> control_pb2.Decision:
+    message = control_pb2.Decision(event=_NAMES[type(event)])
+    if explanation is not None:
+        shown = render(explanation)
+        message.container = explanation.container
+        message.outcome = explanation.outcome.value
+        message.summary = str(shown["summary"])
+        message.pool = explanation.pool_name or ""
+    return message

@@ -1,0 +1,91 @@
+"""The other end of the control service, for commands."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from nri_policy.proto import control_pb2 as pb
+from nri_policy.proto.control_pb2_grpc import ControlStub
+
+_PATIENCE = 30.0  # seconds
+_UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+_OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
+
+
+class UnreachableError(Exception):
+    """Nobody answers at the socket; the text says why, and what to do."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(
+            f"the daemon cannot be reached at {path}: {problem} (is `nri-policy run` running? "
+            "--control-socket names its socket)"
+        )
+
+
+class DeclinedError(Exception):
+    """The daemon answers that this cannot be; the text says why."""
+
+
+class Client:
+    """A connection to the daemon.
+
+    Methods return documents as their JSON forms say, and raise UnreachableError or DeclinedError.
+    """
+
+    def __init__(self, channel: grpc.Channel, path: Path) -> None:
+        self._stub: Any = ControlStub(channel)  # type: ignore[no-untyped-call]  # generated
+        self._path = path
+
+    def status(self) -> pb.StatusResponse:
+        """Return how the daemon is."""
+        status: pb.StatusResponse = self._ask(self._stub.Status, pb.StatusRequest())
+        return status
+
+    def pools(self) -> Any:
+        """Return the list of pools."""
+        return self._document(self._stub.Pools, pb.PoolsRequest())
+
+    def containers(self) -> Any:
+        """Return the map of containers by name."""
+        return self._document(self._stub.Containers, pb.ContainersRequest())
+
+    def explain(self, name: str) -> Any:
+        """Return the explanation of a container, or the list of those of a pod."""
+        return self._document(self._stub.Explain, pb.ExplainRequest(name=name))
+
+    def what_if(self, manifests: str, replicas: int) -> Any:
+        """Return what would be if so many of each pod came; 0: as many as the manifest says."""
+        request = pb.WhatIfRequest(manifests=manifests, replicas=replicas)
+        return self._document(self._stub.WhatIf, request)
+
+    def _document(self, method: Callable[..., pb.Document], request: Any) -> Any:
+        return json.loads(self._ask(method, request).json)
+
+    def _ask(self, method: Callable[..., Any], request: Any) -> Any:
+        try:
+            return method(request, timeout=_PATIENCE)
+        except grpc.RpcError as error:
+            code, details = error.code(), error.details()
+            if code in _UNREACHABLE:
+                raise UnreachableError(self._path, str(details)) from error
+            raise DeclinedError(str(details)) from error
+
+
+@contextmanager
+def connected(path: Path) -> Iterator[Client]:
+    """Yield a client of the daemon at *path*; raises UnreachableError."""
+    with socket.socket(socket.AF_UNIX) as probe:  # it says at once, and plainly, what is wrong
+        probe.settimeout(_PATIENCE)
+        try:
+            probe.connect(str(path))
+        except OSError as error:
+            raise UnreachableError(path, error.strerror or str(error)) from error
+    with grpc.insecure_channel(f"unix:{path.resolve()}", options=_OPTIONS) as channel:
+        yield Client(channel, path)

@@ -1,0 +1,88 @@
+"""The daemon's own socket: one gRPC server for all that it serves there.
+
+Owns who may open the socket: its owner alone, or also the group `nri-policy` where there is one.
+gRPC does not tell who is at the other end, so what only the owner may do is not served where such a
+group exists.
+"""
+
+from __future__ import annotations
+
+import grp
+import logging
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+
+log = logging.getLogger(__name__)
+
+GROUP = "nri-policy"
+
+_LONGEST = 107  # bytes; unix(7)
+_LARGEST = 64 << 20  # bytes; the Synchronize of a busy node
+
+
+@asynccontextmanager
+async def listening(
+    path: Path,
+    *,
+    shared: Sequence[grpc.GenericRpcHandler],
+    private: Sequence[grpc.GenericRpcHandler],
+    group: str = GROUP,
+) -> AsyncIterator[None]:
+    """Serve at *path*: *shared* to all who may open it, *private* only to the owner.
+
+    Raises OSError where there can be no socket. Another daemon's old socket is replaced.
+    """
+    server = _bound(path, shared, private, _gid(group))
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(None)
+
+
+def _bound(
+    path: Path,
+    shared: Sequence[grpc.GenericRpcHandler],
+    private: Sequence[grpc.GenericRpcHandler],
+    gid: int | None,
+) -> grpc.aio.Server:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if path.exists() and not path.is_socket():
+        raise FileExistsError(f"{path} is there already, and is no socket")
+    if len(bytes(path)) > _LONGEST:
+        raise OSError(f"{path} is longer than the {_LONGEST} bytes of a socket's path")
+    path.unlink(missing_ok=True)
+    options = [] if gid is not None else [("grpc.max_receive_message_length", _LARGEST)]
+    server = grpc.aio.server(options=options)
+    server.add_generic_rpc_handlers([*shared, *private] if gid is None else shared)
+    mask = os.umask(0o177)  # nobody else gets in before we have decided
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise OSError(f"{path}: cannot listen there: {error}") from error
+    finally:
+        os.umask(mask)
+    if gid is not None:
+        _open_to(gid, path)
+    return server
+
+
+def _gid(group: str) -> int | None:
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        return None
+
+
+def _open_to(gid: int, path: Path) -> None:
+    """Let a group open the socket, if that is ours to give."""
+    try:
+        os.chown(path, -1, gid)
+    except OSError as error:
+        log.warning("event=socket-not-shared path=%s gid=%d error=%r", path, gid, str(error))
+    else:
+        path.chmod(0o660)

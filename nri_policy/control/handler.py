@@ -1,0 +1,29 @@
+"""What a gRPC server needs to offer a service: made from its descriptor and its methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+
+def service_handler(
+    service: ServiceDescriptor, methods: Mapping[str, Callable[..., Any]]
+) -> grpc.GenericRpcHandler:
+    """Return the handler of *service*, with a coroutine or asynchronous generator per method."""
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+    for method in service.methods:
+        make = (
+            grpc.unary_stream_rpc_method_handler
+            if method.server_streaming
+            else grpc.unary_unary_rpc_method_handler
+        )
+        handlers[method.name] = make(
+            methods[method.name],
+            request_deserializer=GetMessageClass(method.input_type).FromString,
+            response_serializer=GetMessageClass(method.output_type).SerializeToString,
+        )
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)

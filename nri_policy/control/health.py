@@ -1,0 +1,54 @@
+"""The standard gRPC health service: whether the daemon knows its containers and serves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any
+
+import grpc
+
+from nri_policy.control.handler import service_handler
+from nri_policy.proto import health_pb2
+from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+_Context = grpc.aio.ServicerContext[HealthCheckRequest, HealthCheckResponse]
+
+
+class Health:
+    """Serving once *ready* is set; all *services* alike, and the server as a whole."""
+
+    def __init__(self, ready: asyncio.Event, services: Collection[str]) -> None:
+        self._ready = ready
+        self._known = {"", *services}
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return what a server needs to offer this."""
+        methods: dict[str, Callable[..., Any]] = {"Check": self.check, "Watch": self.watch}
+        return service_handler(health_pb2.DESCRIPTOR.services_by_name["Health"], methods)
+
+    async def check(self, request: HealthCheckRequest, context: _Context) -> HealthCheckResponse:
+        """Return how it is now."""
+        if request.service not in self._known:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        return self._status()
+
+    async def watch(
+        self, request: HealthCheckRequest, context: _Context
+    ) -> AsyncIterator[HealthCheckResponse]:
+        """Yield how it is, again whenever that changes, until the caller has enough."""
+        del context
+        if request.service not in self._known:
+            yield HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
+        else:
+            yield self._status()
+            if not self._ready.is_set():
+                await self._ready.wait()
+                yield self._status()
+        await asyncio.Event().wait()
+
+    def _status(self) -> HealthCheckResponse:
+        serving = self._ready.is_set()
+        return HealthCheckResponse(
+            status=HealthCheckResponse.SERVING if serving else HealthCheckResponse.NOT_SERVING
+        )

@@ -1,0 +1,51 @@
+"""Names of pods and containers as people write them: `default` and the container may be left out.
+
+`a/b` is container b of default's pod a, or pod b of namespace a: whichever there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from nri_policy.wording import did_you_mean, quoted
+
+DEFAULT = "default/"
+
+
+class UnknownNameError(Exception):
+    """A name means nothing that is there, or two things; the text says what there is."""
+
+
+def named(name: str, known: Collection[str]) -> str | list[str]:
+    """Return the container that *name* means, or the list of all of the pod that it means.
+
+    *known* are the containers that there are, as `namespace/pod/container`. Raises
+    UnknownNameError.
+    """
+    pods: dict[str, list[str]] = {}
+    for each in known:
+        pods.setdefault(each.rpartition("/")[0], []).append(each)
+    as_container = name if name.count("/") == 2 else DEFAULT + name
+    as_pod = name if "/" in name else DEFAULT + name
+    if as_container in known and as_pod in pods:
+        raise UnknownNameError(
+            f"{quoted(name)} is a container and a pod: write {as_container} for the container, or "
+            f"{pods[as_pod][0]} for one of the pod"
+        )
+    if as_container in known:
+        return as_container
+    if as_pod in pods:
+        return pods[as_pod]
+    raise UnknownNameError(f"no pod or container {quoted(name)}{_instead(name, pods, known)}")
+
+
+def _instead(name: str, pods: Collection[str], known: Collection[str]) -> str:
+    """Return what may have been meant."""
+    elsewhere = [pod for pod in pods if pod.endswith(f"/{name}")]
+    if elsewhere:
+        return f"; there is {' and '.join(elsewhere[:3])}"
+    if name.partition("/")[0] in {pod.removeprefix(DEFAULT) for pod in pods}:
+        pod = name.partition("/")[0]
+        own = [each.rpartition("/")[2] for each in known if each.startswith(f"{DEFAULT}{pod}/")]
+        return f": the containers of {pod} are {', '.join(own[:10])}"
+    return did_you_mean(name, [each.removeprefix(DEFAULT) for each in (*pods, *known)])

@@ -1,0 +1,193 @@
+"""The control service: answers from the engine's state, one at a time with everybody else.
+
+Owns what each method answers; proto/control.proto. What an answer needs is taken from the state
+during the daemon's turn; texts are made of it after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+
+from nri_policy.control.chronicle import Chronicle, LaggingError
+from nri_policy.control.handler import service_handler
+from nri_policy.control.name import UnknownNameError, named
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine import view
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.explanation import Explanation, render
+from nri_policy.engine.trial import Trial, Wanted
+from nri_policy.proto import control_pb2 as pb
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
+
+_MOST_WATCHING = 16
+_MOST_REPLICAS = 1000
+
+_Context = grpc.aio.ServicerContext[object, object]
+_Reasons = tuple[Explanation, Explanation | None]  # and of a resize that was refused since
+
+
+class Control:
+    """Serves what one engine holds and would do.
+
+    *turn* is shared with whatever else calls the engine. *runtime* tells which one is connected
+    now. *read* returns the pods that manifests ask for, so many of each; ValueError where they make
+    no sense. It runs on another thread.
+    """
+
+    def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
+        self,
+        engine: Engine,
+        turn: asyncio.Lock,
+        chronicle: Chronicle,
+        *,
+        synchronized: asyncio.Event,
+        runtime: Callable[[], str],
+        read: Callable[[str, int], Sequence[Wanted]],
+    ) -> None:
+        self._engine = engine
+        self._turn = turn
+        self._chronicle = chronicle
+        self._synchronized = synchronized
+        self._runtime = runtime
+        self._read = read
+        self._trying = asyncio.Lock()  # each trial holds a copy of the state
+        self._watching = 0
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return what a server needs to offer this."""
+        methods: dict[str, Callable[..., Any]] = {
+            "Status": self.status,
+            "Pools": self.pools,
+            "Containers": self.containers,
+            "Explain": self.explain,
+            "WhatIf": self.what_if,
+            "Watch": self.watch,
+        }
+        return service_handler(SERVICE, methods)
+
+    async def status(self, request: pb.StatusRequest, context: _Context) -> pb.StatusResponse:
+        """Return how the daemon is."""
+        del request, context
+        async with self._turn:
+            state, layout = self._engine.state, self._engine.layout
+            return pb.StatusResponse(
+                version=version("nri-policy"),
+                synchronized=self._synchronized.is_set(),
+                runtime=self._runtime(),
+                pools=len(layout.tree.pools),
+                containers=len(state.placed),
+                refused=len(self._refused()),
+                online_cpus=str(layout.machine.online),
+                reserved_cpus=str(layout.capacity.reserved),
+                isolated_cpus=str(layout.capacity.isolated),
+                exclusive_cpus=str(
+                    CPUSet.union(placed.grant.exclusive for placed in state.placed.values())
+                ),
+                shared_cpus=str(state.supply.free_cpus()),
+                notices=[*layout.settings.notices, *layout.machine.notes, *layout.tree.notes],
+            )
+
+    async def pools(self, request: pb.PoolsRequest, context: _Context) -> pb.Document:
+        """Return the pools as `pools -o json` prints them."""
+        del request, context
+        async with self._turn:
+            pools = view.pools(self._engine.state)
+        return _document(pools)
+
+    async def containers(self, request: pb.ContainersRequest, context: _Context) -> pb.Document:
+        """Return the containers as `containers -o json` prints them."""
+        del request, context
+        async with self._turn:
+            state, causes = self._engine.state, self._chronicle.causes
+            shown = view.containers(state)
+            for placed in state.placed.values():
+                name = placed.container.full_name
+                shown[name] |= {
+                    "state": placed.container.state.name.lower(),
+                    "error": None,
+                    "updated_by": [causes[name]] if name in causes else [],
+                }
+            refused = self._refused()
+        for name, reason in refused.items():
+            shown.setdefault(name, {**view.refused(reason), "updated_by": []})
+        return _document(shown)
+
+    async def explain(self, request: pb.ExplainRequest, context: _Context) -> pb.Document:
+        """Return why a container, or each of a pod, is where it is."""
+        async with self._turn:
+            state, refusals = self._engine.state, self._chronicle.refusals
+            placed = {each.container.full_name: each for each in state.placed.values()}
+            try:
+                found = named(request.name, {**placed, **refusals})
+            except UnknownNameError as error:
+                await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+            reasons: list[_Reasons] = []
+            for name in [found] if isinstance(found, str) else found:
+                refusal = refusals[name].explanation if name in refusals else None
+                if name in placed:
+                    reasons.append((placed[name].explanation, refusal))
+                elif refusal is not None:
+                    reasons.append((refusal, None))
+        shown = await asyncio.to_thread(lambda: [*map(_rendered, reasons)])
+        return _document(shown[0] if isinstance(found, str) else shown)
+
+    async def what_if(self, request: pb.WhatIfRequest, context: _Context) -> pb.Document:
+        """Return where pods would go, and who else would have to change."""
+        if request.replicas > _MOST_REPLICAS:
+            text = f"{request.replicas} replicas are too many to try; at most {_MOST_REPLICAS}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        try:
+            pods = await asyncio.to_thread(self._read, request.manifests, request.replicas)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        async with self._trying:
+            async with self._turn:
+                trial = Trial(self._engine)
+            for pod in pods:
+                for _ in trial.run(pod):
+                    await asyncio.sleep(0)  # the runtime's requests come first
+            return _document(trial.document())
+
+    async def watch(
+        self, request: pb.WatchRequest, context: _Context
+    ) -> AsyncIterator[pb.Decision]:
+        """Yield the decisions from now on; metadata tells the caller when that is."""
+        del request
+        if self._watching == _MOST_WATCHING:
+            text = f"{_MOST_WATCHING} others watch already"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._watching += 1
+        try:
+            with self._chronicle.watching() as watcher:
+                await context.send_initial_metadata(())
+                while True:
+                    yield await watcher.next()
+        except LaggingError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        finally:
+            self._watching -= 1
+
+    def _refused(self) -> dict[str, str]:
+        """Return why containers that hold nothing were refused, by name, while their pods exist."""
+        return {
+            name: refusal.reason
+            for name, refusal in self._chronicle.refusals.items()
+            if refusal.pod_exists and self._engine.state.named(name) is None
+        }
+
+
+def _rendered(reasons: _Reasons) -> dict[str, object]:
+    explanation, refused = reasons
+    shown = render(explanation)
+    return shown if refused is None else {**shown, "refused_resize": render(refused)}
+
+
+def _document(value: object) -> pb.Document:
+    return pb.Document(json=json.dumps(value))

@@ -1,0 +1,150 @@
+"""Trial: what would be if pods came; on a copy of the engine, which nobody else sees.
+
+Owns the order in which a pod's containers come, as the kubelet has it: init containers one after
+the other, each gone before the next unless it is a sidecar; one that is refused ends its pod, any
+other leaves the rest of its pod to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from itertools import chain, count, islice
+
+from nri_policy.engine import view
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created, Stopped
+from nri_policy.engine.explanation import Explanation, render
+from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.state import Placed, State
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import Container
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One container of a pod that might come."""
+
+    container: Container
+    init: bool  # without it, the rest of the pod does not come
+    to_end: bool  # it is gone before the next one comes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A pod that might come, and how many of it."""
+
+    namespace: str
+    name: str
+    replicas: int
+    starts: Callable[[str], tuple[Start, ...]]  # the containers of the pod of that name, in order
+
+
+class Trial:
+    """Pods that come one after the other, and what becomes of them and of everybody else."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine.fork()
+        self._before = _holdings(engine.state)
+        self._pods: list[dict[str, object]] = []
+        self._containers: dict[str, dict[str, object]] = {}
+        self._warnings: list[str] = []
+
+    def run(self, wanted: Wanted) -> Iterator[None]:
+        """Let the replicas of *wanted* come, until one does not fit.
+
+        Yields after each container, for whoever must not be kept waiting.
+        """
+        fit = 0
+        for name in islice(self._names(wanted), wanted.replicas):
+            if not (yield from self._start(wanted.starts(name))):
+                break
+            fit += 1
+        self._pods.append(
+            {"pod": f"{wanted.namespace}/{wanted.name}", "replicas": wanted.replicas, "fit": fit}
+        )
+
+    def document(self) -> dict[str, object]:
+        """Return what `what-if -o json` prints."""
+        state = self._engine.state
+        for name, shown in self._containers.items():
+            if container_id := state.named(name):  # others that came later may have changed it
+                shown.update(view.container(state, state.placed[container_id]))
+        after = _holdings(state)
+        return {
+            "fits": all(pod["fit"] == pod["replicas"] for pod in self._pods),
+            "pods": self._pods,
+            "containers": self._containers,
+            "changes": {
+                name: {"before": before, "after": after[name]}
+                for name, before in self._before.items()
+                if before != after[name]
+            },
+            "warnings": self._warnings,
+        }
+
+    def _names(self, wanted: Wanted) -> Iterator[str]:
+        """Yield names for replicas that no pod has: that of a pod alone, else with a number."""
+        state = self._engine.state
+        pods = (placed.container.pod for placed in state.placed.values())
+        taken = {pod.name for pod in pods if pod.namespace == wanted.namespace}
+        taken |= {
+            name.split("/")[1]
+            for name in self._containers
+            if name.startswith(f"{wanted.namespace}/")
+        }
+        plain = [wanted.name] if wanted.replicas == 1 else []
+        numbered = (f"{wanted.name}-{number}" for number in count(1))
+        return (name for name in chain(plain, numbered) if name not in taken)
+
+    def _start(self, starts: tuple[Start, ...]) -> Generator[None, None, bool]:
+        """Let one pod come; return whether all of its containers got a place."""
+        whole = True
+        for start in starts:
+            placed = self._create(start.container)
+            if placed and start.to_end:
+                self._containers[start.container.full_name]["state"] = "removed"
+                self._engine.handle(Stopped(container_id=start.container.id))
+            yield
+            whole = whole and placed
+            if start.init and not placed:
+                break
+        return whole
+
+    def _create(self, container: Container) -> bool:
+        """Let one container come; return whether it got a place."""
+        try:
+            decision = self._engine.handle(Created(container=container))
+        except (RefusalError, AnnotationError) as error:
+            self._containers[container.full_name] = {
+                **view.refused(str(error)),
+                "outcome": "refused",
+                "summary": str(error),
+            }
+            return False
+        placed = self._engine.state.placed[container.id]
+        self._containers[container.full_name] = self._shown(placed, decision.explanation)
+        self._warnings += [f"{container.full_name}: {each}" for each in decision.warnings]
+        return True
+
+    def _shown(self, placed: Placed, explanation: Explanation | None) -> dict[str, object]:
+        assert explanation is not None, "what is placed is explained"
+        shown = render(explanation)
+        return {
+            **view.container(self._engine.state, placed),
+            "state": "created",
+            "error": None,
+            "outcome": shown["outcome"],
+            "summary": shown["summary"],
+        }
+
+
+def _holdings(state: State) -> dict[str, dict[str, str]]:
+    """Return where every container is and what the runtime was told of it, by name."""
+    holdings = {}
+    for container_id, placed in state.placed.items():
+        cpus, mems = state.told[container_id]
+        pool = state.layout.tree.pools[placed.grant.pool].name
+        name = placed.container.full_name
+        holdings[name] = {"pool": pool, "cpus": str(cpus), "mems": str(mems)}
+    return holdings
