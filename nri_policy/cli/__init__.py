@@ -17,7 +17,16 @@ import click
 from nri_policy.cli.failure import Failure
 from nri_policy.wording import did_you_mean, quoted
 
-_COMMANDS = ("run", "simulate", "topology")  # in the order of --help
+_COMMANDS = (  # in the order of --help
+    "run",
+    "status",
+    "pools",
+    "containers",
+    "explain",
+    "what-if",
+    "simulate",
+    "topology",
+)
 
 
 class _Program(click.Group):

@@ -32,6 +32,10 @@ class UnreachableError(Exception):
 class DeclinedError(Exception):
     """The daemon answers that this cannot be; the text says why."""
 
+    def __init__(self, reason: str, *, invalid: bool) -> None:
+        super().__init__(reason)
+        self.invalid = invalid  # whether what was asked makes no sense
+
 
 class Client:
     """A connection to the daemon.
@@ -75,7 +79,8 @@ class Client:
             code, details = error.code(), error.details()
             if code in _UNREACHABLE:
                 raise UnreachableError(self._path, str(details)) from error
-            raise DeclinedError(str(details)) from error
+            invalid = code is grpc.StatusCode.INVALID_ARGUMENT
+            raise DeclinedError(str(details), invalid=invalid) from error
 
 
 @contextmanager

@@ -1,0 +1,32 @@
+"""Asking the running daemon: the option that names its socket, and how asking fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.control.client import Client, DeclinedError, UnreachableError, connected
+
+socket_option = click.option(
+    "--control-socket",
+    type=click.Path(path_type=Path),
+    default=Path("/run/nri-policy/control.sock"),
+    show_default=True,
+    help="The daemon's socket.",
+)
+
+
+@contextmanager
+def asking(control_socket: Path) -> Iterator[Client]:
+    """Yield a client of the daemon; what it raises becomes a Failure."""
+    try:
+        with connected(control_socket) as client:
+            yield client
+    except UnreachableError as error:
+        raise Failure(str(error), Exit.UNREACHABLE) from error
+    except DeclinedError as error:
+        raise Failure(str(error), Exit.USAGE if error.invalid else Exit.NO) from error

@@ -1,0 +1,43 @@
+"""`nri-policy containers`: what every container of the node holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.holdings import HEADINGS, cells, columns
+from nri_policy.cli.options import form_option
+from nri_policy.cli.output import print_document, print_drawing
+
+
+@click.command
+@socket_option
+@form_option
+def command(control_socket: Path, form: str) -> None:
+    """Show what every container holds, and which were refused."""
+    with asking(control_socket) as client:
+        containers = client.containers()
+    if form == "table":
+        print_drawing(_table(containers))
+    else:
+        print_document(containers, form)
+
+
+def _table(containers: Mapping[str, Mapping[str, Any]]) -> Table | Text:
+    if not containers:
+        return Text("no containers")
+    table = columns(*HEADINGS, "state", "last changed because")
+    for name, fields in containers.items():
+        table.add_row(
+            *cells(name, fields),
+            Text("refused" if fields["error"] else fields["state"]),
+            Text(fields["error"] or "; ".join(fields["updated_by"])),
+            style="red" if fields["error"] else "",
+        )
+    return table

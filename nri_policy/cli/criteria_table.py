@@ -1,0 +1,120 @@
+"""The table of criteria: how the pools compared when a container was placed.
+
+Made from an explanation's document. The best pool comes first; criteria on which all pools that fit
+are alike are only named, the cell that decided is in brackets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.holdings import columns, short
+from nri_policy.cli.pieces import path
+from nri_policy.engine.criteria import CRITERIA
+from nri_policy.units import format_cpu
+
+_MOST_ROWS = 20
+_DOCS = {criterion.name: criterion.doc for criterion in CRITERIA}
+
+_Document = Mapping[str, Any]
+
+
+def explained(explanation: _Document) -> Iterator[RenderableType]:
+    """Yield what there is to say of one container: a sentence, the table, who drew it, notes."""
+    name = short(explanation["container"])
+    yield Text.assemble((name, "bold"), f": {explanation['summary']}")
+    if explanation["candidates"]:
+        yield ""
+        yield from _comparison(explanation)
+    for title, lines in (("Drawn", explanation["affinity"]), ("Notes", explanation["notes"])):
+        if lines and lines != [explanation["summary"]]:
+            yield ""
+            yield Text(title, style="bold cyan")
+            for line in lines:
+                yield Padding(Text(line), (0, 0, 0, 2))
+    if refused := explanation.get("refused_resize"):
+        yield ""
+        yield Text("A later resize was refused", style="bold cyan")
+        yield from explained(refused)
+
+
+def _comparison(explanation: _Document) -> Iterator[RenderableType]:
+    candidates = sorted(explanation["candidates"], key=_rank)
+    shown = _telling(explanation)
+    yield _table(explanation, candidates[:_MOST_ROWS], shown)
+    if len(candidates) > _MOST_ROWS:
+        yield Text(f"and {len(candidates) - _MOST_ROWS} pools more: see -o json", style="dim")
+    if shown:
+        yield ""
+        yield Text("Compared from left to right, higher is better; [ ] decided.", style="dim")
+        for name in shown:
+            yield Text(f"  {name}: {_DOCS.get(name, '')}", style="dim")
+    alike = [name for name in explanation["criteria"] if name not in {*shown, "id"}]
+    if alike and any(each["fits"] for each in candidates):
+        yield Text(f"Alike wherever it fits: {', '.join(alike)}.", style="dim")
+
+
+def _table(explanation: _Document, candidates: list[_Document], shown: list[str]) -> Table:
+    names, chosen = explanation["criteria"], explanation["pool"]
+    winner = next((each for each in candidates if each["pool"] == chosen), None)
+    table = columns("", "pool", *shown, "lost", right=shown)
+    for each in candidates:
+        marks = {explanation["decided_by"]} if each is winner else {each["lost_on"]}
+        values = [_value(each["values"][names.index(name)]) for name in shown]
+        table.add_row(
+            "*" if each is winner else "",
+            path(each["pool"]),
+            *(
+                Text(_marked(value, each is winner), "bold") if name in marks else Text(value)
+                for name, value in zip(shown, values, strict=True)
+            ),
+            Text(_why_not(each, winner, names)),
+            style="" if each["fits"] else "dim",
+        )
+    return table
+
+
+def _marked(value: str, winner: bool) -> str:
+    return f"[{value}]" if winner else value
+
+
+def _telling(explanation: _Document) -> list[str]:
+    """Return the criteria on which pools that fit differ; the last resort only if it decided."""
+    fitting = [each for each in explanation["candidates"] if each["fits"]]
+    return [
+        name
+        for column, name in enumerate(explanation["criteria"])
+        if name == explanation["decided_by"]
+        or (name != "id" and len({_value(each["values"][column]) for each in fitting}) > 1)
+    ]
+
+
+def _rank(candidate: _Document) -> tuple[Any, ...]:
+    """Return a key that sorts the best first; those that do not fit last, the closest first."""
+    parts = [part for value in candidate["values"] for part in _parts(value)]
+    return (not candidate["fits"], candidate["shortfall"], [-part for part in parts])
+
+
+def _why_not(candidate: _Document, winner: _Document | None, names: list[str]) -> str:
+    if not candidate["fits"]:
+        missing = candidate["shortfall"]
+        return f"{format_cpu(missing)} CPU short" if missing else "not allowed"
+    lost_on = candidate["lost_on"]
+    if lost_on is None or winner is None:
+        return ""
+    own, best = (_value(each["values"][names.index(lost_on)]) for each in (candidate, winner))
+    return f"on {lost_on}" if lost_on == "id" else f"on {lost_on}: {own} < {best}"
+
+
+def _parts(value: Any) -> list[float]:
+    return value if isinstance(value, list) else [value]
+
+
+def _value(value: Any) -> str:
+    return "/".join(f"{part:g}" for part in _parts(value))

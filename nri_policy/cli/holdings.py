@@ -1,0 +1,51 @@
+"""What containers hold, in the cells of tables; made from the documents that the daemon gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.pieces import Pieces, cpu_list, path
+from nri_policy.cpuset import CPUSet
+from nri_policy.units import format_cpu
+
+
+def columns(*names: str, right: Iterable[str] = ()) -> Table:
+    """Return a table of these columns, without lines."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return table
+
+
+def short(name: str) -> str:
+    """Return the name of a pod or container without the namespace `default`."""
+    return name.removeprefix("default/")
+
+
+def amount(fields: Mapping[str, Any]) -> str:
+    """Return the exclusive CPUs and shared milli-CPU of a container."""
+    if fields["pool"] is None:
+        return "-"
+    exclusive = len(CPUSet.parse(fields["exclusive"]))
+    parts = [f"{exclusive}{' isolated' if fields['isolated'] else ''}"] if exclusive else []
+    if fields["shared_milli"] or not exclusive:
+        parts.append(format_cpu(fields["shared_milli"]))
+    return " + ".join(parts)
+
+
+def cells(name: str, fields: Mapping[str, Any]) -> tuple[Pieces | Text, ...]:
+    """Return name, amount, cpuset, memory nodes and pool of a container."""
+    return (
+        path(short(name)),
+        Text(amount(fields)),
+        cpu_list(CPUSet.parse(fields["cpus"])),
+        cpu_list(CPUSet.parse(fields["mems"])),
+        path(fields["pool"] or "-"),
+    )
+
+
+HEADINGS = ("container", "own + shared", "cpuset", "mems", "pool")

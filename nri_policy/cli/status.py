@@ -1,0 +1,49 @@
+"""`nri-policy status`: how the running daemon is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from google.protobuf.json_format import MessageToDict
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.options import form_option
+from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.pieces import cpu_list
+from nri_policy.cpuset import CPUSet
+from nri_policy.proto.control_pb2 import StatusResponse
+
+
+@click.command
+@socket_option
+@form_option
+def command(control_socket: Path, form: str) -> None:
+    """Show how the running daemon is."""
+    with asking(control_socket) as client:
+        status = client.status()
+    if form == "table":
+        print_drawing(_table(status))
+        return
+    document = MessageToDict(
+        status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    print_document(document, form)
+
+
+def _table(status: StatusResponse) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_row("version", Text(status.version))
+    table.add_row("runtime", Text(status.runtime or "none is connected"))
+    known = "all known" if status.synchronized else "not known yet: waiting for the runtime"
+    table.add_row("its containers", Text(known))
+    table.add_row("placed", str(status.containers))
+    table.add_row("refused", str(status.refused))
+    table.add_row("pools", str(status.pools))
+    for name in ("online", "reserved", "isolated", "exclusive", "shared"):
+        table.add_row(f"CPUs {name}", cpu_list(CPUSet.parse(getattr(status, f"{name}_cpus"))))
+    for notice in status.notices:
+        table.add_row("note", Text(notice, overflow="fold"))
+    return table
