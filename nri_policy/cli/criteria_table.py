@@ -17,6 +17,7 @@ from rich.text import Text
 from nri_policy.cli.holdings import columns, short
 from nri_policy.cli.pieces import path
 from nri_policy.engine.criteria import CRITERIA
+from nri_policy.engine.explanation import Outcome
 from nri_policy.units import format_cpu
 
 _MOST_ROWS = 20
@@ -27,13 +28,15 @@ _Document = Mapping[str, Any]
 
 def explained(explanation: _Document) -> Iterator[RenderableType]:
     """Yield what there is to say of one container: a sentence, the table, who drew it, notes."""
-    name = short(explanation["container"])
-    yield Text.assemble((name, "bold"), f": {explanation['summary']}")
+    name, summary = short(explanation["container"]), explanation["summary"]
+    if explanation["outcome"] == Outcome.REFUSED:
+        summary = f"refused: {summary}"
+    yield Text.assemble((name, "bold"), f": {summary}")
     if explanation["candidates"]:
         yield ""
         yield from _comparison(explanation)
     for title, lines in (("Drawn", explanation["affinity"]), ("Notes", explanation["notes"])):
-        if lines and lines != [explanation["summary"]]:
+        if lines and lines != [explanation["summary"]]:  # a refusal's note is its summary
             yield ""
             yield Text(title, style="bold cyan")
             for line in lines:

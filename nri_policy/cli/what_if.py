@@ -17,6 +17,8 @@ from nri_policy.cli.holdings import HEADINGS, cells, columns, short
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pieces import path
+from nri_policy.engine.criteria import REASONS
+from nri_policy.engine.explanation import Outcome
 
 _LARGEST = 1 << 20  # characters; the daemon takes less, and says so
 
@@ -87,13 +89,24 @@ def _sentence(pod: _Document) -> str:
 def _containers(containers: Mapping[str, _Document]) -> Table:
     table = columns(*HEADINGS, "why")
     for name, fields in containers.items():
-        gone = "ends before the next starts; " if fields["state"] == "removed" else ""
         table.add_row(
             *cells(name, fields),
-            Text(gone + fields["summary"]),
+            Text("; ".join(_remarks(fields))),
             style="red" if fields["error"] else "",
         )
     return table
+
+
+def _remarks(fields: _Document) -> Iterator[str]:
+    if fields["error"]:
+        yield fields["error"]
+        return
+    if fields["outcome"] != Outcome.PLACED:
+        yield fields["outcome"]
+    if fields["decided_by"]:
+        yield f"{REASONS[fields['decided_by']]} ({fields['decided_by']})"
+    if fields["state"] == "removed":
+        yield "ends before the next one starts"
 
 
 def _changes(changes: Mapping[str, _Document]) -> Table:

@@ -14,7 +14,7 @@ from itertools import chain, count, islice
 from nri_policy.engine import view
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped
-from nri_policy.engine.explanation import Explanation, render
+from nri_policy.engine.explanation import Explanation, Outcome, render
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.state import Placed, State
 from nri_policy.workload.annotations import AnnotationError
@@ -118,8 +118,9 @@ class Trial:
         except (RefusalError, AnnotationError) as error:
             self._containers[container.full_name] = {
                 **view.refused(str(error)),
-                "outcome": "refused",
+                "outcome": Outcome.REFUSED.value,
                 "summary": str(error),
+                "decided_by": None,
             }
             return False
         placed = self._engine.state.placed[container.id]
@@ -136,6 +137,7 @@ class Trial:
             "error": None,
             "outcome": shown["outcome"],
             "summary": shown["summary"],
+            "decided_by": shown["decided_by"],
         }
 
 
