@@ -107,7 +107,7 @@ def _rank(candidate: _Document) -> tuple[Any, ...]:
 def _why_not(candidate: _Document, winner: _Document | None, names: list[str]) -> str:
     if not candidate["fits"]:
         missing = candidate["shortfall"]
-        return f"{format_cpu(missing)} CPU short" if missing else "not allowed"
+        return f"{format_cpu(missing)} CPU short" if missing else "no memory left, or too wide"
     lost_on = candidate["lost_on"]
     if lost_on is None or winner is None:
         return ""

@@ -393,6 +393,7 @@ def test_a_pool_that_has_the_wanted_priority_comes_first() -> None:
     # who shares has no class
     life.create(nodes.container(100, 200, annotations=high))
     assert life.decision.explanation is not None
+    assert life.decision.explanation.request is not None
     assert life.decision.explanation.request.exclusive == 0
 
 
