@@ -36,7 +36,7 @@ from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, backoff
 from nri_policy.nri.singleton import only_instance
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.runtime.hypothetical import wanted_pods
+from nri_policy.runtime.hypothetical import Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.settings import Settings, SettingsError
 
@@ -123,7 +123,9 @@ class Daemon:
     def _wanted(self, manifests: str, replicas: int) -> tuple[Wanted, ...]:
         """Return the pods of *manifests* as this node's kubelet would ask for them."""
         memory = sum(node.memory for node in self.engine.layout.machine.nodes)
-        return wanted_pods(manifests, replicas, kubelet=Kubelet(memory_capacity=max(1, memory)))
+        kubelet = Kubelet(memory_capacity=max(1, memory))
+        making = Making(kubelet=kubelet, convert=self._policy.container)
+        return wanted_pods(manifests, replicas, making)
 
     async def elapse(self) -> bool:
         """Do what is due by now; return whether containers change.

@@ -128,7 +128,7 @@ class Policy:
             self._assignments.ask_all(running)
             await self._assignments.ready(running)
         present = tuple(
-            self._container(by_id[container.pod_sandbox_id], container)
+            self.container(by_id[container.pod_sandbox_id], container)
             for container in containers
             if container.pod_sandbox_id in by_id and container.state != nri_pb2.CONTAINER_STOPPED
         )
@@ -167,7 +167,7 @@ class Policy:
         """Return where a container to be must run, and who has to move for it."""
         if self._assignments is not None:
             await self._assignments.ready([pod_of(pod)])
-        decision = self._decide(Created(container=self._container(pod, container)))
+        decision = self._decide(Created(container=self.container(pod, container)))
         response = nri_pb2.CreateContainerResponse(update=self._updates(container.id))
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(decision.placement))
@@ -228,15 +228,7 @@ class Policy:
         event = Reconfigured(settings=settings, machine=machine)
         self._note(event, self._engine.handle(event))
 
-    async def disconnected(self) -> None:
-        """Keep everything: containers go on without us, and Synchronize comes first on return."""
-
-    def late(self, method: str, request: Message) -> Message | None:
-        """Go on: the engine answers in microseconds, there is nothing to wait for."""
-        del method, request
-        return None
-
-    def _container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
+    def container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
         """Return the engine's view of a container, with what is near to it."""
         plain = container_of(pod, container)
         if self._locator is None:
@@ -247,6 +239,14 @@ class Policy:
             mounts_of(container), devices_of(container), interfaces, assigned, self._locator
         )
         return replace(plain, hints=hints)
+
+    async def disconnected(self) -> None:
+        """Keep everything: containers go on without us, and Synchronize comes first on return."""
+
+    def late(self, method: str, request: Message) -> Message | None:
+        """Go on: the engine answers in microseconds, there is nothing to wait for."""
+        del method, request
+        return None
 
     def _decide(self, event: Event) -> Decision:
         """Hand *event* to the engine; a refusal becomes the request's error."""
