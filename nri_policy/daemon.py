@@ -122,8 +122,7 @@ class Daemon:
 
     def _wanted(self, manifests: str, replicas: int) -> tuple[Wanted, ...]:
         """Return the pods of *manifests* as this node's kubelet would ask for them."""
-        memory = sum(node.memory for node in self.engine.layout.machine.nodes)
-        kubelet = Kubelet(memory_capacity=max(1, memory))
+        kubelet = Kubelet(memory_capacity=max(1, self.engine.layout.machine.memory))
         making = Making(kubelet=kubelet, convert=self._policy.container)
         return wanted_pods(manifests, replicas, making)
 

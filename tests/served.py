@@ -1,0 +1,77 @@
+"""A daemon with an embedded runtime and its control socket, all in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.daemon import Daemon, Host
+from nri_policy.runtime.containers import CRIError
+from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.runtime.kubelet import Kubelet
+from tests import nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What a test can lay hands on."""
+
+    daemon: Daemon
+    runtime: EmbeddedRuntime
+    socket: Path
+
+    async def start(self, *pods: Mapping[str, Any]) -> list[str]:
+        """Start *pods*; return the errors."""
+        errors = []
+        for each in pods:
+            try:
+                await self.runtime.start_pod(each)
+            except CRIError as error:
+                errors.append(str(error))
+        return errors
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, machine: str = nodes.SMALL, *, listening: bool = True, **spec: Any
+) -> AsyncIterator[Served]:
+    """Yield a daemon that is synchronized with its runtime."""
+    hardware = nodes.machine(machine)
+    runtime = EmbeddedRuntime(
+        folder / "nri.sock",
+        online_cpus=hardware.online,
+        memory_nodes=CPUSet(node.id for node in hardware.nodes),
+        kubelet=Kubelet(memory_capacity=hardware.memory),
+    )
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(runtime)
+        daemon = Daemon(hardware, nodes.settings(**spec), Host(state_dir=folder))
+        if listening:
+            await stack.enter_async_context(daemon.listening(folder / "control.sock"))
+        await stack.enter_async_context(daemon.serving(runtime.socket_path))
+        await runtime.synchronized()
+        yield Served(daemon=daemon, runtime=runtime, socket=folder / "control.sock")
+
+
+def pod(
+    name: str,
+    cpu: str = "",
+    *,
+    shared: bool = False,
+    namespace: str = "default",
+    annotations: Mapping[str, str] | None = None,
+    memory: str = "1Mi",
+) -> dict[str, Any]:
+    """Return the manifest of a pod of one container: BestEffort, Burstable if *shared*."""
+    amounts = {"cpu": cpu, "memory": memory} if cpu else {}
+    resources = {"requests": amounts} if shared else {"limits": amounts}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations or {}},
+        "spec": {"containers": [{"name": "main", "resources": resources}]},
+    }

@@ -1,0 +1,292 @@
+"""The control service over its socket, on a daemon with the embedded runtime."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from nri_policy.control.chronicle import MOST_WAITING
+from nri_policy.engine import view
+from nri_policy.engine.event import Started
+from nri_policy.engine.explanation import render
+from nri_policy.engine.grant import Decision
+from nri_policy.proto import control_pb2 as pb
+from nri_policy.proto import nri_pb2
+from nri_policy.proto.control_pb2_grpc import ControlStub
+from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from nri_policy.proto.health_pb2_grpc import HealthStub
+from nri_policy.proto.nri_pb2_grpc import PluginStub
+from nri_policy.runtime.manifest import Amounts, ResourceChange
+from tests.served import Served, pod, served
+
+
+@asynccontextmanager
+async def asked(folder: Path, **options: Any) -> AsyncIterator[tuple[Served, Any]]:
+    """Yield a daemon and a stub of its control service."""
+    async with (
+        served(folder, **options) as node,
+        grpc.aio.insecure_channel(f"unix:{node.socket}") as channel,
+    ):
+        yield node, ControlStub(channel)  # type: ignore[no-untyped-call]  # generated
+
+
+async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await call
+    return error.value.code(), error.value.details() or ""
+
+
+async def explained(stub: Any, name: str) -> Any:
+    return json.loads((await stub.Explain(pb.ExplainRequest(name=name))).json)
+
+
+async def listed(stub: Any) -> Any:
+    return json.loads((await stub.Containers(pb.ContainersRequest())).json)
+
+
+async def test_status_tells_the_runtime_and_what_is_used(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        await node.start(pod("own", "2"), pod("huge", "99"))
+        status = await stub.Status(pb.StatusRequest())
+    assert status.synchronized
+    assert status.runtime == "containerd 2.1.9"
+    assert (status.pools, status.containers, status.refused) == (7, 1, 1)
+    assert (status.online_cpus, status.reserved_cpus) == ("0-15", "0")
+    assert (status.exclusive_cpus, status.shared_cpus) == ("4-5", "1-3,6-15")
+
+
+async def test_before_a_runtime_came_nothing_is_synchronized(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        node.daemon.synchronized.clear()
+        status = await stub.Status(pb.StatusRequest())
+    assert not status.synchronized
+
+
+async def test_pools_are_the_documented_view(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        await node.start(pod("own", "2"), pod("some", "500m", shared=True))
+        pools = json.loads((await stub.Pools(pb.PoolsRequest())).json)
+        assert pools == view.pools(node.daemon.engine.state)
+    assert pools[1]["exclusive"] == "4-5"
+
+
+async def test_containers_have_the_fields_of_scenario_results(tmp_path: Path) -> None:
+    async with asked(tmp_path, machine="package:1 core:4") as (node, stub):
+        await node.start(pod("guest"), pod("own", "2"), pod("huge", "99"))
+        shown = await listed(stub)
+    assert shown["default/guest/main"] == {
+        "pool": "socket #0",
+        "cpus": "3",
+        "exclusive": "",
+        "shared_milli": 0,
+        "isolated": "",
+        "mems": "0",
+        "shares": 2,
+        "state": "running",
+        "error": None,
+        "updated_by": ["default/own/main was placed"],
+    }
+    assert (shown["default/own/main"]["exclusive"], shown["default/own/main"]["updated_by"]) == (
+        "1-2",
+        [],
+    )
+    refused = shown["default/huge/main"]
+    assert refused["state"] == "error"
+    assert "99 exclusive CPUs" in refused["error"]
+    assert refused.keys() == shown["default/own/main"].keys()
+
+
+async def test_explain_gives_what_the_engine_recorded(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        await node.start(pod("own", "2"))
+        state = node.daemon.engine.state
+        (placed,) = state.placed.values()
+        one = await explained(stub, "own/main")
+        assert one == json.loads(json.dumps(render(placed.explanation)))
+        assert await explained(stub, "own") == [one], "a list for a pod"
+        assert await explained(stub, "default/own/main") == one
+
+
+async def test_explain_knows_who_was_refused_and_why(tmp_path: Path) -> None:
+    odd = {"hide-hyperthreads.resource-policy.nri.io": "maybe"}
+    async with asked(tmp_path) as (node, stub):
+        await node.start(pod("huge", "99"), pod("odd", "1", annotations=odd))
+        huge, wrong = await explained(stub, "huge/main"), await explained(stub, "odd/main")
+        assert huge["outcome"] == wrong["outcome"] == "refused"
+        assert {each["fits"] for each in huge["candidates"]} == {False}
+        assert min(each["shortfall"] for each in huge["candidates"]) == 84000
+        assert (wrong["request"], wrong["candidates"]) == (None, [])
+        assert "'maybe' is not true or false" in wrong["summary"]
+
+        await node.runtime.delete_pod(node.runtime.pod("huge"))
+        assert await explained(stub, "huge/main") == huge, "still, after its pod went"
+        assert "default/huge/main" not in await listed(stub)
+
+        await node.runtime.delete_pod(node.runtime.pod("odd"))
+        await node.start(pod("odd", "1"))
+        assert (await explained(stub, "odd/main"))["outcome"] == "placed"
+
+
+async def test_a_refused_resize_is_told_beside_the_place_that_was_kept(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        await node.start(pod("own", "2"))
+        before = await explained(stub, "own/main")
+        change = ResourceChange(requests=Amounts(cpu=99_000), limits=Amounts(cpu=99_000))
+        with pytest.raises(Exception, match="99 exclusive CPUs"):
+            await node.runtime.resize(node.runtime.pod("own"), "main", change)
+        shown = await explained(stub, "own/main")
+        assert shown.pop("refused_resize")["outcome"] == "refused"
+        assert shown == before
+        assert (await listed(stub))["default/own/main"]["error"] is None
+
+        change = ResourceChange(requests=Amounts(cpu=3_000), limits=Amounts(cpu=3_000))
+        await node.runtime.resize(node.runtime.pod("own"), "main", change)
+        assert "refused_resize" not in await explained(stub, "own/main")
+
+
+async def test_a_name_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        await node.start(pod("own", "2"))
+        code, text = await refusal(stub.Explain(pb.ExplainRequest(name="owns")))
+    assert code is grpc.StatusCode.NOT_FOUND
+    assert text == "no pod or container 'owns'; did you mean 'own'?"
+
+
+async def test_what_if_changes_nothing(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        await node.start(pod("guest"), pod("own", "2"))
+        state = node.daemon.engine.state
+        before, shown = state.snapshot(), view.pools(state)
+        request = pb.WhatIfRequest(manifests=json.dumps(pod("new", "4")), replicas=9)
+        document = json.loads((await stub.WhatIf(request)).json)
+        assert state.snapshot() == before
+        assert view.pools(state) == shown
+    assert document["pods"] == [{"pod": "default/new", "replicas": 9, "fit": 3}]
+    assert not document["fits"]
+    assert document["containers"]["default/new-4/main"]["state"] == "error"
+    assert document["changes"]["default/guest/main"]["after"]["cpus"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("manifests", "replicas", "message"),
+    [
+        ("", 1, "there is no manifest in it"),
+        ("{kind: Pod}", 1, "apiVersion: null is not v1"),
+        ("a: [", 1, "line 2, column 1"),
+        (json.dumps(pod("new", "1")), 1001, "1001 replicas are too many"),
+    ],
+)
+async def test_what_makes_no_sense_is_an_invalid_argument(
+    manifests: str, replicas: int, message: str, tmp_path: Path
+) -> None:
+    async with asked(tmp_path) as (_, stub):
+        request = pb.WhatIfRequest(manifests=manifests, replicas=replicas)
+        code, text = await refusal(stub.WhatIf(request))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert message in text
+
+
+async def test_watch_tells_every_decision_from_then_on(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        await node.start(pod("guest"))
+        watch = stub.Watch(pb.WatchRequest())
+        await watch.initial_metadata()
+        await node.start(pod("own", "3"), pod("huge", "99"))
+        await node.runtime.delete_pod(node.runtime.pod("guest"))
+        seen = [await watch.read() for _ in range(9)]
+    shown = [(each.event, each.container, each.outcome) for each in seen]
+    assert shown[:4] == [
+        ("created", "default/own/main", "placed"),
+        ("started", "default/own/main", ""),
+        ("created", "default/huge/main", "refused"),
+        ("stopped", "", ""),
+    ]
+    assert (seen[0].pool, seen[0].cpus, seen[0].mems) == ("NUMA node #2", "8-10", "2")
+    assert "99 exclusive CPUs" in seen[2].summary
+    assert ["default/guest/main"] in [list(each.released) for each in seen]
+
+
+async def test_watch_tells_who_else_changed(tmp_path: Path) -> None:
+    async with asked(tmp_path, machine="package:1 core:4") as (node, stub):
+        await node.start(pod("guest"))
+        watch = stub.Watch(pb.WatchRequest())
+        await watch.initial_metadata()
+        await node.start(pod("own", "2"))
+        (change,) = (await watch.read()).changes
+    assert change == pb.Change(
+        container="default/guest/main",
+        cpus="3",
+        mems="0",
+        cause="default/own/main was placed",
+    )
+
+
+async def test_who_reads_too_slowly_is_told_so(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        watch = stub.Watch(pb.WatchRequest())
+        await watch.initial_metadata()
+        event = Started(container_id="none", now=0)
+        for _ in range(MOST_WAITING + 2):
+            node.daemon._chronicle.note(event, Decision())
+
+        async def read_all() -> None:
+            async for _ in watch:
+                pass
+
+        code, text = await refusal(read_all())
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "decisions waited to be read" in text
+
+
+async def test_only_so_many_may_watch_and_who_leaves_makes_room(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        watches = [stub.Watch(pb.WatchRequest()) for _ in range(16)]
+        for watch in watches:
+            await watch.initial_metadata()
+        code, _ = await refusal(stub.Watch(pb.WatchRequest()).read())
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert len(node.daemon._chronicle._watchers) == 16
+        for watch in watches:
+            watch.cancel()
+        while node.daemon._chronicle._watchers:  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0)
+
+
+async def test_the_standard_health_service(tmp_path: Path) -> None:
+    async with (
+        served(tmp_path) as node,
+        grpc.aio.insecure_channel(f"unix:{node.socket}") as channel,
+    ):
+        health: Any = HealthStub(channel)  # type: ignore[no-untyped-call]  # generated
+        for service in ("", "nripolicy.control.v1.Control"):
+            answer = await health.Check(HealthCheckRequest(service=service))
+            assert answer.status == HealthCheckResponse.SERVING
+        code, _ = await refusal(health.Check(HealthCheckRequest(service="other")))
+        assert code is grpc.StatusCode.NOT_FOUND
+        other = health.Watch(HealthCheckRequest(service="other"))
+        assert (await other.read()).status == HealthCheckResponse.SERVICE_UNKNOWN
+
+        node.daemon.synchronized.clear()
+        answer = await health.Check(HealthCheckRequest())
+        assert answer.status == HealthCheckResponse.NOT_SERVING
+        watch = health.Watch(HealthCheckRequest())
+        assert (await watch.read()).status == HealthCheckResponse.NOT_SERVING
+        node.daemon.synchronized.set()
+        assert (await watch.read()).status == HealthCheckResponse.SERVING
+
+
+async def test_one_socket_serves_runtimes_too(tmp_path: Path) -> None:
+    async with (
+        served(tmp_path) as node,
+        grpc.aio.insecure_channel(f"unix:{node.socket}") as channel,
+    ):
+        plugin: Any = PluginStub(channel)  # type: ignore[no-untyped-call]  # generated
+        configured = await plugin.Configure(nri_pb2.ConfigureRequest(NRI_version="v0.12.2"))
+        assert configured.events
