@@ -1,0 +1,86 @@
+"""Who may open the daemon's socket, and what is served there then."""
+
+from __future__ import annotations
+
+import grp
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from nri_policy.control.endpoint import listening
+
+OWN_GROUP = grp.getgrgid(os.getgid()).gr_name
+
+
+def offering(service: str) -> grpc.GenericRpcHandler:
+    async def answer(_payload: bytes, _context: object) -> bytes:
+        return service.encode()
+
+    method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(answer)
+    return grpc.method_handlers_generic_handler(service, {"Ask": method})
+
+
+async def ask(path: Path, service: str) -> bytes | grpc.StatusCode:
+    async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+        try:
+            method: Any = channel.unary_unary(f"/{service}/Ask")
+            answer: bytes = await method(b"")
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("group", "mode", "private"),
+    [
+        ("no-such-group", 0o600, b"private"),
+        (OWN_GROUP, 0o660, grpc.StatusCode.UNIMPLEMENTED),
+    ],
+)
+async def test_what_is_private_is_not_served_where_a_group_gets_in(
+    group: str, mode: int, private: bytes | grpc.StatusCode, tmp_path: Path
+) -> None:
+    path = tmp_path / "made" / "control.sock"
+    shared, own = [offering("shared")], [offering("private")]
+    async with listening(path, shared=shared, private=own, group=group):
+        assert path.stat().st_mode & 0o777 == mode
+        assert await ask(path, "shared") == b"shared"
+        assert await ask(path, "private") == private
+
+
+async def test_a_group_that_is_not_ours_to_give_stays_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(os, "chown", forbidden)
+    path = tmp_path / "control.sock"
+    async with listening(path, shared=[], private=[], group=OWN_GROUP):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_an_old_socket_is_replaced_and_the_mask_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(str(path))
+    before = os.umask(0o027)
+    try:
+        async with listening(path, shared=[offering("shared")], private=[]):
+            assert await ask(path, "shared") == b"shared"
+        assert os.umask(before) == 0o027
+    finally:
+        os.umask(before)
+
+
+async def test_a_path_that_cannot_be_a_socket_is_an_os_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    for path in (tmp_path / "file", tmp_path / ("x" * 108)):
+        with pytest.raises(OSError, match=r"no socket|longer than"):
+            async with listening(path, shared=[], private=[]):
+                raise AssertionError
+    assert (tmp_path / "file").read_text() == "precious"

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from nri_policy.control.name import UnknownNameError, named
+
+KNOWN = ("default/web/main", "default/web/proxy", "prod/web/main", "prod/db/main", "web/main/c")
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        ("web", ["default/web/main", "default/web/proxy"]),
+        ("web/proxy", "default/web/proxy"),
+        ("prod/web", ["prod/web/main"]),
+        ("prod/web/main", "prod/web/main"),
+    ],
+)
+def test_what_can_be_left_out_is_left_out(name: str, meaning: str | list[str]) -> None:
+    assert named(name, KNOWN) == meaning
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("db", "no pod or container 'db'; there is prod/db"),
+        ("web/man", "no pod or container 'web/man': the containers of web are main, proxy"),
+        ("prod/wen", "no pod or container 'prod/wen'; did you mean 'prod/web'?"),
+        ("", "no pod or container ''"),
+        ("a/b/c/d", "no pod or container 'a/b/c/d'"),
+        (
+            "web/main",
+            (
+                "'web/main' is a container and a pod: write default/web/main for the container, or"
+                " web/main/c for one of the pod"
+            ),
+        ),
+    ],
+)
+def test_a_name_that_means_nothing_or_two_things_says_what_there_is(
+    name: str, message: str
+) -> None:
+    with pytest.raises(UnknownNameError) as error:
+        named(name, KNOWN)
+    assert str(error.value) == message
