@@ -30,7 +30,7 @@ _Document = Mapping[str, Any]
     "-f",
     "--filename",
     "file",
-    type=click.File(encoding="utf-8-sig"),
+    type=click.File(encoding="utf-8-sig", lazy=True),
     required=True,
     help="Manifests of pods, or of what makes pods; - for stdin.",
 )

@@ -63,25 +63,31 @@ class Refusal:
         return self.explanation.notes[-1]
 
 
+_Told = tuple[control_pb2.Decision, Explanation | None]
+
+
 class Watcher:
     """Decisions that wait for somebody to read them."""
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Queue[control_pb2.Decision] = asyncio.Queue(MOST_WAITING)
+        self._waiting: asyncio.Queue[_Told] = asyncio.Queue(MOST_WAITING)
         self._lagged = False
 
-    def tell(self, decision: control_pb2.Decision) -> None:
-        """Let *decision* wait to be read; drop it where too many wait already."""
+    def tell(self, told: _Told) -> None:
+        """Let a decision wait to be read; drop it where too many wait already."""
         if self._waiting.full():
             self._lagged = True
         else:
-            self._waiting.put_nowait(decision)
+            self._waiting.put_nowait(told)
 
     async def next(self) -> control_pb2.Decision:
         """Return the next decision; LaggingError once one was dropped."""
         if self._lagged:
             raise LaggingError(f"more than {MOST_WAITING} decisions waited to be read")
-        return await self._waiting.get()
+        message, explanation = await self._waiting.get()
+        if explanation is not None and not message.summary:  # it is not made before it is read
+            message.summary = str(render(explanation)["summary"])
+        return message
 
 
 class Chronicle:
@@ -107,14 +113,20 @@ class Chronicle:
         """Take note of what became of *event*, right after the engine handled it."""
         if isinstance(outcome, Decision):
             self._decided(event, outcome)
-            told = self._watchers and (outcome.changes or not isinstance(event, Elapsed))
-            message = self._message(event, outcome) if told else None
+            explanation = outcome.explanation
         else:
             explanation = self._refused(event, outcome)
-            message = _base(event, explanation)
-        if message is not None:
-            for watcher in self._watchers:
-                watcher.tell(message)
+        if not self._watchers:
+            return
+        message = control_pb2.Decision(event=_NAMES[type(event)])
+        if explanation is not None:
+            message.container = explanation.container
+            message.outcome = explanation.outcome.value
+            message.pool = explanation.pool_name or ""
+        if isinstance(outcome, Decision):
+            self._fill(message, outcome)
+        for watcher in self._watchers:
+            watcher.tell((message, explanation))
 
     def _decided(self, event: Event, decision: Decision) -> None:
         state = self._engine.state
@@ -160,8 +172,7 @@ class Chronicle:
         assert isinstance(event, Resized), "no other event is refused to a container"
         return self._engine.state.placed[event.container_id].container
 
-    def _message(self, event: Event, decision: Decision) -> control_pb2.Decision:
-        message = _base(event, decision.explanation)
+    def _fill(self, message: control_pb2.Decision, decision: Decision) -> None:
         if decision.placement is not None:
             message.cpus = str(decision.placement.cpus)
             message.mems = str(decision.placement.mems)
@@ -171,7 +182,6 @@ class Chronicle:
         message.changes.extend(map(self._change, decision.changes))
         message.released.extend(decision.released)
         message.warnings.extend(decision.warnings)
-        return message
 
     def _change(self, change: Placement) -> control_pb2.Change:
         return control_pb2.Change(
@@ -180,14 +190,3 @@ class Chronicle:
             mems=str(change.mems),
             cause=change.cause,
         )
-
-
-def _base(event: Event, explanation: Explanation | None) -> control_pb2.Decision:
-    message = control_pb2.Decision(event=_NAMES[type(event)])
-    if explanation is not None:
-        shown = render(explanation)
-        message.container = explanation.container
-        message.outcome = explanation.outcome.value
-        message.summary = str(shown["summary"])
-        message.pool = explanation.pool_name or ""
-    return message

@@ -1,0 +1,261 @@
+"""The commands that ask the running daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from nri_policy.cli import main
+from tests.served import pod, served
+
+MACHINE = "package:2 numa:2 core:2 pu:2"
+
+EXPLAINED = """\
+database/main: placed: 3 exclusive CPUs on NUMA node #1, because it is the first of equals (id)
+
+   pool          memory_tightness  depth  capacity    id  lost
+*  NUMA node #1                -1      2       1/0  [-1]
+   NUMA node #2                -1      2       1/0    -3  on id
+   NUMA node #3                -1      2       1/0    -4  on id
+   NUMA node #0                -1      2       0/0     0  on capacity: 0/0 < 1/0
+   socket #1                   -2      1       5/0    -5  on memory_tightness: -2 < -1
+   socket #0                   -2      1       4/0    -2  on memory_tightness: -2 < -1
+   root                        -4      0      12/0    -6  on memory_tightness: -4 < -1
+
+Compared from left to right, higher is better; [ ] decided.
+  memory_tightness: fewer memory nodes offered
+  depth: deeper in the tree
+  capacity: isolated or exclusive CPUs left; for shared use fewer neighbours, then milli-CPU left
+  id: the first of equals
+Alike wherever it fits: isolated_fit, affinity, hints, hint_depth, memory_kind, memory_burst,
+cpu_burst, cpu_class."""
+FIELDS = {"pool", "cpus", "exclusive", "shared_milli", "isolated", "mems", "shares", "state"}
+
+
+def run(socket: Path, *args: str, given: str = "") -> Result:
+    """Return what the program says; in the test's own process, and on this thread."""
+    return CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(
+        main, [*args, "--control-socket", str(socket)], input=given, prog_name="nri-policy"
+    )
+
+
+def beside_a_daemon(
+    folder: Path, check: Callable[[Path], None], *pods: dict[str, Any], **spec: Any
+) -> None:
+    """Run *check*, which blocks, with the socket of a daemon that has placed *pods*."""
+
+    async def both() -> None:
+        async with served(folder, MACHINE, **spec) as node:
+            await node.start(*pods)
+            await asyncio.to_thread(check, node.socket)
+
+    asyncio.run(both())
+
+
+def lines(result: Result) -> list[str]:
+    return [line.rstrip() for line in result.stdout.splitlines()]
+
+
+def test_explain_is_a_sentence_and_then_the_table(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        result = run(control, "explain", "database/main")
+        assert result.exit_code == 0
+        assert "\n".join(lines(result)) == EXPLAINED
+
+    beside_a_daemon(tmp_path, check, pod("database", "3"))
+
+
+def test_the_documentation_shows_a_real_explanation() -> None:
+    page = Path(__file__).parents[3] / "docs/explain.md"
+    assert EXPLAINED in page.read_text()
+
+
+def test_explain_shows_shortfalls_and_that_it_was_refused(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        shown = lines(run(control, "explain", "huge"))
+        assert shown[0].startswith("huge/main: refused: no pool has room for 20 exclusive CPUs")
+        assert [line.split() for line in shown[2:5]] == [
+            ["pool", "lost"],
+            ["root", "5", "CPU", "short"],
+            ["socket", "#1", "12", "CPU", "short"],
+        ]
+        assert "Notes" not in shown, "they say the same again"
+
+    beside_a_daemon(tmp_path, check, pod("huge", "20"))
+
+
+def test_explain_says_who_drew_the_container(tmp_path: Path) -> None:
+    near = """\
+- scope: {operator: AlwaysTrue}
+  match: {key: pod/name, operator: Equals, values: [there]}
+  weight: 7
+"""
+    wish = {"resource-policy.nri.io/affinity": f"main:\n{near}"}
+
+    def check(control: Path) -> None:
+        shown = lines(run(control, "explain", "new"))
+        assert "because the containers to be near" in shown[0]
+        assert shown[shown.index("Drawn") + 1] == (
+            "  pulled by default/there/main (+7) on NUMA node #1"
+        )
+
+    beside_a_daemon(tmp_path, check, pod("there", "2"), pod("new", "1", annotations=wish))
+
+
+def test_explain_of_a_pod_tells_each_of_its_containers(tmp_path: Path) -> None:
+    two = pod("two", "1")
+    two["spec"]["containers"].append({**two["spec"]["containers"][0], "name": "second"})
+
+    def check(control: Path) -> None:
+        starts = [line.partition(":")[0] for line in lines(run(control, "explain", "two"))]
+        assert {"two/main", "two/second"} <= {*starts}
+        documents = json.loads(run(control, "explain", "two", "-o", "json").stdout)
+        assert [each["container"] for each in documents] == [
+            "default/two/main",
+            "default/two/second",
+        ]
+        one = json.loads(run(control, "explain", "two/second", "-o", "json").stdout)
+        assert one == documents[1]
+        assert yaml.safe_load(run(control, "explain", "two/second", "-o", "yaml").stdout) == one
+
+    beside_a_daemon(tmp_path, check, two)
+
+
+def test_a_pod_that_is_not_there_is_a_no(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        result = run(control, "explain", "owns")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr == "nri-policy: no pod or container 'owns'; did you mean 'own'?\n"
+
+    beside_a_daemon(tmp_path, check, pod("own", "1"))
+
+
+def test_status_pools_and_containers(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        status = json.loads(run(control, "status", "-o", "json").stdout)
+        assert (status["runtime"], status["containers"], status["refused"]) == (
+            "containerd 2.1.9",
+            2,
+            1,
+        )
+        assert "CPUs exclusive  4-5" in lines(run(control, "status"))
+        pools = json.loads(run(control, "pools", "-o", "json").stdout)
+        assert {"shared_milli_granted", "shared_milli_allocatable", "exclusive"} <= pools[0].keys()
+        drawn = lines(run(control, "pools"))
+        assert [line.split()[:4] for line in drawn[1:3]] == [
+            ["root", "0-15", "4-5", "500m"],
+            ["├─", "socket", "#0", "0-7"],
+        ]
+        containers = json.loads(run(control, "containers", "-o", "json").stdout)
+        assert all(fields.keys() >= FIELDS for fields in containers.values())
+        table = lines(run(control, "containers"))
+        assert table[1].split() == ["own/main", "2", "4-5", "1", "NUMA", "node", "#1", "running"]
+        assert "refused" in table[3]
+        assert "no pool has room for" in table[3]
+
+    beside_a_daemon(
+        tmp_path, check, pod("own", "2"), pod("some", "500m", shared=True), pod("huge", "99")
+    )
+
+
+def test_without_containers_the_table_says_so(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        assert run(control, "containers").stdout == "no containers\n"
+        assert json.loads(run(control, "containers", "-o", "json").stdout) == {}
+
+    beside_a_daemon(tmp_path, check)
+
+
+def test_what_if_ends_with_0_if_all_fit_and_1_if_not(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        manifest = json.dumps(pod("new", "4"))
+        fits = run(control, "what-if", "-f", "-", given=manifest)
+        assert fits.exit_code == 0
+        assert lines(fits)[0] == "new would fit."
+        assert "Nobody else would have to change." in lines(fits)
+        some = run(control, "what-if", "-f", "-", "--replicas", "5", given=manifest)
+        assert some.exit_code == 1
+        assert lines(some)[0] == "3 of 5 replicas of new would fit."
+        assert any("no pool has room for 4 exclusive" in line for line in lines(some))
+        changes = lines(some)[lines(some).index("Others would change:") + 2 :]
+        assert [line.split()[:3] for line in changes] == [
+            ["guest/main", "before", "4-7"],
+            ["after", "6-7", "1"],
+        ]
+        document = json.loads(
+            run(control, "what-if", "-f", "-", "-o", "json", given=manifest).stdout
+        )
+        assert document["fits"] is True
+        containers = json.loads(run(control, "containers", "-o", "json").stdout)
+        assert [*containers] == ["default/guest/main"], "it is as it was"
+
+    beside_a_daemon(tmp_path, check, pod("guest"))
+
+
+@pytest.mark.parametrize(
+    ("given", "args", "message"),
+    [
+        (b"{kind: Service}", (), "kind: 'Service' makes no pods"),
+        (b"\xff", (), "the text is not UTF-8"),
+        (b"{}", ("--replicas", "0"), "0 is not in the range"),
+    ],
+)
+def test_a_what_if_that_makes_no_sense_is_a_wrong_usage(
+    given: bytes, args: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_bytes(given)
+
+    def check(control: Path) -> None:
+        result = run(control, "what-if", "-f", str(file), *args)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
+
+    beside_a_daemon(tmp_path, check)
+
+
+@pytest.mark.parametrize(
+    "args", [("status",), ("pools",), ("containers",), ("explain", "x"), ("what-if", "-f", "-")]
+)
+def test_a_daemon_that_is_not_there_is_code_3_and_one_line_that_helps(
+    args: tuple[str, ...], tmp_path: Path
+) -> None:
+    result = run(tmp_path / "control.sock", *args)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == (
+        f"nri-policy: the daemon cannot be reached at {tmp_path}/control.sock: No such file or"
+        " directory (is `nri-policy run` running? --control-socket names its socket)\n"
+    )
+
+
+def test_a_socket_that_nobody_serves_any_more_is_code_3(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "control.sock"))
+    result = run(tmp_path / "control.sock", "status")
+    assert result.exit_code == 3
+    assert "Connection refused" in result.stderr
+
+
+def test_something_else_at_the_socket_is_code_3(tmp_path: Path) -> None:
+    """Whoever listens closes at once."""
+
+    async def both() -> Result:
+        async def closing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        server = await asyncio.start_unix_server(closing, str(tmp_path / "control.sock"))
+        async with server:
+            return await asyncio.to_thread(run, tmp_path / "control.sock", "status")
+
+    result = asyncio.run(both())
+    assert result.exit_code == 3
+    assert result.stderr.count("\n") == 1
