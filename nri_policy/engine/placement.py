@@ -206,8 +206,8 @@ def _in_a_pool(
     """
     layout = state.layout
     pulls = state.peers.pulls(container, request.affinities) if request.affinities else None
-    # who runs already has had its start
-    memory = memory_request(state, container, request, cold=before is None)
+    cold = before is None or layout.memory.is_cold(before.mems)
+    memory = memory_request(state, container, request, cold=cold)
     home = before.pool if before is not None and before.sort is Sort.NORMAL else None
     for only in (None,) if home is None else (home, None):
         held = before.mems if before is not None and only is not None else EMPTY

@@ -82,8 +82,17 @@ def restore(
                 flagged.append(f"{candidate.container.full_name}: {refusal}; it has fewer now")
             else:
                 refused += _squeeze(state, candidate, flagged)
+    _warm(state, left)
     make_room(state, "others keep the CPUs that were left there")
     return refused, flagged
+
+
+def _warm(state: State, candidates: Iterable[Candidate]) -> None:
+    """Give dram to those of *candidates* that were placed anew long after their start."""
+    for candidate in candidates:
+        container_id, mems = candidate.container.id, candidate.mems
+        if container_id in state.cold and mems and not state.layout.memory.is_cold(mems):
+            state.warm(container_id)
 
 
 def _remain(state: State, candidate: Candidate) -> bool:
