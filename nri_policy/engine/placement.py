@@ -146,7 +146,8 @@ def memory_request(
         kinds=request.memory_kinds,
         rank=_RANKS[request.qos],
         created=state.serial,
-        movable=request.movable,
+        strict=request.strict_hints,
+        movable=request.movable and not (request.strict_hints and request.hints),
         cold=cold and request.cold_start is not None,
     )
 
@@ -156,7 +157,7 @@ def _choose(state: State, container: Container, request: Request, before: Grant 
     if request.sort is Sort.PRESERVE:
         return _at_top(state, container, request, Outcome.PRESERVED, Findings())
     notes: tuple[str, ...] = ()
-    if not layout.memory.has(request.memory_kinds):
+    if not request.strict_hints and not layout.memory.has(request.memory_kinds):
         kinds = ", ".join(sorted(request.memory_kinds))
         notes = (f"this node has no memory of kind {kinds}: dram instead",)
     if request.sort is Sort.NORMAL:
