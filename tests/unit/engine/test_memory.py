@@ -69,3 +69,14 @@ def test_a_strict_container_without_memory_of_its_kind_is_refused() -> None:
     assert life.refuse(strict) == "this node has no memory of kind hbm"
     life.create(loose)
     assert life.mems(loose) == "1"
+
+
+def test_a_guest_with_more_memory_than_there_is_can_make_room() -> None:
+    life = Life("package:1 numa:2 core:2")
+    large = nodes.running(guest(9), CPUSet([2, 3]), CPUSet([1]))
+    life.runtime.cpus[large.id], life.runtime.mems[large.id] = CPUSet([2, 3]), CPUSet([1])
+    decision = life.handle(Synchronized(containers=(large,), now=0.0))
+    assert "more" in "".join(decision.warnings)
+    own = nodes.container(3000)
+    life.create(own)
+    assert (life.cpus(own), life.cpus(large)) == ("1-3", "0")
