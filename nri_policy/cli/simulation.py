@@ -18,6 +18,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.nri.policy import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.runtime.playback import NodeError, Snapshot
 from nri_policy.settings import Settings, SettingsError, from_spec
 
@@ -44,6 +45,7 @@ class SimulatedNode:
             folder / "nri.sock",
             online_cpus=machine.online,
             memory_nodes=CPUSet(node.id for node in machine.nodes),
+            kubelet=Kubelet(memory_capacity=machine.memory),
             clock=lambda: self._time,
         )
 

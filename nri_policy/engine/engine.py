@@ -174,8 +174,12 @@ class Engine:
                 placement=placement,
                 explanation=placed.explanation,
             )
+        deadline = state.cold.get(container_id)
         state.drop(container_id)
-        return self._place(container, request, free, warnings, placed)
+        decision = self._place(container, request, free, warnings, placed)
+        if container_id in state.cold:
+            state.cold[container_id] = deadline
+        return decision
 
     def _stopped(self, event: Stopped | PodStopped) -> Decision:
         state, free = self._state, self._state.supply.free_cpus()
@@ -287,6 +291,7 @@ class Engine:
         )
         if decision.warnings and not forced:
             raise RefusalError("; ".join(decision.warnings))
+        new.cold = {each: old.cold.get(each) for each in new.cold}
         return decision
 
 

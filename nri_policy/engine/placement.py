@@ -6,6 +6,7 @@ Owns the choice. It works on a State inside a transaction: the caller restores t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from nri_policy.cpuset import EMPTY
@@ -109,21 +110,28 @@ def make_room(state: State, cause: str) -> None:
     for pool in tree.pools[:-1]:
         for member in [*state.members(pool.id)] if pool.cpus.isdisjoint(free) else ():
             above = next((p for p in tree.path(pool) if not p.cpus.isdisjoint(free)), tree.top)
-            cold, deadline = member in state.cold, state.cold.get(member)
-            placed = state.drop(member)
-            notes = (*placed.explanation.notes, f"moved from {pool.name} to {above.name}: {cause}")
-            offer = _memory_above(state, placed, above, cold=cold)
-            grant = replace(placed.grant, pool=above.id, mems=offer.zone if offer else EMPTY)
-            explanation = replace(placed.explanation, pool=above.id, notes=notes)
-            state.put(replace(placed, grant=grant, explanation=explanation), offer)
-            if member in state.cold:
-                state.cold[member] = deadline
+            _move(state, member, above, f"moved from {pool.name} to {above.name}: {cause}")
 
 
-def _memory_above(state: State, placed: Placed, pool: Pool, *, cold: bool) -> Offer | None:
-    """Return what *pool* offers a guest that has made way for it, and needs no less than before."""
+def _move(state: State, member: str, above: Pool, note: str) -> None:
+    """Re-book a guest to *above*, with no less memory than it has."""
+    cold, deadline = member in state.cold, state.cold.get(member)
+    placed = state.drop(member)
+    zone = placed.grant.mems
     memory = memory_request(state, placed.container, placed.request, cold=cold)
-    return None if memory is None else state.memory.offer(pool.id, memory, placed.grant.mems)
+    offer = None
+    if memory is not None:
+        # who has been found with more than there is keeps what it has
+        with suppress(MemoryShortageError):
+            offer = state.memory.offer(above.id, memory, zone)
+    grant = replace(placed.grant, pool=above.id, mems=zone if offer is None else offer.zone)
+    notes = (*placed.explanation.notes, note)
+    explanation = replace(placed.explanation, pool=above.id, notes=notes)
+    state.put(replace(placed, grant=grant, explanation=explanation), offer)
+    if memory is not None and offer is None:
+        state.memory.adopt(above.id, memory, zone)
+    if cold and (offer is None or offer.booking.home.cold):
+        state.cold[member] = deadline
 
 
 def memory_request(
@@ -143,7 +151,8 @@ def memory_request(
         kinds=request.memory_kinds,
         rank=_RANKS[request.qos],
         created=state.serial,
-        movable=request.movable,
+        strict=request.strict_hints,
+        movable=request.movable and not (request.strict_hints and request.hints),
         cold=cold and request.cold_start is not None,
     )
 
@@ -153,7 +162,7 @@ def _choose(state: State, container: Container, request: Request, before: Grant 
     if request.sort is Sort.PRESERVE:
         return _at_top(state, container, request, Outcome.PRESERVED, Findings())
     notes: tuple[str, ...] = ()
-    if not layout.memory.has(request.memory_kinds):
+    if not request.strict_hints and not layout.memory.has(request.memory_kinds):
         kinds = ", ".join(sorted(request.memory_kinds))
         notes = (f"this node has no memory of kind {kinds}: dram instead",)
     if request.sort is Sort.NORMAL:
@@ -203,8 +212,8 @@ def _in_a_pool(
     """
     layout = state.layout
     pulls = state.peers.pulls(container, request.affinities) if request.affinities else None
-    # who runs already has had its start
-    memory = memory_request(state, container, request, cold=before is None)
+    cold = before is None or layout.memory.is_cold(before.mems)
+    memory = memory_request(state, container, request, cold=cold)
     home = before.pool if before is not None and before.sort is Sort.NORMAL else None
     for only in (None,) if home is None else (home, None):
         held = before.mems if before is not None and only is not None else EMPTY

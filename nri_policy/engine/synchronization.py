@@ -21,7 +21,6 @@ from nri_policy.engine.placement import (
     place,
 )
 from nri_policy.engine.state import State
-from nri_policy.hardware.machine import MemoryKind
 from nri_policy.pools.tree import Pool
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Request, Sort
@@ -83,8 +82,17 @@ def restore(
                 flagged.append(f"{candidate.container.full_name}: {refusal}; it has fewer now")
             else:
                 refused += _squeeze(state, candidate, flagged)
+    _warm(state, left)
     make_room(state, "others keep the CPUs that were left there")
     return refused, flagged
+
+
+def _warm(state: State, candidates: Iterable[Candidate]) -> None:
+    """Give dram to those of *candidates* that were placed anew long after their start."""
+    for candidate in candidates:
+        container_id, mems = candidate.container.id, candidate.mems
+        if container_id in state.cold and mems and not state.layout.memory.is_cold(mems):
+            state.warm(container_id)
 
 
 def _remain(state: State, candidate: Candidate) -> bool:
@@ -116,12 +124,15 @@ def _squeeze(state: State, candidate: Candidate, flagged: list[str]) -> Refused:
 def _keep(state: State, candidate: Candidate, grant: Grant) -> list[str]:
     """Book a grant that is held already, and the memory with it; return what is odd about that."""
     container, request = candidate.container, candidate.request
-    book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
-    dram = state.layout.memory.kinds[MemoryKind.DRAM]
-    memory = memory_request(state, container, request, cold=grant.mems.isdisjoint(dram))
+    map_ = state.layout.memory
+    memory = memory_request(state, container, request, cold=map_.is_cold(grant.mems))
     if memory is None:
+        book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
         return []
-    if state.layout.memory.homes(memory.kinds, cold=memory.cold)[grant.pool].cold:
+    home = map_.homes(memory.kinds, strict=memory.strict, cold=memory.cold)[grant.pool]
+    grant = replace(grant, mems=grant.mems or home.zone)
+    book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
+    if home.cold:
         state.cold[container.id] = None
     shortage = state.memory.adopt(grant.pool, memory, grant.mems)
     return [] if shortage is None else [f"{container.full_name}: {shortage.text}"]
@@ -144,8 +155,11 @@ def _whole(request: Request, grant: Grant) -> bool:
 def _possible(state: State, request: Request, grant: Grant) -> bool:
     """Whether *grant* can be booked as it is without breaking an invariant of §2."""
     nodes = state.layout.memory.nodes
-    if not request.memory_preserve and nodes and not (grant.mems and grant.mems <= nodes):
-        return False
+    if not request.memory_preserve and nodes:
+        # where memory is not pinned, the runtime cannot tell a zone
+        told = grant.mems or not state.layout.settings.pin_memory
+        if not (told and grant.mems <= nodes):
+            return False
     if grant.sort is Sort.RESERVED:
         left = 1000 * len(state.layout.capacity.reserved) - state.reserved_milli
         return grant.shared <= max(0, left)

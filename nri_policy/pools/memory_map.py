@@ -85,6 +85,10 @@ class MemoryMap:
         """Return the kinds of the nodes of *zone*."""
         return frozenset(kind for kind, nodes in self.kinds.items() if not nodes.isdisjoint(zone))
 
+    def is_cold(self, zone: CPUSet) -> bool:
+        """Return whether a container on *zone* can still be in its cold start."""
+        return bool(zone) and zone.isdisjoint(self.kinds[MemoryKind.DRAM])
+
     def capacity_of(self, zone: CPUSet) -> int:
         """Return the bytes that can be booked on *zone* while nothing is."""
         everything = sum(self.capacity.values()) - self.withheld

@@ -1,0 +1,82 @@
+"""Memory in the engine's decisions: what must not move, and what is booked beyond what there is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.event import Synchronized
+from nri_policy.workload.hints import Hint
+from nri_policy.workload.pod import Container
+from nri_policy.workload.preferences import HintKind
+from tests import memories, nodes
+from tests.life import Life
+
+GIB = memories.GIB
+STRICT = {"strict.topologyhints.resource-policy.nri.io/pod": "true"}
+
+
+def with_memory(container: Container, gib: float) -> Container:
+    """Return *container* with a limit of memory, which is what a Guaranteed one requests."""
+    return replace(container, resources=replace(container.resources, memory_limit=int(gib * GIB)))
+
+
+def guest(gib: float) -> Container:
+    exact = {"containers": {"c0": {"limits": {"memory": f"{int(gib * 1024)}Mi"}}}}
+    return nodes.best_effort(annotations={"noderesource.dev/resources": json.dumps(exact)})
+
+
+def near(container: Container, node: int) -> Container:
+    """Return *container* with a device on *node*."""
+    hint = Hint(
+        source="podresourceapi:gpu",
+        kind=HintKind.POD_RESOURCES,
+        cpus=EMPTY,
+        nodes=CPUSet([node]),
+    )
+    return replace(container, hints=(hint,))
+
+
+def test_nobody_is_pushed_off_its_strict_hints() -> None:
+    life = Life("package:2 numa:1 core:4")
+    bound = near(with_memory(nodes.container(500, annotations=STRICT), 3), 0)
+    life.create(bound)
+    assert life.mems(bound) == "0"
+    other = near(with_memory(nodes.container(500), 2), 0)
+    life.create(other)
+    assert (life.mems(bound), life.mems(other)) == ("0", "0-1")
+
+
+def test_a_strict_container_gets_memory_of_no_other_kind() -> None:
+    life = Life(memories.TIERED)
+    kinds = {"memory-type.resource-policy.nri.io/pod": "hbm"}
+    strict = with_memory(nodes.container(500, annotations=STRICT | kinds), 10)
+    life.create(strict)
+    assert life.mems(strict) == "2-3"
+    more = with_memory(nodes.container(500, annotations=STRICT | kinds), 7)
+    assert "7 GiB of memory do not fit: nodes 2-3 have 16 GiB" in life.refuse(more)
+    loose = with_memory(nodes.container(500, annotations=kinds), 7)
+    life.create(loose)
+    assert (life.mems(strict), life.mems(loose)) == ("2-3", "0-3")
+
+
+def test_a_strict_container_without_memory_of_its_kind_is_refused() -> None:
+    life = Life()
+    kinds = {"memory-type.resource-policy.nri.io/pod": "hbm"}
+    loose = with_memory(nodes.container(500, annotations=kinds), 1)
+    strict = with_memory(nodes.container(500, annotations=STRICT | kinds), 1)
+    assert life.refuse(strict) == "this node has no memory of kind hbm"
+    life.create(loose)
+    assert life.mems(loose) == "1"
+
+
+def test_a_guest_with_more_memory_than_there_is_can_make_room() -> None:
+    life = Life("package:1 numa:2 core:2")
+    large = nodes.running(guest(9), CPUSet([2, 3]), CPUSet([1]))
+    life.runtime.cpus[large.id], life.runtime.mems[large.id] = CPUSet([2, 3]), CPUSet([1])
+    decision = life.handle(Synchronized(containers=(large,), now=0.0))
+    assert "more" in "".join(decision.warnings)
+    own = nodes.container(3000)
+    life.create(own)
+    assert (life.cpus(own), life.cpus(large)) == ("1-3", "0")
