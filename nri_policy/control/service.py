@@ -28,6 +28,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
 
 _MOST_WATCHING = 16
 _MOST_REPLICAS = 1000
+_UNKNOWN = "the runtime has not told its containers yet"
 
 _Context = grpc.aio.ServicerContext[object, object]
 _Reasons = tuple[Explanation, Explanation | None]  # and of a resize that was refused since
@@ -127,7 +128,8 @@ class Control:
             try:
                 found = named(request.name, {**placed, **refusals})
             except UnknownNameError as error:
-                await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+                unknown = "" if self._synchronized.is_set() else f"; {_UNKNOWN}"
+                await context.abort(grpc.StatusCode.NOT_FOUND, f"{error}{unknown}")
             reasons: list[_Reasons] = []
             for name in [found] if isinstance(found, str) else found:
                 refusal = refusals[name].explanation if name in refusals else None
@@ -140,6 +142,8 @@ class Control:
 
     async def what_if(self, request: pb.WhatIfRequest, context: _Context) -> pb.Document:
         """Return where pods would go, and who else would have to change."""
+        if not self._synchronized.is_set():
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
         if request.replicas > _MOST_REPLICAS:
             text = f"{request.replicas} replicas are too many to try; at most {_MOST_REPLICAS}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)

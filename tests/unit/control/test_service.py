@@ -66,7 +66,14 @@ async def test_before_a_runtime_came_nothing_is_synchronized(tmp_path: Path) -> 
     async with asked(tmp_path) as (node, stub):
         node.daemon.synchronized.clear()
         status = await stub.Status(pb.StatusRequest())
-    assert not status.synchronized
+        assert not status.synchronized
+        explain = await refusal(stub.Explain(pb.ExplainRequest(name="own")))
+        assert explain == (
+            grpc.StatusCode.NOT_FOUND,
+            "no pod or container 'own'; the runtime has not told its containers yet",
+        )
+        trial = await refusal(stub.WhatIf(pb.WhatIfRequest(manifests=json.dumps(pod("new")))))
+        assert trial[0] is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_pools_are_the_documented_view(tmp_path: Path) -> None:
