@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nri_policy.control.chronicle import Chronicle
@@ -21,6 +21,7 @@ from nri_policy.control.endpoint import listening
 from nri_policy.control.health import Health
 from nri_policy.control.service import SERVICE, Control
 from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Event
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.trial import Wanted
 from nri_policy.hardware.discovery import discover
@@ -31,7 +32,7 @@ from nri_policy.nri.clock import Clock
 from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.grpc_service import plugin_handler
 from nri_policy.nri.plugin import Identity
-from nri_policy.nri.policy import Policy, Sources
+from nri_policy.nri.policy import Outcome, Policy, Sources
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, backoff
 from nri_policy.nri.singleton import only_instance
@@ -39,6 +40,8 @@ from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.settings import Settings, SettingsError
+from nri_policy.store.errors import StoreError
+from nri_policy.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +74,13 @@ class Daemon:
     """An engine and its session with the runtime."""
 
     def __init__(self, machine: Machine, settings: Settings, host: Host) -> None:
-        """CapacityError where *settings* ask the impossible; OSError for the state folder."""
-        self.engine = Engine(machine, settings)
+        """CapacityError where *settings* ask the impossible; OSError for the state folder.
+
+        UnsafeStoreError where others could have written what is stored there.
+        """
+        self._now = host.sources.now
+        self._store = Store(host.state_dir, machine)
+        self.engine = Engine(machine, settings, self._store.held.reserved)
         self.synchronized = asyncio.Event()
         self._turn = asyncio.Lock()
         exposure = Exposure(host.state_dir / "containers")
@@ -80,9 +88,9 @@ class Daemon:
         self._policy = Policy(
             self.engine,
             exposure,
-            sources=host.sources,
+            sources=replace(host.sources, held=lambda: self._store.held.grants),
             synchronized=self.synchronized.set,
-            decided=self._chronicle.note,
+            decided=self._decided,
         )
         self._session = Session(self._policy, host.identity, turn=self._turn, delay=host.delay)
 
@@ -95,6 +103,15 @@ class Daemon:
         finally:
             task.cancel()
             await asyncio.wait({task})
+            self._store.close()
+
+    def _decided(self, event: Event, outcome: Outcome) -> None:
+        """Take down what was decided; what cannot be stored now is made up for later."""
+        self._chronicle.note(event, outcome)
+        try:
+            self._store.commit(event, outcome, self.engine.state, self._now())
+        except StoreError as error:
+            log.warning("event=not-stored error=%r", str(error))
 
     @asynccontextmanager
     async def listening(self, control_socket: Path) -> AsyncIterator[None]:

@@ -38,6 +38,9 @@ cdef class Table:
     cdef int64_t *shortfall       # milli-CPU (or bytes) that a pool lacks; 0 where it can hold the request
     cdef char *excluded           # whether a pool is out of the comparison whatever it has
 
+    cdef uint64_t _cell(self, int pool, int column) noexcept
+    cdef void _set_cell(self, int pool, int column, uint64_t cell) noexcept
+
 
 @cython.final
 cdef class Slack:

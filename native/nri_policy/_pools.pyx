@@ -44,6 +44,7 @@ cdef enum:
     CAPACITY_SECOND = 13
     ID = 14
     WIDTH = 15
+    CELLS = WIDTH + 2  # of a row with all that is known of its pool
 
 assert len(COLUMNS) == WIDTH
 
@@ -476,3 +477,69 @@ cdef class Table:
                 if closest < 0 or self.shortfall[pool] <= self.shortfall[closest]:
                     closest = pool
         return closest if closest >= 0 else self.count - 1
+
+    def pack(self):
+        """Return the table as bytes for `unpack`: a column whose cells are all equal takes one of them."""
+        cdef int pool, column
+        cdef size_t most = CELLS * (self.count + 1) * sizeof(uint64_t)
+        cdef uint64_t *packed = <uint64_t *> PyMem_Malloc(most)
+        cdef uint64_t *end = packed  # of each column: the number of its cells that follow, then these
+        if packed == NULL:
+            raise MemoryError
+        for column in range(CELLS):
+            end[0] = 1
+            for pool in range(self.count):
+                end[1 + pool] = self._cell(pool, column)
+                if end[1 + pool] != end[1]:
+                    end[0] = self.count
+            end += 1 + end[0]
+        try:
+            return (<const char *> packed)[:(end - packed) * sizeof(uint64_t)]
+        finally:
+            PyMem_Free(packed)
+
+    @staticmethod
+    def unpack(bytes packed not None, int count):
+        """Return the table of *count* pools that `pack` made these bytes of; ValueError if it did not."""
+        cdef Table table
+        cdef const char *at = packed
+        cdef const char *end = at + len(packed)
+        cdef uint64_t cells, cell = 0
+        cdef int pool, column
+        if not 0 < count <= 2 * LIMIT:
+            raise ValueError(f"{count} is no number of pools")
+        table = Table(count)
+        for column in range(CELLS):
+            cells = 0
+            if end - at >= <Py_ssize_t> sizeof(uint64_t):
+                memcpy(&cells, at, sizeof(uint64_t))
+                at += sizeof(uint64_t)
+            if cells not in (1, count) or end - at < <Py_ssize_t> (cells * sizeof(uint64_t)):
+                raise ValueError("not a table of criteria")
+            for pool in range(count):
+                if cells > 1 or pool == 0:
+                    memcpy(&cell, at, sizeof(uint64_t))
+                    at += sizeof(uint64_t)
+                table._set_cell(pool, column, cell)
+        if at != end:
+            raise ValueError("not a table of criteria")
+        return table
+
+    cdef uint64_t _cell(self, int pool, int column) noexcept:
+        """Return the bits of a value: of a criterion, else of the shortfall, else whether it is excluded."""
+        cdef uint64_t cell = 0
+        if column < WIDTH:
+            memcpy(&cell, &self.values[pool * WIDTH + column], sizeof(uint64_t))
+        elif column == WIDTH:
+            cell = <uint64_t> self.shortfall[pool]
+        else:
+            cell = self.excluded[pool]
+        return cell
+
+    cdef void _set_cell(self, int pool, int column, uint64_t cell) noexcept:
+        if column < WIDTH:
+            memcpy(&self.values[pool * WIDTH + column], &cell, sizeof(uint64_t))
+        elif column == WIDTH:
+            self.shortfall[pool] = <int64_t> cell
+        else:
+            self.excluded[pool] = cell != 0

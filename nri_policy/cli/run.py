@@ -17,6 +17,7 @@ from nri_policy.nri.plugin import Identity
 from nri_policy.nri.singleton import AlreadyRunningError
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Problem, Settings, SettingsError, load
+from nri_policy.store.errors import UnsafeStoreError
 
 
 def _load(config: Path) -> Settings:
@@ -94,5 +95,5 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         raise Failure(str(error), Exit.SETTINGS) from error
     except CapacityError as error:
         raise Failure(f"{config}: {error}", Exit.SETTINGS) from error
-    except (TopologyError, AlreadyRunningError, OSError) as error:
+    except (TopologyError, AlreadyRunningError, UnsafeStoreError, OSError) as error:
         raise Failure(str(error)) from error

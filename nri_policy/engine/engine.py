@@ -29,7 +29,14 @@ from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.placement import RefusalError, place
 from nri_policy.engine.state import Placed, State
-from nri_policy.engine.synchronization import Candidate, parsed, restore
+from nri_policy.engine.synchronization import (
+    Candidate,
+    holding,
+    parsed,
+    recalled,
+    restore,
+    same_entitlement,
+)
 from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Settings
 from nri_policy.workload.affinity import affinities_of
@@ -213,12 +220,14 @@ class Engine:
         for gone in state.placed.keys() - {container.id for container in present}:
             state.drop(gone)
             state.told.pop(gone, None)
-        candidates, warnings = [], []
-        for container in present:
-            cpus, mems = parsed(container.resources.cpus), parsed(container.resources.mems)
-            if container.id in state.placed:
-                state.told[container.id] = cpus, mems
+        candidates, warnings, deadlines = [], [], {}
+        pools = {pool.name: pool.id for pool in self.layout.tree.pools}
+        for listed in present:
+            cpus, mems = parsed(listed.resources.cpus), parsed(listed.resources.mems)
+            if listed.id in state.placed:
+                state.told[listed.id] = cpus, mems
                 continue
+            container, stored = recalled(listed, event.held)
             try:
                 request, notes = _request(container, self.layout)
             except AnnotationError as error:
@@ -226,11 +235,17 @@ class Engine:
                 continue
             warnings += [f"{container.full_name}: {note}" for note in notes]
             state.told[container.id] = cpus, mems
-            candidates.append(Candidate(container=container, request=request, cpus=cpus, mems=mems))
+            candidate = Candidate(container=container, request=request, cpus=cpus, mems=mems)
+            if stored is not None:
+                candidate = holding(candidate, stored, pools)
+                deadlines[container.id] = stored.deadline
+            candidates.append(candidate)
         decision = self._restored(candidates, warnings, "the runtime was synchronised")
         for container_id, deadline in state.cold.items():
             running = state.placed[container_id].container.state is ContainerState.RUNNING
-            if deadline is None and running:  # when it started is not known any more
+            if deadline is None:
+                state.cold[container_id] = deadlines.get(container_id)
+            if state.cold[container_id] is None and running:  # when it started is not known
                 self._heat(container_id, event.now)
         return decision
 
@@ -269,15 +284,8 @@ class Engine:
         for placed in old.placed.values():
             request, _ = _request(placed.container, layout)
             name = old.layout.tree.pools[placed.grant.pool].name
-            # what only steers a choice moves no one who has chosen
-            entitled = replace(
-                placed.request,
-                isolated=request.isolated,
-                burst_level=request.burst_level,
-                priority=request.priority,
-            )
             held = None
-            if request == entitled:
+            if same_entitlement(request, placed.request):
                 held = replace(placed.grant, pool=pools.get(name, layout.tree.top.id))
             cpus, mems = old.told.get(placed.container.id, (EMPTY, EMPTY))
             candidates.append(

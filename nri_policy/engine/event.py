@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from nri_policy.engine.grant import Grant
 from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Settings
 from nri_policy.workload.pod import Container, Resources
+from nri_policy.workload.request import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +57,24 @@ class PodStopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGrant:
+    """What an earlier engine granted, and enough of the container to know it again."""
+
+    pod_uid: str
+    full_name: str  # namespace/pod/container
+    resized: bool  # its resources are newer than its pod's annotations
+    request: Request  # what the grant is for, without what only steered the choice
+    pool: str  # name: ids are another tree's
+    grant: Grant
+    deadline: float | None  # when its cold start ends, seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Synchronized:
     """The runtime has said which containers exist; nothing else does."""
 
     containers: tuple[Container, ...]
+    held: Mapping[str, StoredGrant] = field(default_factory=dict)  # by container id
     now: float = 0.0  # seconds since the epoch
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.pools.supply import COLUMNS, Table
 from nri_policy.pools.tree import PoolTree
-from nri_policy.workload.peers import Pulls
+from nri_policy.workload.peers import Pull, Pulls
 from nri_policy.workload.request import Request, Sort
 
 
@@ -39,7 +39,8 @@ class Explanation:
     tree: PoolTree
     pool: int | None  # id of the pool chosen
     table: Table | None  # None where pools were not compared
-    pulls: Pulls | None = None  # what drew it where; None where it has no affinities
+    # what drew it where, as it was found or as it was stored; None where it has no affinities
+    pulls: Pulls | tuple[Pull, ...] | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -86,12 +87,11 @@ def _request(request: Request) -> dict[str, object]:
 
 def _pulls(explanation: Explanation) -> list[str]:
     """Return who pulled and who pushed, the strongest first."""
-    if explanation.pulls is None:
-        return []
+    pulls = explanation.pulls or ()
     return [
-        f"{'pulled by' if weight > 0 else 'pushed by'} {peer.container.full_name} ({weight:+d})"
-        f" on {explanation.tree.pools[peer.pool].name}"
-        for peer, weight in explanation.pulls.strongest()
+        f"{'pulled by' if pull.weight > 0 else 'pushed by'} {pull.full_name} ({pull.weight:+d})"
+        f" on {explanation.tree.pools[pull.pool].name}"
+        for pull in (pulls.named() if isinstance(pulls, Pulls) else pulls)
     ]
 
 

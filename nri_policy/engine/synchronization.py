@@ -1,15 +1,16 @@
 """Synchronisation: finding every running container its place again; spec placement.md §10.
 
-Owns the order and the reading of a cpuset as a grant. A container that cannot be placed is named in
-the outcome, and nobody else is disturbed for it.
+Owns the order, the recognition of a stored grant and the reading of a cpuset as a grant. A
+container that cannot be placed is named in the outcome, and nobody else is disturbed for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.placement import (
@@ -22,22 +23,76 @@ from nri_policy.engine.placement import (
 )
 from nri_policy.engine.state import State
 from nri_policy.pools.tree import Pool
+from nri_policy.settings import Level, Priority
 from nri_policy.workload.pod import Container, QoS
-from nri_policy.workload.request import Request, Sort
+from nri_policy.workload.request import Isolation, Request, Sort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A running container to be placed, and the grant that it held on an earlier layout."""
+    """A running container to be placed, and the grant that it held before."""
 
     container: Container
     request: Request
     cpus: CPUSet  # what it runs on now, empty where that is unknown
     mems: CPUSet
     held: Grant | None = None  # its pool is an id of the layout that places it now
+    same: bool = True  # it asks for what `held` was given for
 
 
 Refused = list[tuple[Candidate, RefusalError]]
+
+
+def to_store(state: State, container_id: str) -> StoredGrant:
+    """Return what has to be remembered of a container for it to get its grant back."""
+    placed = state.placed[container_id]
+    return StoredGrant(
+        pod_uid=placed.container.pod.uid,
+        full_name=placed.container.full_name,
+        resized=placed.container.resized,
+        request=_entitlement(placed.request),
+        pool=state.layout.tree.pools[placed.grant.pool].name,
+        grant=placed.grant,
+        deadline=state.cold.get(container_id),
+    )
+
+
+def recalled(
+    container: Container, held: Mapping[str, StoredGrant]
+) -> tuple[Container, StoredGrant | None]:
+    """Return a container that the runtime lists as it was known, and its stored grant, if any."""
+    stored = held.get(container.id)
+    if stored is None:
+        return container, None
+    if (stored.pod_uid, stored.full_name) != (container.pod.uid, container.full_name):
+        return container, None
+    return replace(container, resized=stored.resized), stored
+
+
+def holding(candidate: Candidate, stored: StoredGrant, pools: Mapping[str, int]) -> Candidate:
+    """Return *candidate* with its *stored* grant, if *pools* (ids by name) still has its pool."""
+    if stored.pool not in pools:
+        return candidate
+    held = replace(stored.grant, pool=pools[stored.pool])
+    return replace(candidate, held=held, same=same_entitlement(candidate.request, stored.request))
+
+
+def same_entitlement(one: Request, other: Request) -> bool:
+    """Whether two requests ask for the same: what only steers a choice moves no one who chose."""
+    return _entitlement(one) == _entitlement(other)
+
+
+def _entitlement(request: Request) -> Request:
+    return replace(
+        request,
+        isolated=Isolation.NO,
+        burst_level=Level.SYSTEM,
+        priority=Priority.NONE,
+        hints=(),
+        strict_hints=False,
+        pick_by_hints=False,
+        affinities=(),
+    )
 
 
 def restore(
@@ -48,25 +103,9 @@ def restore(
     Return what fits nowhere, and what is odd about those that stay. A *forced* change cannot be
     refused, for the CPUs are gone: who fits nowhere goes on with what is left of its own.
     """
-    alone = _claimed_once(candidate.cpus for candidate in candidates)
-    left = list(candidates)
-    flagged = []
-    # exclusive CPUs first: what is left of a pool after them is what its sharers can be recognised
-    # by
-    for exclusive in (True, False):
-        rest = []
-        for candidate in left:
-            grant = None
-            if (candidate.request.exclusive > 0) == exclusive:
-                grant = candidate.held or _read(state, candidate, alone)
-            kept = grant is not None and (not forced or _whole(candidate.request, grant))
-            if grant is not None and kept and _possible(state, candidate.request, grant):
-                flagged += _keep(state, candidate, grant)
-            else:
-                rest.append(candidate)
-        left = rest
+    flagged: list[str] = []
+    left = sorted(_keep_all(state, candidates, flagged, forced=forced), key=_order)
     refused = []
-    left.sort(key=_order)
     remains = {c.container.id: _remain(state, c) for c in left} if forced else {}
     for candidate in left:
         before = state.snapshot()
@@ -76,12 +115,15 @@ def restore(
             place(state, candidate.container, candidate.request, candidate.held)
         except RefusalError as refusal:
             state.restore(before)
-            if not forced:
-                refused.append((candidate, refusal))
-            elif remains[candidate.container.id]:
-                flagged.append(f"{candidate.container.full_name}: {refusal}; it has fewer now")
-            else:
+            name, held = candidate.container.full_name, candidate.held
+            if remains.get(candidate.container.id):
+                flagged.append(f"{name}: {refusal}; it has fewer now")
+            elif not candidate.same and held is not None and _possible(state, candidate, held):
+                flagged += [*_keep(state, candidate, held), f"{name}: {refusal}; it keeps its own"]
+            elif forced:
                 refused += _squeeze(state, candidate, flagged)
+            else:
+                refused.append((candidate, refusal))
     _warm(state, left)
     make_room(state, "others keep the CPUs that were left there")
     return refused, flagged
@@ -95,6 +137,32 @@ def _warm(state: State, candidates: Iterable[Candidate]) -> None:
             state.warm(container_id)
 
 
+def _keep_all(
+    state: State, candidates: Sequence[Candidate], flagged: list[str], *, forced: bool
+) -> list[Candidate]:
+    """Book what can be kept, what was held before what is read; return who is left."""
+    alone = _claimed_once(candidate.cpus for candidate in candidates)
+    left = list(candidates)
+    # exclusive CPUs first: what is left of a pool after them is what its sharers can be recognised
+    # by
+    for known, exclusive in ((True, True), (True, False), (False, True), (False, False)):
+        rest = []
+        for candidate in left:
+            grant = None
+            if (candidate.request.exclusive > 0) == exclusive:
+                if known and candidate.same:
+                    grant = candidate.held
+                elif not known and candidate.held is None:
+                    grant = _read(state, candidate, alone)
+            kept = grant is not None and (not forced or _whole(candidate.request, grant))
+            if grant is not None and kept and _possible(state, candidate, grant):
+                flagged += _keep(state, candidate, grant)
+            else:
+                rest.append(candidate)
+        left = rest
+    return left
+
+
 def _remain(state: State, candidate: Candidate) -> bool:
     """Book what is left of the exclusive CPUs of a container; False if nothing is."""
     held = candidate.held
@@ -102,7 +170,7 @@ def _remain(state: State, candidate: Candidate) -> bool:
         return False
     free = state.supply.free_isolated_cpus() if held.isolated else state.supply.free_cpus()
     rest = replace(held, exclusive=held.exclusive & free & state.layout.capacity.available)
-    if not rest.exclusive or not _possible(state, candidate.request, rest):
+    if not rest.exclusive or not _possible(state, candidate, rest):
         return False
     _keep(state, candidate, rest)
     return True
@@ -152,8 +220,9 @@ def _whole(request: Request, grant: Grant) -> bool:
     return len(grant.exclusive) == request.exclusive and grant.shared == request.shared
 
 
-def _possible(state: State, request: Request, grant: Grant) -> bool:
+def _possible(state: State, candidate: Candidate, grant: Grant) -> bool:
     """Whether *grant* can be booked as it is without breaking an invariant of §2."""
+    request = candidate.request
     nodes = state.layout.memory.nodes
     if not request.memory_preserve and nodes:
         # where memory is not pinned, the runtime cannot tell a zone
@@ -162,7 +231,8 @@ def _possible(state: State, request: Request, grant: Grant) -> bool:
             return False
     if grant.sort is Sort.RESERVED:
         left = 1000 * len(state.layout.capacity.reserved) - state.reserved_milli
-        return grant.shared <= max(0, left)
+        there = candidate.cpus == state.cpus(grant, request.hide_hyperthreads)
+        return there or grant.shared <= max(0, left)  # it stays where they are overbooked already
     if grant.sort is Sort.PRESERVE:
         return True
     cpus = state.layout.tree.pools[grant.pool].cpus

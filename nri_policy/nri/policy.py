@@ -27,6 +27,7 @@ from nri_policy.engine.event import (
     Resized,
     Started,
     Stopped,
+    StoredGrant,
     Synchronized,
 )
 from nri_policy.engine.grant import Decision, Placement
@@ -54,7 +55,7 @@ from nri_policy.workload.pod import Container, Pod
 
 log = logging.getLogger(__name__)
 
-_Outcome = Decision | RefusalError | AnnotationError
+Outcome = Decision | RefusalError | AnnotationError
 
 
 class Assignments(Protocol):
@@ -84,6 +85,7 @@ class Sources:
     locator: Locator | None = None  # None: devices and mounts are no hints
     assignments: Assignments | None = None  # None: the kubelet is not asked
     now: Callable[[], float] = time.time  # seconds since the epoch
+    held: Callable[[], Mapping[str, StoredGrant]] = dict  # what an earlier daemon granted, by id
 
 
 class Policy:
@@ -96,7 +98,7 @@ class Policy:
         *,
         sources: Sources,
         synchronized: Callable[[], None],
-        decided: Callable[[Event, _Outcome], None],
+        decided: Callable[[Event, Outcome], None],
     ) -> None:
         """Take the engine, and whom to tell.
 
@@ -106,6 +108,7 @@ class Policy:
         self._locator = sources.locator
         self._assignments = sources.assignments
         self._now = sources.now
+        self._held = sources.held
         self._engine = engine
         self._exposure = exposure
         self._synchronized = synchronized
@@ -132,7 +135,9 @@ class Policy:
             for container in containers
             if container.pod_sandbox_id in by_id and container.state != nri_pb2.CONTAINER_STOPPED
         )
-        decision = self._decide(Synchronized(containers=present, now=self._now()))
+        decision = self._decide(
+            Synchronized(containers=present, held=self._held(), now=self._now())
+        )
         self._untold.clear()  # whoever differs from the decisions is in this one's changes
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._exposure.keep_only(self._engine.state.placed.keys())

@@ -9,6 +9,7 @@ from nri_policy.settings.document import (
     SettingsError,
     from_spec,
     load,
+    to_spec,
 )
 from nri_policy.settings.schema import (
     Agent,
@@ -54,4 +55,5 @@ __all__ = [
     "SettingsError",
     "from_spec",
     "load",
+    "to_spec",
 ]

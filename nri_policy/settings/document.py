@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple, get_origin
 from msgspec.structs import FieldInfo, fields
 
 from nri_policy.settings.schema import Section, Settings
+from nri_policy.settings.values import plain
 from nri_policy.wording import did_you_mean, quoted
 from nri_policy.yamltext import YAMLTextError, read
 
@@ -89,6 +90,19 @@ def _settings(spec: Any, path: str, origin: str, problems: list[Problem]) -> Set
     if reading.problems:
         raise SettingsError(origin, tuple(reading.problems))
     return Settings(origin=origin, notices=tuple(reading.notices), **values)
+
+
+def to_spec(section: Section) -> dict[str, Any]:
+    """Return the `spec` that `from_spec` reads these settings from.
+
+    All defaults are in it, but for what is not supported yet: that would be worth a notice.
+    """
+    spec: dict[str, Any] = {}
+    for name, (field, reader) in _fields(type(section)).items():
+        value = getattr(section, field.name)
+        if value is not None and not (name in section.LATER and value == field.default):
+            spec[name] = to_spec(value) if reader is None else plain(value)
+    return spec
 
 
 class _Reading(NamedTuple):

@@ -1,4 +1,4 @@
-"""The values that settings hold, and how each is read from plain YAML values.
+"""The values that settings hold, and how each is read from plain YAML values and written as such.
 
 A reader takes what YAML gave and returns the typed value, or raises ValueError with a text that
 quotes it and says what is accepted. Readers know neither names nor paths of fields.
@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
-from nri_policy.units import parse_bytes, parse_cpu, parse_duration
+from nri_policy.units import format_cpu, parse_bytes, parse_cpu, parse_duration
 from nri_policy.wording import did_you_mean, quoted
 
 
@@ -195,6 +195,29 @@ def memory_kinds(value: object) -> Mapping[int, MemoryKind]:
         raise ValueError(f"{quoted(value)} is not a map of memory node to kind")
     kind = choice(_NODE_KINDS)
     return {_node_id(key): kind(item) for key, item in value.items()}
+
+
+def plain(value: object) -> Any:  # noqa: PLR0911 - one form a type
+    """Return what the readers read *value* from, as plain values for YAML or JSON."""
+    match value:
+        case Listed():
+            return f"{'exclude-' * value.excluded}cpuset:{value.cpus}"
+        case Quantity():
+            return format_cpu(value.milli_cpu)
+        case Endpoint():
+            host = f"[{value.host}]" if ":" in value.host else value.host
+            return f"{host}:{value.port}"
+        case Glob():
+            return value.pattern
+        case float():
+            return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
+        case tuple():
+            return [plain(item) for item in value]
+        case Mapping():
+            return {str(key): plain(item) for key, item in value.items()}
+        case StrEnum():
+            return value.value
+    return value
 
 
 def _node_id(key: object) -> int:

@@ -35,6 +35,15 @@ class Peer:
     pool: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """What one peer does to a container."""
+
+    full_name: str  # namespace/pod/container
+    pool: int  # that the peer is booked on
+    weight: int  # negative where it pushes
+
+
 @dataclass(frozen=True, slots=True)
 class Pulls:
     """What draws a container where, as things stood when it was asked for."""
@@ -58,6 +67,13 @@ class Pulls:
             if weight and (peer := self.peers[slot]) is not None
         ]
         return sorted(found, key=_strength)
+
+    def named(self) -> tuple[Pull, ...]:
+        """Return what each peer does, the strongest first."""
+        return tuple(
+            Pull(full_name=peer.container.full_name, pool=peer.pool, weight=weight)
+            for peer, weight in self.strongest()
+        )
 
 
 def _strength(pull: tuple[Peer, int]) -> tuple[int, str, str]:

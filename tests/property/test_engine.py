@@ -25,7 +25,9 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.synchronization import to_store
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
+from nri_policy.store.forms import decode_grant, encode
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, Sort, request_of
@@ -201,6 +203,32 @@ class Node(RuleBasedStateMachine):
             old = before[container_id]
             if old.exclusive and not old.shares:
                 assert self.runtime.cpus[container_id] == ran_on[container_id]
+
+    @rule()
+    def daemon_restart_with_store(self) -> None:
+        """A new engine with the stored grants grants the same, and tells the runtime nothing.
+
+        Only who lost its CPUs and shares now is given its due, if there is room.
+        """
+        state = self.engines[0].state
+        before = {i: placed.grant for i, placed in state.placed.items()}
+        squeezed = {
+            i
+            for i, placed in state.placed.items()
+            if placed.request.exclusive < _request(placed.container, self.engines[0]).exclusive
+        }
+        held = {i: decode_grant(encode(to_store(state, i))) for i in state.placed}
+        settings, reserved = nodes.settings(**self.spec), state.layout.capacity.reserved
+        self.engines = [Engine(self.machine, settings, reserved) for _ in range(2)]
+        decision = self.handle(Synchronized(containers=self.inventory(), held=held))
+        assert decision is not None
+        after = {i: placed.grant for i, placed in self.engines[0].state.placed.items()}
+        assert after.keys() == before.keys()
+        if not squeezed:
+            assert after == before
+            assert decision.changes == ()
+        for i in before.keys() - squeezed:
+            assert after[i].exclusive == before[i].exclusive
 
     @rule(spec=specs)
     def reconfigure(self, spec: dict[str, object]) -> None:

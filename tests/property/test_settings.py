@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-import pytest
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.settings import Settings, SettingsError, from_spec, load
+from nri_policy.settings import Settings, SettingsError, from_spec, to_spec
 from nri_policy.settings.document import _fields
-from nri_policy.settings.schema import Section
 
 SECTIONS = [Settings, *(kind.type for kind, reader in _fields(Settings).values() if not reader)]
 names = st.sampled_from([name for kind in SECTIONS for name in (*_fields(kind), *kind.LATER)])
@@ -33,12 +33,43 @@ def test_any_spec_is_settings_or_an_error(spec: Any) -> None:
     except SettingsError as error:
         message = str(error)
     else:
-        assert isinstance(settings.reserved, Section)
+        again = from_spec(to_spec(settings), "here")
+        assert msgspec.structs.replace(again, notices=settings.notices) == settings
         return
     assert message.startswith("here: ")
 
 
-@given(st.binary(max_size=100) | st.text("apiVersion:knd{}[]&*!\n ", max_size=60))
-def test_any_bytes_are_settings_or_an_error(text: str | bytes) -> None:
-    with pytest.raises(SettingsError, match="here: "):  # no such text has a reservation
-        load(text, "here")
+plain_specs = st.fixed_dictionaries(
+    {
+        "reservedResources": st.fixed_dictionaries(
+            {"cpu": st.sampled_from(["750m", "cpuset:0-3,8"])}
+        )
+    },
+    optional={
+        "pinCPU": st.booleans(),
+        "reservedPoolNamespaces": st.lists(st.sampled_from(["kube-*", "a[b-d]?"]), max_size=2),
+        "availableResources": st.fixed_dictionaries(
+            {}, optional={"cpu": st.just("exclude-cpuset:1,3"), "memory": st.just("16Gi")}
+        ),
+        "memoryKinds": st.dictionaries(st.integers(0, 9), st.sampled_from(["hbm", "pmem"])),
+        "unlimitedBurstable": st.sampled_from(["numa", "system"]),
+        "audit": st.sampled_from([False, "repair"]),
+        "instrumentation": st.fixed_dictionaries(
+            {},
+            optional={
+                "httpEndpoint": st.sampled_from(["", ":8891", "[::1]:80", "host:1"]),
+                "reportPeriod": st.integers(10**9, 10**15).map("{}ns".format),
+            },
+        ),
+        "log": st.just({"debug": ["*", "nri"]}),
+    },
+)
+
+
+@given(plain_specs)
+def test_settings_are_read_from_what_they_are_written_as(spec: dict[str, Any]) -> None:
+    settings = from_spec(spec, "here")
+    written = json.loads(json.dumps(to_spec(settings)))
+    again = from_spec(written, "here")
+    assert set(again.notices) <= set(settings.notices)
+    assert msgspec.structs.replace(again, notices=settings.notices) == settings

@@ -1,0 +1,1 @@
+"""Durable state: what containers hold, and the journal of how that came about (SQLite)."""

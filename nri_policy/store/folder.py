@@ -1,0 +1,78 @@
+"""The store's folder: who may write it, and how a bad one is put out of the way.
+
+All files of a database lie in one folder of their own, so that renaming the folder sets them aside
+together: a write-ahead log beside another database would be taken for that one's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from nri_policy.store.errors import UnsafeStoreError
+
+FILE = "state.db"
+KEPT = 3  # folders that were set aside
+_SUFFIXES = ("", "-wal", "-shm")
+
+
+def secure(folder: Path) -> None:
+    """Make *folder* if it is not there and close it to others.
+
+    Raises UnsafeStoreError where another user could have written it, its files or the folder that
+    it is in, or a symbolic link stands there; OSError.
+    """
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check(folder.parent, stat.S_ISDIR, "folder")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _check(folder, stat.S_ISDIR, "folder")
+    _close(folder, 0o700)
+    for suffix in _SUFFIXES:
+        file = folder / (FILE + suffix)
+        if os.path.lexists(file):
+            _check(file, stat.S_ISREG, "file")
+            _close(file, 0o600)
+    if not (folder / FILE).exists():
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        # SQLite gives its other files the permissions of this one
+        os.close(os.open(folder / FILE, flags, 0o600))
+
+
+def set_aside(folder: Path) -> Path:
+    """Rename *folder* out of the way, drop the oldest of those before; return the new name."""
+    form = re.compile(re.escape(folder.name) + r"\.aside-([0-9]{1,9})")
+    numbers = sorted(
+        int(match[1]) for entry in folder.parent.iterdir() if (match := form.fullmatch(entry.name))
+    )
+    for number in numbers[: max(0, len(numbers) + 1 - KEPT)]:
+        shutil.rmtree(folder.with_name(f"{folder.name}.aside-{number}"), ignore_errors=True)
+    aside = folder.with_name(f"{folder.name}.aside-{max(numbers, default=0) + 1}")
+    folder.rename(aside)
+    return aside
+
+
+def _check(path: Path, is_right: Callable[[int], bool], kind: str) -> None:
+    status = path.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISLNK(status.st_mode):
+        wrong = "a symbolic link stands here"
+    elif not is_right(status.st_mode):
+        wrong = f"this is not a {kind}"
+    elif status.st_uid != os.geteuid():
+        wrong = f"it belongs to user {status.st_uid}, the daemon runs as {os.geteuid()}"
+    elif mode & (stat.S_IWGRP | stat.S_IWOTH):
+        wrong = f"group or others may write it (mode {mode:04o})"
+    else:
+        return
+    raise UnsafeStoreError(
+        path, f"{wrong}; make it a {kind} that only the daemon's user can write, or remove it"
+    )
+
+
+def _close(path: Path, mode: int) -> None:
+    if stat.S_IMODE(path.lstat().st_mode) != mode:
+        path.chmod(mode)

@@ -1,0 +1,249 @@
+"""The forms in which events, decisions, grants, settings and machines are stored: JSON text.
+
+Owns what is left out and how it is read back. Types are checked on reading, so any text gives a
+value or ValueError. A stored type may gain a field with a default; whatever else changes in one,
+or in the columns of a Table, asks for another `database.VERSION`.
+
+Of a pod's annotations only ours are kept: nothing else counts for a decision. What is beyond
+`MAX_TEXTS` in one map is left out as well: then a replay may differ, and the journal stays small.
+Requests are kept without affinities and hints, explanations with the `MAX_PULLS` strongest pulls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.event import (
+    Created,
+    Elapsed,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Started,
+    Stopped,
+    StoredGrant,
+    Synchronized,
+)
+from nri_policy.engine.explanation import Explanation, Outcome
+from nri_policy.engine.grant import Decision, Grant, Placement
+from nri_policy.engine.layout import Layout
+from nri_policy.hardware.machine import Machine
+from nri_policy.pools.supply import Table
+from nri_policy.settings import Settings, from_spec, to_spec
+from nri_policy.workload.annotations import is_ours
+from nri_policy.workload.peers import Pull, Pulls
+from nri_policy.workload.pod import Container
+from nri_policy.workload.request import Request
+
+MAX_TEXTS = 64 << 10  # characters of the keys and values of one map
+MAX_PULLS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reconfigured:
+    settings: dict[str, Any] | None
+    machine: Machine | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Explanation:
+    container: str
+    outcome: Outcome
+    request: Request | None
+    pool: int | None
+    pulls: tuple[Pull, ...] | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decision:
+    container_id: str | None
+    grant: Grant | None
+    placement: Placement | None
+    changes: tuple[Placement, ...]
+    warnings: tuple[str, ...]
+    refusal: str | None
+    explanation: _Explanation | None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, CPUSet):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value)} has no stored form")
+
+
+def _typed(kind: type, value: Any) -> CPUSet:
+    if kind is not CPUSet:
+        raise TypeError(f"{kind} has no stored form")
+    return CPUSet.parse(value)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, dec_hook=_typed)
+
+
+_EVENTS = {
+    kind.__name__: _decoder(kind)
+    for kind in (Created, Started, Elapsed, Resized, Stopped, PodStopped, Synchronized)
+}
+_RECONFIGURED = _decoder(_Reconfigured)
+_DECISION = _decoder(_Decision)
+_GRANT = _decoder(StoredGrant)
+_MACHINE = _decoder(Machine)
+_SPEC = _decoder(dict[str, Any])
+
+
+def encode(value: StoredGrant | Machine) -> bytes:
+    """Return the form of a grant or a machine."""
+    return _encoder.encode(value)
+
+
+def encode_settings(settings: Settings) -> bytes:
+    """Return the form of settings: the spec that says the same."""
+    return _encoder.encode(to_spec(settings))
+
+
+def encode_event(event: Event) -> bytes:
+    """Return the form of an event; its kind is the name of its type."""
+    match event:
+        case Created():
+            return _encoder.encode(Created(container=_trimmed(event.container)))
+        case Synchronized():
+            containers = tuple(map(_trimmed, event.containers))
+            return _encoder.encode(replace(event, containers=containers))
+        case Reconfigured():
+            spec = None if event.settings is None else to_spec(event.settings)
+            return _encoder.encode(_Reconfigured(settings=spec, machine=event.machine))
+    return _encoder.encode(event)
+
+
+def encode_decision(
+    decision: Decision, refusal: str | None, explanation: Explanation | None
+) -> bytes:
+    """Return the form of a decision, or of a refusal with its explanation; the table is apart."""
+    why = None
+    if explanation is not None:
+        pulls, request = explanation.pulls, explanation.request
+        why = _Explanation(
+            container=explanation.container,
+            outcome=explanation.outcome,
+            request=request and replace(request, affinities=(), hints=()),
+            pool=explanation.pool,
+            pulls=pulls.named()[:MAX_PULLS] if isinstance(pulls, Pulls) else pulls,
+            notes=explanation.notes,
+        )
+    form = _Decision(
+        container_id=decision.container_id,
+        grant=decision.grant,
+        placement=decision.placement,
+        changes=decision.changes,
+        warnings=decision.warnings,
+        refusal=refusal,
+        explanation=why,
+    )
+    return _encoder.encode(form)
+
+
+def decode_grant(text: str | bytes) -> StoredGrant:
+    """Return the grant in *text*; raises ValueError."""
+    grant: StoredGrant = _decoded(_GRANT, text)
+    return grant
+
+
+def decode_machine(text: str | bytes) -> Machine:
+    """Return the machine in *text*; raises ValueError."""
+    machine: Machine = _decoded(_MACHINE, text)
+    return machine
+
+
+def decode_settings(text: str | bytes, origin: str) -> Settings:
+    """Return the settings in *text*; raises ValueError."""
+    return from_spec(_decoded(_SPEC, text), origin)
+
+
+def decode_event(kind: str, text: str | bytes, origin: str) -> Event:
+    """Return the event in *text*, *origin* where it has settings; raises ValueError."""
+    if kind == Reconfigured.__name__:
+        form = _decoded(_RECONFIGURED, text)
+        settings = None if form.settings is None else from_spec(form.settings, origin)
+        return Reconfigured(settings=settings, machine=form.machine)
+    if kind not in _EVENTS:
+        raise ValueError("no such kind of event")
+    event: Event = _decoded(_EVENTS[kind], text)
+    return event
+
+
+def decode_decision(
+    text: str | bytes, scores: bytes | None, layout: Layout
+) -> tuple[Decision, str | None]:
+    """Return the decision in *text*, made on *layout*, and why it was refused, None if it was not.
+
+    Raises ValueError.
+    """
+    form: _Decision = _decoded(_DECISION, text)
+    tree, explanation = layout.tree, None
+    if form.explanation is not None:
+        why = form.explanation
+        for pool in (why.pool, *(pull.pool for pull in why.pulls or ())):
+            if pool is not None and not 0 <= pool < len(tree.pools):
+                raise ValueError(f"there is no pool {pool}")
+        explanation = Explanation(
+            container=why.container,
+            outcome=why.outcome,
+            request=why.request,
+            tree=tree,
+            pool=why.pool,
+            table=None if scores is None else Table.unpack(scores, len(tree.pools)),
+            pulls=why.pulls,
+            notes=why.notes,
+        )
+    decision = Decision(
+        container_id=form.container_id,
+        grant=form.grant,
+        placement=form.placement,
+        changes=form.changes,
+        explanation=explanation,
+        warnings=form.warnings,
+    )
+    return decision, form.refusal
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> Any:
+    """Return what *text* holds; whatever is wrong with it is a ValueError."""
+    try:
+        return decoder.decode(text)
+    except (msgspec.MsgspecError, TypeError, RecursionError) as error:
+        raise ValueError(f"not a stored value: {error}") from None
+
+
+def _trimmed(container: Container) -> Container:
+    """Return *container* with no more text than decisions need."""
+    pod = container.pod
+    ours = {key: text for key, text in pod.annotations.items() if is_ours(key)}
+    return replace(
+        container,
+        pod=replace(pod, annotations=_bounded(ours), labels=_bounded(pod.labels)),
+        labels=_bounded(container.labels),
+    )
+
+
+def _bounded(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return as many of *texts* as there is room for."""
+    kept, room = {}, MAX_TEXTS
+    for key, text in texts.items():
+        room -= len(key) + len(text)
+        if room < 0:
+            break
+        kept[key] = text
+    return kept

@@ -1,0 +1,115 @@
+"""The journal: what happened and what was decided, in order, for replay and explanation.
+
+Owns reading it, from the daemon's own store while it is being written or from a copy. Records
+begin wherever older ones were dropped. A replay starts at a BASE, which looks like a Synchronized
+event of all that ran at that moment, and stops at a GAP until the next BASE.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.event import Event
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.store.database import Link, open_for_reading, translated, verify
+from nri_policy.store.errors import DamagedStoreError
+from nri_policy.store.forms import decode_decision, decode_event, decode_machine, decode_settings
+
+_QUERY = "SELECT seq, sum, time, link, layout, kind, event, decision, scores FROM journal WHERE "
+_Row = tuple[int, int, float, int, int, bytes, bytes, bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One event and what became of it."""
+
+    seq: int
+    time: float  # seconds since the epoch
+    link: Link
+    layout: Layout  # after the event
+    event: Event
+    decision: Decision  # of a refused event, its explanation at most
+    refusal: str | None
+
+
+class Journal:
+    """The records of one store; open it by `open_journal`."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+        self._layouts: dict[int, Layout] = {}
+
+    def records(self, after: int = 0) -> Iterator[Record]:
+        """Yield the records with a higher number than *after*, oldest first.
+
+        Raises StoreError, DamagedStoreError.
+        """
+        with translated(self._path):
+            for row in self._connection.execute(_QUERY + "seq > ? ORDER BY seq", (after,)):
+                yield self._record(row)
+
+    def latest(self, full_name: str) -> Record | None:
+        """Return the latest decision about the container `namespace/pod/name`, None if forgotten.
+
+        Raises StoreError, DamagedStoreError.
+        """
+        with translated(self._path):
+            query = _QUERY + "name = ? ORDER BY seq DESC LIMIT 1"
+            row = self._connection.execute(query, (full_name,)).fetchone()
+            return None if row is None else self._record(row)
+
+    def _record(self, row: _Row) -> Record:
+        seq, found, time, link, layout_id, kind, event, decision, scores = row
+        try:
+            verify(found, time, link, layout_id, kind, event, decision, scores)
+            layout = self._layout(layout_id)
+            decided, refusal = decode_decision(decision, scores, layout)
+            return Record(
+                seq=seq,
+                time=time,
+                link=Link(link),
+                layout=layout,
+                event=decode_event(kind.decode(), event, str(self._path)),
+                decision=decided,
+                refusal=refusal,
+            )
+        except (AttributeError, TypeError, ValueError, CapacityError) as error:
+            text = f"record {seq} of the journal cannot be read: {error}"
+            raise DamagedStoreError(self._path, text) from error
+
+    def _layout(self, layout_id: int) -> Layout:
+        if layout_id not in self._layouts:
+            row = self._connection.execute(
+                "SELECT sum, settings, machine, reserved FROM layouts WHERE id = ?", (layout_id,)
+            ).fetchone()
+            if row is None:
+                raise ValueError(f"layout {layout_id} is not there")
+            verify(*row)
+            _, settings, machine, reserved = row
+            self._layouts[layout_id] = layout_of(
+                decode_machine(machine),
+                decode_settings(settings, str(self._path)),
+                CPUSet.parse(reserved.decode()),
+            )
+        return self._layouts[layout_id]
+
+
+@contextmanager
+def open_journal(path: Path) -> Iterator[Journal]:
+    """Read the journal in the store's file *path* for the time of a `with`.
+
+    Raises StoreError where the file cannot be read, DamagedStoreError where it is not a store.
+    """
+    connection = open_for_reading(path)
+    try:
+        yield Journal(path, connection)
+    finally:
+        connection.close()

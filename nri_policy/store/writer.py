@@ -1,0 +1,188 @@
+"""Writer: which rows change with a decision, and writing them in one transaction.
+
+Owns what is known to be in the database, so that a commit writes differences only: grants are
+values that are replaced when they change, so one that is the same object is the same row. An
+exception leaves the database as it was, and the writer of no more use.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+
+from nri_policy.engine.event import Created, Event, Synchronized
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.layout import Layout
+from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.state import Placed, State
+from nri_policy.engine.synchronization import to_store
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.store.database import Held, Link, checksum, transaction
+from nri_policy.store.forms import encode, encode_decision, encode_event, encode_settings
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import State as Life
+
+# The journal keeps this much: days of a busy node, and never a noticeable part of a disk.
+MAX_RECORDS = 10_000
+MAX_BYTES = 32 << 20
+BASE_EVERY = 1000  # records: as many cannot be replayed once the journal's start was dropped
+MAX_BASE = MAX_BYTES // 4  # bytes; a larger picture of the node is left out
+_ROW = 100  # bytes of a record beside its texts, about
+
+Outcome = Decision | RefusalError | AnnotationError | CapacityError
+
+_GRANT = "INSERT OR REPLACE INTO grants VALUES (?, ?, CAST(? AS TEXT))"
+_LAYOUT = (
+    "INSERT INTO layouts (sum, settings, machine, reserved)"
+    " VALUES (?, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT))"
+)
+_RECORD = (
+    "INSERT INTO journal (sum, time, size, link, layout, name, kind, event, decision, scores)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?)"
+)
+
+
+class Writer:
+    """Writes to one open database."""
+
+    def __init__(self, connection: sqlite3.Connection, found: Held) -> None:
+        """Take the database and the grants that are in it; sqlite3.Error."""
+        self._connection = connection
+        # by container id, as they are in the database; None: to be written anew
+        self._grants: dict[str, Placed | None] = dict.fromkeys(found.grants)
+        self._cold: dict[str, float | None] = {}  # as in the State that was written
+        self._layout: Layout | None = None
+        self._layout_id = 0
+        self._base_in = 0  # records until the next base
+        self._link = Link.GAP  # of the next record
+        self._count, self._bytes = connection.execute(
+            "SELECT count(*), coalesce(sum(size), 0) FROM journal"
+        ).fetchone()
+
+    def write(self, event: Event, outcome: Outcome, state: State, now: float) -> int:
+        """Write what came of *event* and return about how many bytes that were.
+
+        Raises sqlite3.Error.
+        """
+        with transaction(self._connection):
+            written = self._write_grants(state)
+            introduced = self._write_layout(state.layout)
+            written += self._write_record(event, outcome, now, introduced)
+            self._link = Link.NEXT
+            if self._base_in <= 0:
+                self._base_in = BASE_EVERY
+                written += self._write_base(state, now)
+            self._base_in -= 1
+            self._drop_oldest()
+        return written
+
+    def _write_grants(self, state: State) -> int:
+        """Make the rows of grants those of *state*."""
+        grants, placed = self._grants, state.placed
+        changed = {each: None for each in placed if grants.get(each) is not placed[each]}
+        if state.cold != self._cold:
+            moved = state.cold.items() ^ self._cold.items()
+            changed |= {each: None for each, _ in moved if each in placed}
+            self._cold = state.cold.copy()
+        written = 0
+        for each in changed:
+            form = encode(to_store(state, each))
+            self._connection.execute(_GRANT, (each, checksum(each.encode(), form), form))
+            written += len(form)
+            grants[each] = placed[each]
+        if len(grants) > len(placed):
+            for each in grants.keys() - placed.keys():
+                self._connection.execute("DELETE FROM grants WHERE container = ?", (each,))
+                del grants[each]
+        return written
+
+    def _write_layout(self, layout: Layout) -> int:
+        """Make the row of *layout* the latest one."""
+        if layout is self._layout:
+            return 0
+        reserved = str(layout.capacity.reserved).encode()
+        row = encode_settings(layout.settings), encode(layout.machine), reserved
+        latest = self._connection.execute(
+            "SELECT id, settings, machine, reserved FROM layouts ORDER BY id DESC LIMIT 1"
+        ).fetchone()
+        self._layout = layout
+        if latest is not None and latest[1:] == row:
+            self._layout_id = latest[0]
+            return 0
+        cursor = self._connection.execute(_LAYOUT, (checksum(*row), *row))
+        self._layout_id = cursor.lastrowid or 0
+        return sum(map(len, row))
+
+    def _write_record(self, event: Event, outcome: Outcome, now: float, introduced: int) -> int:
+        """Add a record of *event*, with a layout of *introduced* bytes if it is the first there."""
+        explanation = outcome.explanation if isinstance(outcome, Decision | RefusalError) else None
+        name = table = None
+        if explanation is not None:
+            name, table = explanation.container, explanation.table
+        elif isinstance(event, Created):
+            name = event.container.full_name
+        if isinstance(outcome, Decision):
+            decision = encode_decision(outcome, None, explanation)
+        else:
+            decision = encode_decision(Decision(), str(outcome), explanation)
+        return self._add(
+            now,
+            name=name,
+            kind=type(event).__name__,
+            event=encode_event(event),
+            decision=decision,
+            scores=None if table is None else table.pack(),
+            introduced=introduced,
+            link=self._link,
+        )
+
+    def _write_base(self, state: State, now: float) -> int:
+        """Add a record of everything there is, unless it is too much."""
+        containers = []
+        for container_id, placed in state.placed.items():
+            cpus, mems = state.told[container_id]
+            resources = replace(placed.container.resources, cpus=str(cpus), mems=str(mems))
+            containers.append(replace(placed.container, state=Life.RUNNING, resources=resources))
+        held = {container_id: to_store(state, container_id) for container_id in state.placed}
+        event = encode_event(Synchronized(containers=tuple(containers), held=held, now=now))
+        if len(event) > MAX_BASE:
+            return 0
+        decision = encode_decision(Decision(), None, None)
+        kind = Synchronized.__name__
+        return self._add(now, kind=kind, event=event, decision=decision, link=Link.BASE)
+
+    def _add(  # noqa: PLR0913 - the columns
+        self,
+        now: float,
+        *,
+        kind: str,
+        event: bytes,
+        decision: bytes,
+        link: Link,
+        name: str | None = None,
+        scores: bytes | None = None,
+        introduced: int = 0,
+    ) -> int:
+        size = _ROW + len(event) + len(decision) + len(scores or b"") + introduced
+        total = checksum(now, int(link), self._layout_id, kind.encode(), event, decision, scores)
+        row = (total, now, size, int(link), self._layout_id, name, kind, event, decision, scores)
+        self._connection.execute(_RECORD, row)
+        self._count += 1
+        self._bytes += size
+        return size
+
+    def _drop_oldest(self) -> None:
+        """Keep the journal within its bounds; the last record stays, however large."""
+        dropped = False
+        while self._count > 1 and (self._count > MAX_RECORDS or self._bytes > MAX_BYTES):
+            seq, size = self._connection.execute(
+                "SELECT seq, size FROM journal ORDER BY seq LIMIT 1"
+            ).fetchone()
+            self._connection.execute("DELETE FROM journal WHERE seq = ?", (seq,))
+            self._count -= 1
+            self._bytes -= size
+            dropped = True
+        if dropped:
+            self._connection.execute(
+                "DELETE FROM layouts WHERE id < (SELECT layout FROM journal ORDER BY seq LIMIT 1)"
+            )

@@ -1,0 +1,188 @@
+"""What is stored is read back as it was; what is not a stored value is one error."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import (
+    Created,
+    Elapsed,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Started,
+    Stopped,
+    StoredGrant,
+    Synchronized,
+)
+from nri_policy.engine.explanation import Explanation
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.layout import layout_of
+from nri_policy.pools.supply import Table
+from nri_policy.store import forms
+from nri_policy.workload.peers import Pull
+from nri_policy.workload.pod import Container
+from nri_policy.workload.request import Request
+from tests import nodes, stored
+
+LIVES = int(os.environ.get("NRI_POLICY_LIVES", "40"))
+
+sets = st.frozensets(st.integers(0, 8191), max_size=20).map(CPUSet)
+times = st.floats(0, 1e12)
+st.register_type_strategy(CPUSet, sets)
+st.register_type_strategy(
+    Request,
+    st.builds(Request, affinities=st.just(()), hints=st.just(()), cold_start=st.none() | times),
+)
+LAYOUT = layout_of(nodes.machine(), nodes.settings())
+ours = st.dictionaries(st.text(max_size=9).map("{}.resource-policy.nri.io/pod".format), st.text())
+containers = st.builds(
+    lambda container, annotations: replace(
+        container, pod=replace(container.pod, annotations=annotations)
+    ),
+    st.from_type(Container),
+    ours,
+)
+grants = st.builds(StoredGrant, deadline=st.none() | times)
+events = st.one_of(
+    st.builds(Created, container=containers),
+    st.from_type(Resized),
+    st.builds(Started, now=times),
+    st.builds(Elapsed, now=times),
+    st.from_type(Stopped),
+    st.from_type(PodStopped),
+    st.builds(
+        Synchronized,
+        containers=st.lists(containers, max_size=3).map(tuple),
+        now=times,
+        held=st.dictionaries(st.text(max_size=5), grants, max_size=3),
+    ),
+    st.sampled_from(
+        [
+            Reconfigured(settings=nodes.settings(preferSharedCPUs=True)),
+            Reconfigured(machine=nodes.machine()),
+            Reconfigured(machine=nodes.machine("package:1 core:4 pu:1"), settings=LAYOUT.settings),
+        ]
+    ),
+)
+
+
+def decisions() -> st.SearchStrategy[Decision]:
+    pools = st.integers(0, len(LAYOUT.tree.pools) - 1)
+    pulls = st.builds(Pull, pool=pools)
+    explanations = st.builds(
+        Explanation,
+        tree=st.just(LAYOUT.tree),
+        pool=st.none() | pools,
+        table=st.none(),
+        pulls=st.none() | st.lists(pulls, max_size=3).map(tuple),
+        notes=st.lists(st.text(), max_size=2).map(tuple),
+    )
+    return st.builds(Decision, explanation=st.none() | explanations)
+
+
+@given(events)
+def test_an_event_is_read_as_it_was(event: Event) -> None:
+    text = forms.encode_event(event)
+    again = forms.decode_event(type(event).__name__, text, origin="test")
+    if isinstance(event, Reconfigured):  # what has no effect is not stored
+        assert isinstance(again, Reconfigured)
+        assert again.machine == event.machine
+        assert (again.settings is None) == (event.settings is None)
+        assert forms.encode_event(again) == text
+    else:
+        assert again == event
+
+
+@given(decisions(), st.none() | st.text())
+def test_a_decision_is_read_as_it_was(decision: Decision, refusal: str | None) -> None:
+    text = forms.encode_decision(decision, refusal, decision.explanation)
+    assert forms.decode_decision(text, None, LAYOUT) == (decision, refusal)
+
+
+@given(grants)
+def test_a_grant_is_read_as_it_was(grant: StoredGrant) -> None:
+    assert forms.decode_grant(forms.encode(grant)) == grant
+
+
+@given(
+    st.sampled_from(["Created", "Synchronized", "Reconfigured", "Nothing"]),
+    st.binary(max_size=200) | st.text('{}[]":,0-9container', max_size=60).map(str.encode),
+)
+def test_any_bytes_are_a_value_or_an_error(kind: str, text: bytes) -> None:
+    with suppress(ValueError):
+        forms.decode_event(kind, text, origin="test")
+    for decode in (forms.decode_grant, forms.decode_machine):
+        with pytest.raises(ValueError, match="not a stored value"):
+            decode(text)
+    with suppress(ValueError):
+        forms.decode_settings(text, origin="test")
+    with suppress(ValueError):
+        forms.decode_decision(text, text, LAYOUT)
+
+
+@given(events, st.data())
+def test_a_changed_event_is_an_event_or_an_error(event: Event, data: st.DataObject) -> None:
+    text = bytearray(forms.encode_event(event))
+    at = data.draw(st.integers(0, len(text) - 1))
+    text[at] = data.draw(st.integers(0, 255))
+    with suppress(ValueError):
+        forms.decode_event(type(event).__name__, bytes(text), origin="test")
+
+
+@given(st.integers(1, 4000), st.integers(0, 15), st.data())
+def test_a_table_is_read_as_it_was_and_any_other_bytes_are_an_error(
+    request: int, count: int, data: st.DataObject
+) -> None:
+    engine = Engine(nodes.machine(), nodes.settings())
+    for _ in range(count):
+        engine.handle(Created(container=nodes.best_effort()))
+    decision = engine.handle(Created(container=nodes.container(request)))
+    assert decision.explanation is not None
+    table = decision.explanation.table
+    assert table is not None
+    packed = table.pack()
+    again = Table.unpack(packed, table.count)
+    for pool in range(table.count):
+        assert again.row(pool) == table.row(pool)
+        assert again.missing(pool) == table.missing(pool)
+    cut = packed[: data.draw(st.integers(0, len(packed) - 1))]
+    with pytest.raises(ValueError, match="not a table"):
+        Table.unpack(cut, table.count)
+    with suppress(ValueError):
+        Table.unpack(data.draw(st.binary(max_size=300)), data.draw(st.integers(-1, 20)))
+
+
+@settings(max_examples=LIVES, deadline=None)
+@given(st.integers(0, 2**32), st.lists(st.integers(1, 40), min_size=1, max_size=4))
+def test_the_store_is_as_the_engine_in_every_life(seed: int, lives: list[int]) -> None:
+    with TemporaryDirectory() as folder:
+        running: list[Container] = []
+        in_force = nodes.settings()
+        held: dict[str, StoredGrant] = {}
+        for number, steps in enumerate(lives):
+            store, engine = stored.started(Path(folder), settings=in_force, running=running)
+            if number:
+                assert stored.grants(engine) == held, "a restart moved a container"
+            for event in islice(stored.life(engine, seed + number), steps):
+                stored.commit(store, engine, event)
+                assert stored.on_disk(store.path) == stored.grants(engine)
+            assert stored.grants(stored.replayed(store.path)) == stored.grants(engine)
+            held, in_force = stored.grants(engine), engine.layout.settings
+            running = [
+                nodes.running(placed.container, *engine.state.told[i])
+                for i, placed in engine.state.placed.items()
+            ]
+            store.close()

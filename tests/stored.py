@@ -1,0 +1,138 @@
+"""What a store holds, compared with the engine that wrote it and with a replay of its journal."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import (
+    Created,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Stopped,
+    StoredGrant,
+    Synchronized,
+)
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.synchronization import to_store
+from nri_policy.hardware.machine import Machine
+from nri_policy.settings import Settings
+from nri_policy.store.database import Link, open_for_reading, read_held
+from nri_policy.store.journal import Record, open_journal
+from nri_policy.store.store import Store
+from nri_policy.store.writer import Outcome
+from nri_policy.workload.pod import Container, QoS
+from tests import nodes
+
+AMOUNTS = (0, 100, 500, 1000, 1500, 2000, 3000)
+
+
+def outcome(engine: Engine, event: Event) -> Outcome:
+    """Return what *engine* makes of *event*."""
+    try:
+        return engine.handle(event)
+    except RefusalError as refusal:
+        return refusal
+
+
+def commit(store: Store, engine: Engine, event: Event, now: float = 0.0) -> Outcome:
+    """Have *engine* decide and *store* remember; StoreError."""
+    decided = outcome(engine, event)
+    store.commit(event, decided, engine.state, now)
+    return decided
+
+
+def started(
+    state_dir: Path,
+    machine: Machine | None = None,
+    settings: Settings | None = None,
+    running: Iterable[Container] = (),
+) -> tuple[Store, Engine]:
+    """Return a store below *state_dir* and an engine that knows what is *running*."""
+    machine = machine or nodes.machine()
+    store = Store(state_dir, machine)
+    engine = Engine(machine, settings or nodes.settings(), store.held.reserved)
+    commit(store, engine, Synchronized(containers=tuple(running), held=store.held.grants))
+    return store, engine
+
+
+def grants(engine: Engine) -> dict[str, StoredGrant]:
+    """Return what the store should hold for *engine*."""
+    return {
+        container_id: to_store(engine.state, container_id) for container_id in engine.state.placed
+    }
+
+
+def on_disk(path: Path) -> dict[str, StoredGrant]:
+    """Return what the database at *path* holds."""
+    connection = open_for_reading(path)
+    try:
+        return dict(read_held(connection, path).grants)
+    finally:
+        connection.close()
+
+
+def records(path: Path) -> list[Record]:
+    """Return the journal in the database at *path*."""
+    with open_journal(path) as journal:
+        return list(journal.records())
+
+
+def replayed(path: Path) -> Engine:
+    """Return an engine that went through the journal, its decisions compared with the records."""
+    engine = None
+    for record in records(path):
+        if record.link is Link.GAP:
+            engine = None
+        if record.link is Link.BASE:
+            assert isinstance(record.event, Synchronized)
+            if engine is None:
+                layout = record.layout
+                engine = Engine(layout.machine, layout.settings, layout.capacity.reserved)
+                engine.handle(record.event)
+            assert grants(engine) == record.event.held
+        if engine is None or record.link is Link.BASE:
+            continue
+        again = outcome(engine, record.event)
+        if isinstance(again, Decision):
+            assert (again.grant, again.placement) == (
+                record.decision.grant,
+                record.decision.placement,
+            )
+            assert sorted(map(str, again.changes)) == sorted(map(str, record.decision.changes))
+        else:
+            assert str(again) == record.refusal
+    assert engine is not None
+    return engine
+
+
+def life(engine: Engine, seed: int) -> Iterator[Event]:
+    """Yield random events for *engine*, which has to handle each before the next is asked for."""
+    choices = random.Random(seed)
+    while True:
+        placed = [*engine.state.placed.values()]
+        what = choices.choice(("create", "create", "resize", "stop", "pod", "settings"))
+        if what == "create" or not placed:
+            request = choices.choice(AMOUNTS)
+            qos = choices.choice(list(QoS)) if request else QoS.BEST_EFFORT
+            limit = request if qos is QoS.GUARANTEED else None
+            request = 0 if qos is QoS.BEST_EFFORT else request
+            yield Created(container=nodes.container(request, limit, qos=qos))
+            continue
+        container = choices.choice(placed).container
+        if what == "resize":
+            request = choices.choice(AMOUNTS)
+            limit = request if container.pod.qos is QoS.GUARANTEED else None
+            yield Resized(container_id=container.id, resources=nodes.resources(request, limit))
+        elif what == "settings":
+            shared = choices.random() < 0.5
+            yield Reconfigured(settings=nodes.settings(preferSharedCPUs=shared))
+        elif what == "pod":
+            yield PodStopped(pod_id=container.pod.id)
+        else:
+            yield Stopped(container_id=container.id)
