@@ -147,6 +147,10 @@ def _remarks(node: MemoryNode) -> Iterator[str]:
         yield f"nearest to node {node.nearest}"
     if node.memory and (node.kind is not MemoryKind.DRAM or not node.cpus):
         yield node.kind_reason
+    if node.access is not None and node.access.read_latency is not None:
+        yield f"latency {node.access.read_latency} ns"
+    if node.access is not None and node.access.read_bandwidth is not None:
+        yield f"bandwidth {node.access.read_bandwidth} MB/s"
     if node.memory and not node.normal:
         yield "movable only"
     for size, pages in node.hugepages:

@@ -59,6 +59,8 @@ def to_json(machine: Machine) -> dict[str, Any]:
                 "normal": each.normal,
                 "nearest": str(each.nearest),
                 "tier": each.tier,
+                "latency": each.access and each.access.read_latency,
+                "bandwidth": each.access and each.access.read_bandwidth,
             }
             for each in machine.nodes
         ],

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.document import to_json
+from nri_policy.hardware.synthetic import write
 
 from .conftest import Link, Read
 
@@ -45,6 +48,8 @@ def test_a_machine_is_shown_as_the_spec_names_it(read: Read) -> None:
                 "normal": True,
                 "nearest": "0",
                 "tier": 4,
+                "latency": None,
+                "bandwidth": None,
             },
             {
                 "id": 1,
@@ -55,6 +60,8 @@ def test_a_machine_is_shown_as_the_spec_names_it(read: Read) -> None:
                 "normal": False,
                 "nearest": "0",
                 "tier": 22,
+                "latency": None,
+                "bandwidth": None,
             },
         ],
         "distances": {"nodes": [0, 1], "matrix": [[10, 99], [17, 10]]},
@@ -71,3 +78,10 @@ def test_a_machine_is_shown_as_the_spec_names_it(read: Read) -> None:
     }
     assert caches[0] == {"level": 1, "type": "data", "size": 48 << 10, "cpus": "0"}
     assert json.loads(json.dumps(shown)) == shown
+
+
+def test_what_the_firmware_says_of_access_is_shown(tmp_path: Path) -> None:
+    write("package:1 numa:1(hbm=8GiB) core:2", tmp_path)
+    dram, hbm = to_json(discover(tmp_path))["numa_nodes"]
+    assert hbm["bandwidth"] > dram["bandwidth"] > 0
+    assert hbm["latency"] > 0
