@@ -80,7 +80,7 @@ class Daemon:
         """
         self._now = host.sources.now
         self._store = Store(host.state_dir, machine)
-        self.engine = Engine(machine, settings, self._store.held.reserved)
+        self.engine = Engine(machine, settings, self._store.held.earlier)
         self.synchronized = asyncio.Event()
         self._turn = asyncio.Lock()
         exposure = Exposure(host.state_dir / "containers")

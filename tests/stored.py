@@ -21,6 +21,7 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.synchronization import to_store
 from nri_policy.hardware.machine import Machine
+from nri_policy.pools.capacity import Earlier
 from nri_policy.settings import Settings
 from nri_policy.store.database import Link, open_for_reading, read_held
 from nri_policy.store.journal import Record, open_journal
@@ -56,7 +57,7 @@ def started(
     """Return a store below *state_dir* and an engine that knows what is *running*."""
     machine = machine or nodes.machine()
     store = Store(state_dir, machine)
-    engine = Engine(machine, settings or nodes.settings(), store.held.reserved)
+    engine = Engine(machine, settings or nodes.settings(), store.held.earlier)
     commit(store, engine, Synchronized(containers=tuple(running), held=store.held.grants))
     return store, engine
 
@@ -93,7 +94,10 @@ def replayed(path: Path) -> Engine:
             assert isinstance(record.event, Synchronized)
             if engine is None:
                 layout = record.layout
-                engine = Engine(layout.machine, layout.settings, layout.capacity.reserved)
+                # the layout has what was reserved then, and an engine after it the same
+                others = layout.capacity.available - layout.capacity.reserved
+                earlier = Earlier(reserved=layout.capacity.reserved, exclusive=others)
+                engine = Engine(layout.machine, layout.settings, earlier)
                 engine.handle(record.event)
             assert grants(engine) == record.event.held
         if engine is None or record.link is Link.BASE:

@@ -38,6 +38,7 @@ from nri_policy.engine.synchronization import (
     same_entitlement,
 )
 from nri_policy.hardware.machine import Machine
+from nri_policy.pools.capacity import NOTHING, Earlier
 from nri_policy.settings import Settings
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import AnnotationError
@@ -50,13 +51,13 @@ from nri_policy.workload.request import Request, request_of
 class Engine:
     """Decides for all containers of one node."""
 
-    def __init__(self, machine: Machine, settings: Settings, reserved: CPUSet = EMPTY) -> None:
+    def __init__(self, machine: Machine, settings: Settings, earlier: Earlier = NOTHING) -> None:
         """Start empty; CapacityError where *settings* ask the impossible of *machine*.
 
-        *reserved* are the CPUs that were reserved when the node ran before: they stay so as far as
-        possible, for running containers know them.
+        *earlier* is what was in use when the node ran before: what was reserved stays so as far as
+        possible, for running containers know it.
         """
-        self._state = State(layout_of(machine, settings, reserved))
+        self._state = State(layout_of(machine, settings, earlier))
 
     @property
     def layout(self) -> Layout:
@@ -275,7 +276,10 @@ class Engine:
         layout = layout_of(
             event.machine or old.layout.machine,
             event.settings or old.layout.settings,
-            old.layout.capacity.reserved,
+            Earlier(
+                reserved=old.layout.capacity.reserved,
+                exclusive=CPUSet.union(each.grant.exclusive for each in old.placed.values()),
+            ),
         )
         pools = {pool.name: pool.id for pool in layout.tree.pools}
         self._state = new = State(layout)

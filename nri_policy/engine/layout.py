@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.nearness import Nearness
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.attraction import Attraction
-from nri_policy.pools.capacity import Capacity, capacity_of
+from nri_policy.pools.capacity import NOTHING, Capacity, Earlier, capacity_of
 from nri_policy.pools.memory_map import MemoryMap
 from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.priority import PriorityClasses, classes_of
@@ -37,13 +36,13 @@ class Layout:
     ]  # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs
 
 
-def layout_of(machine: Machine, settings: Settings, reserved: CPUSet = EMPTY) -> Layout:
+def layout_of(machine: Machine, settings: Settings, earlier: Earlier = NOTHING) -> Layout:
     """Return the layout of *machine* under *settings*; CapacityError if they ask the impossible.
 
-    Of the CPUs *reserved* before, as many as possible stay so.
+    What was reserved *earlier* stays so as far as possible.
     """
     picker = picker_of(machine)
-    capacity = capacity_of(machine, settings, picker, reserved)
+    capacity = capacity_of(machine, settings, picker, earlier)
     tree = build(machine, capacity.available)
     return Layout(
         machine=machine,

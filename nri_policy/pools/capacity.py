@@ -32,13 +32,25 @@ class Capacity:
         return self.reserved | self.isolated | self.sharable
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """What was in use before a change of the machine or the settings, or before a restart."""
+
+    reserved: CPUSet = EMPTY
+    exclusive: CPUSet = EMPTY  # in exclusive grants
+
+
+NOTHING = Earlier()
+
+
 def capacity_of(
-    machine: Machine, settings: Settings, picker: Picker, before: CPUSet = EMPTY
+    machine: Machine, settings: Settings, picker: Picker, earlier: Earlier = NOTHING
 ) -> Capacity:
     """Return what *settings* leave of *machine*; CapacityError where they ask the impossible.
 
-    Of the CPUs reserved *before*, as many as possible stay so where an amount is to be reserved,
-    and those of a list that went offline since are done without.
+    Of the CPUs reserved *earlier*, as many as possible stay so where an amount is to be reserved,
+    and those of a list that went offline since are done without; nobody's exclusive CPUs are
+    reserved while there are others.
     """
     available = machine.online
     if settings.available.cpu is not None:
@@ -47,7 +59,7 @@ def capacity_of(
         raise CapacityError(
             f"availableResources.cpu: no CPU is left: this machine has {machine.online} online"
         )
-    reserved = _reserved(settings, machine, available, picker, before)
+    reserved = _reserved(settings, machine, available, picker, earlier)
     return Capacity(
         reserved=reserved,
         isolated=(machine.isolated & available) - reserved,
@@ -60,10 +72,10 @@ def _listed(listed: Listed, whole: CPUSet) -> CPUSet:
 
 
 def _reserved(
-    settings: Settings, machine: Machine, available: CPUSet, picker: Picker, before: CPUSet
+    settings: Settings, machine: Machine, available: CPUSet, picker: Picker, earlier: Earlier
 ) -> CPUSet:
     wanted = settings.reserved.cpu
-    ordinary = available - machine.isolated
+    count = 1
     if isinstance(wanted, Listed):
         reserved = _listed(wanted, available)
         if not reserved:
@@ -71,14 +83,20 @@ def _reserved(
                 f"reservedResources.cpu: that leaves none of the available CPUs {available}"
             )
         lost = reserved - available
-        if lost and not (before and lost <= machine.offline):
+        if lost and not (earlier.reserved and lost <= machine.offline):
             raise CapacityError(
                 f"reservedResources.cpu: {lost} is not among the available CPUs {available}"
             )
         # what went offline under us is done without, for hotplug cannot be refused
-        return reserved - lost or picker.pick(1, ordinary or available)
-    count = -(-wanted.milli_cpu // 1000)
-    if not 0 < count <= len(ordinary):
+        if reserved != lost:
+            return reserved - lost
+    else:
+        count = -(-wanted.milli_cpu // 1000)
+    ordinary = available - machine.isolated
+    others = available - earlier.exclusive
+    # rather an isolated CPU than one that a container runs on alone
+    candidates = available if earlier.exclusive else ordinary
+    if not 0 < count <= len(candidates):
         raise CapacityError(
             f"reservedResources.cpu: cannot reserve {count} CPUs of the available, non-isolated"
             f" {ordinary}"
@@ -87,4 +105,15 @@ def _reserved(
     quiet = ordinary & CPUSet.union(
         core.cpus for core in machine.cores if core.cpus.isdisjoint(machine.isolated)
     )
-    return picker.pick(count, ordinary, (before & ordinary, quiet - before))
+    kept = earlier.reserved & ordinary
+    return picker.pick(
+        count,
+        candidates,
+        (
+            kept,
+            (quiet & others) - kept,
+            (ordinary & others) - quiet - kept,
+            (others & earlier.reserved) - ordinary,
+            others - ordinary - earlier.reserved,
+        ),
+    )

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import StoredGrant
 from nri_policy.hardware.machine import Machine
+from nri_policy.pools.capacity import Earlier
 from nri_policy.store.errors import DamagedStoreError, StoreError
 from nri_policy.store.forms import decode_grant, decode_machine
 
@@ -84,6 +85,12 @@ class Held:
     grants: Mapping[str, StoredGrant]  # by container id
     machine: Machine | None  # None where nothing is stored
     reserved: CPUSet  # the CPUs kept for the system
+
+    @property
+    def earlier(self) -> Earlier:
+        """What an engine that comes after has to know of the CPUs."""
+        exclusive = CPUSet.union(each.grant.exclusive for each in self.grants.values())
+        return Earlier(reserved=self.reserved, exclusive=exclusive)
 
 
 NOTHING = Held(grants={}, machine=None, reserved=EMPTY)

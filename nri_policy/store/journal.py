@@ -17,7 +17,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Event
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import Layout, layout_of
-from nri_policy.pools.capacity import CapacityError
+from nri_policy.pools.capacity import CapacityError, Earlier
 from nri_policy.store.database import Link, open_for_reading, translated, verify
 from nri_policy.store.errors import DamagedStoreError
 from nri_policy.store.forms import decode_decision, decode_event, decode_machine, decode_settings
@@ -94,10 +94,12 @@ class Journal:
                 raise ValueError(f"layout {layout_id} is not there")
             verify(*row)
             _, settings, machine, reserved = row
+            described = decode_machine(machine)
+            kept = CPUSet.parse(reserved.decode())
             self._layouts[layout_id] = layout_of(
-                decode_machine(machine),
+                described,
                 decode_settings(settings, str(self._path)),
-                CPUSet.parse(reserved.decode()),
+                Earlier(reserved=kept, exclusive=described.online - kept),  # the same ones again
             )
         return self._layouts[layout_id]
 

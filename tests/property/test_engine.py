@@ -27,6 +27,7 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.synchronization import to_store
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
+from nri_policy.pools.capacity import Earlier
 from nri_policy.store.forms import decode_grant, encode
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import preferences
@@ -190,8 +191,8 @@ class Node(RuleBasedStateMachine):
         settings = nodes.settings(**self.spec)
         before = {i: p.grant for i, p in self.engines[0].state.placed.items()}
         ran_on = self.runtime.cpus.copy()
-        reserved = self.engines[0].layout.capacity.reserved
-        self.engines = [Engine(self.machine, settings, reserved) for _ in range(2)]
+        earlier = in_use(self.engines[0])
+        self.engines = [Engine(self.machine, settings, earlier) for _ in range(2)]
         self.untouched = self.engines[0].state.snapshot()
         decision = self.handle(Synchronized(containers=self.inventory()))
         assert decision is not None
@@ -218,8 +219,8 @@ class Node(RuleBasedStateMachine):
             if placed.request.exclusive < _request(placed.container, self.engines[0]).exclusive
         }
         held = {i: decode_grant(encode(to_store(state, i))) for i in state.placed}
-        settings, reserved = nodes.settings(**self.spec), state.layout.capacity.reserved
-        self.engines = [Engine(self.machine, settings, reserved) for _ in range(2)]
+        settings, earlier = nodes.settings(**self.spec), in_use(self.engines[0])
+        self.engines = [Engine(self.machine, settings, earlier) for _ in range(2)]
         decision = self.handle(Synchronized(containers=self.inventory(), held=held))
         assert decision is not None
         after = {i: placed.grant for i, placed in self.engines[0].state.placed.items()}
@@ -232,10 +233,10 @@ class Node(RuleBasedStateMachine):
 
     @rule(spec=specs)
     def reconfigure(self, spec: dict[str, object]) -> None:
-        reserved = self.engines[0].layout.capacity.reserved
+        earlier = in_use(self.engines[0])
         if self.handle(Reconfigured(settings=nodes.settings(**spec))) is not None:
             self.spec = spec
-            fresh = Engine(self.machine, nodes.settings(**spec), reserved)
+            fresh = Engine(self.machine, nodes.settings(**spec), earlier)
             self.untouched = fresh.state.snapshot()
 
     @rule(data=st.data())
@@ -244,11 +245,11 @@ class Node(RuleBasedStateMachine):
         gone = data.draw(st.sets(st.sampled_from(sorted(self.whole.online)[2:]), max_size=3))
         machine = without(self.whole, CPUSet(gone))
         before = {i: p.grant for i, p in self.engines[0].state.placed.items()}
-        reserved = self.engines[0].layout.capacity.reserved
+        earlier = in_use(self.engines[0])
         decision = self.handle(Reconfigured(machine=machine))
         assert decision is not None
         self.machine = machine
-        fresh = Engine(machine, nodes.settings(**self.spec), reserved)
+        fresh = Engine(machine, nodes.settings(**self.spec), earlier)
         self.untouched = fresh.state.snapshot()
         placed = self.engines[0].state.placed
         left = [warning for warning in decision.warnings if "left as it runs" in warning]
@@ -297,6 +298,15 @@ def without(machine: Machine, gone: CPUSet) -> Machine:
         cores=left(machine.cores),
         caches=left(machine.caches),
         nodes=tuple(replace(node, cpus=node.cpus - gone) for node in machine.nodes),
+    )
+
+
+def in_use(engine: Engine) -> Earlier:
+    """Return what a successor of *engine* is told of its CPUs."""
+    grants = [placed.grant for placed in engine.state.placed.values()]
+    return Earlier(
+        reserved=engine.layout.capacity.reserved,
+        exclusive=CPUSet.union(grant.exclusive for grant in grants),
     )
 
 

@@ -93,7 +93,7 @@ def test_a_cold_start_ends_in_a_later_life_when_it_was_to_end(tmp_path: Path) ->
     store.close()
     listed = nodes.running(container, *engine.state.told[container.id])
     store = Store(tmp_path, machine)
-    again = Engine(machine, nodes.settings(), store.held.reserved)
+    again = Engine(machine, nodes.settings(), store.held.earlier)
     event = Synchronized(containers=(listed,), held=store.held.grants, now=1050.0)
     stored.commit(store, again, event)
     assert again.state.placed[container.id].grant == on_pmem
