@@ -118,8 +118,15 @@ class Policy:
         self._untold: dict[str, Placement] = {}  # by container id: the latest that it has not heard
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
-        """Serve any runtime alike: what differs between them is the session's business."""
-        del request, runtime
+        """Serve any runtime alike, and warn of one that may not survive our coming."""
+        del request
+        log.info("event=configured runtime=%r", str(runtime))
+        if runtime.registration_can_deadlock:
+            log.warning(
+                "event=old-runtime runtime=%r text='it can hang when a plugin registers"
+                " (containerd#10085): upgrade it'",
+                str(runtime),
+            )
 
     async def synchronize(
         self, pods: Sequence[nri_pb2.PodSandbox], containers: Sequence[nri_pb2.Container]
