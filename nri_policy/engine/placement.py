@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from nri_policy.cpuset import EMPTY
+from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.comparison import search, shortage
 from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Grant
@@ -194,7 +194,7 @@ def _at_top(
         offer = None if memory is None else state.memory.offer(top, memory)
     except MemoryShortageError as error:
         raise _refusal(state, container, request, findings, str(error)) from error
-    grant = _grant(request, top, offer)
+    grant = plain_grant(request, top, EMPTY if offer is None else offer.zone)
     return Choice(grant=grant, outcome=outcome, offer=offer, findings=findings)
 
 
@@ -222,7 +222,8 @@ def _in_a_pool(
         if pool is None:
             continue
         offer = None if offers is None else _nearer(state, request, offers.offer(pool))
-        grant = _cut(state, request, _grant(request, pool, offer), before, with_guests=with_guests)
+        plain = plain_grant(request, pool, EMPTY if offer is None else offer.zone)
+        grant = _cut(state, request, plain, before, with_guests=with_guests)
         outcome = Outcome.PLACED if with_guests else Outcome.MADE_ROOM
         return Choice(
             grant=grant,
@@ -322,7 +323,7 @@ def _cut(
     return replace(grant, exclusive=exclusive, isolated=isolated)
 
 
-def _grant(request: Request, pool: int, offer: Offer | None) -> Grant:
+def plain_grant(request: Request, pool: int, mems: CPUSet) -> Grant:
     """Return a grant of *request* without exclusive CPUs."""
     return Grant(
         pool=pool,
@@ -332,5 +333,5 @@ def _grant(request: Request, pool: int, offer: Offer | None) -> Grant:
         shared=request.shared,
         shares=request.shares,
         guest=request.guest,
-        mems=EMPTY if offer is None else offer.zone,
+        mems=mems,
     )

@@ -20,6 +20,7 @@ from nri_policy.engine.placement import (
     make_room,
     memory_request,
     place,
+    plain_grant,
 )
 from nri_policy.engine.state import State
 from nri_policy.pools.tree import Pool
@@ -263,16 +264,8 @@ def _read(state: State, candidate: Candidate, alone: CPUSet) -> Grant | None:
     """Return the grant that gives the container the cpuset it has, None where there is none."""
     layout, request, cpus = state.layout, candidate.request, candidate.cpus
     top = layout.tree.top
-    grant = Grant(
-        pool=top.id,
-        sort=request.sort,
-        exclusive=EMPTY,
-        isolated=False,
-        shared=request.shared,
-        shares=request.shares,
-        guest=request.guest,
-        mems=EMPTY if request.memory_preserve else candidate.mems & layout.memory.nodes,
-    )
+    mems = EMPTY if request.memory_preserve else candidate.mems & layout.memory.nodes
+    grant = plain_grant(request, top.id, mems)
     if request.sort is Sort.PRESERVE:
         return grant
     if request.sort is Sort.RESERVED:
