@@ -32,17 +32,6 @@ cdef class Supply:
 
 
 @cython.final
-cdef class Table:
-    cdef readonly int count
-    cdef double *values           # count rows of COLUMNS values
-    cdef int64_t *shortfall       # milli-CPU (or bytes) that a pool lacks; 0 where it can hold the request
-    cdef char *excluded           # whether a pool is out of the comparison whatever it has
-
-    cdef uint64_t _cell(self, int pool, int column) noexcept
-    cdef void _set_cell(self, int pool, int column, uint64_t cell) noexcept
-
-
-@cython.final
 cdef class Slack:
     cdef Supply supply
     cdef int pool                 # where the grant is to be booked

@@ -5,7 +5,8 @@ The kernels work on flat arrays; this module is their Python face and makes a Su
 
 from __future__ import annotations
 
-from nri_policy._pools import COLUMNS, Slack, Supply, Table
+from nri_policy._pools import Slack, Supply
+from nri_policy._table import COLUMNS, Table
 from nri_policy.cpuset import CPUSet
 from nri_policy.pools.tree import PoolTree
 

@@ -20,7 +20,7 @@ LAYERS = (
     ("hardware", "settings"),
     ("cpuset", "units", "glob", "yamltext", "proto"),
     ("wording",),
-    ("_affinity", "_cpuset", "_pools", "_picker"),
+    ("_affinity", "_cpuset", "_pools", "_picker", "_table"),
 )
 ALLOWED = {("settings", "hardware"), ("runtime", "nri"), ("workload", "pools")}
 

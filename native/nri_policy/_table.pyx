@@ -1,0 +1,181 @@
+"""The table of criteria of one decision, spec placement.md §4: comparing it, keeping it, reading it back.
+
+Owns which columns there are and in which order they decide; what is in them comes from the supply, the memory and
+whoever else has a say.
+"""
+
+cimport cython
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
+
+from nri_policy._cpuset cimport LIMIT
+
+# The columns of a Table, in the order in which they decide; higher is better in each.
+COLUMNS = (
+    "isolated_fit",
+    "affinity",
+    "hints",
+    "hints_nonzero",
+    "hint_depth",
+    "memory_kind",
+    "memory_burst",
+    "burst_level",
+    "burst_room",
+    "memory_tightness",
+    "cpu_class",
+    "depth",
+    "capacity",
+    "capacity_second",
+    "id",
+)
+
+assert len(COLUMNS) == WIDTH
+
+
+@cython.final
+cdef class Table:
+    """The criteria of one decision: a row a pool, a column a criterion (COLUMNS), higher is better."""
+
+    def __cinit__(self, int count):
+        self.count = count
+        self.values = <double *> PyMem_Calloc(count * WIDTH, sizeof(double))
+        self.shortfall = <int64_t *> PyMem_Calloc(count, sizeof(int64_t))
+        self.excluded = <char *> PyMem_Calloc(count, 1)
+        if not (self.values and self.shortfall and self.excluded):
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.values)
+        PyMem_Free(self.shortfall)
+        PyMem_Free(self.excluded)
+
+    def row(self, int pool):
+        """Return the values of a pool's criteria."""
+        if not 0 <= pool < self.count:
+            raise IndexError(f"no pool {pool}")
+        return tuple([self.values[pool * WIDTH + column] for column in range(WIDTH)])
+
+    def fits(self, int pool):
+        """Return whether *pool* can hold the request and is in the comparison."""
+        if not 0 <= pool < self.count:
+            raise IndexError(f"no pool {pool}")
+        return not self.excluded[pool] and not self.shortfall[pool]
+
+    def missing(self, int pool):
+        """Return the milli-CPU that *pool* lacks to hold the request, 0 where it has enough."""
+        if not 0 <= pool < self.count:
+            raise IndexError(f"no pool {pool}")
+        return self.shortfall[pool]
+
+    def exclude(self, int pool):
+        """Take *pool* out of the comparison, whatever it has."""
+        if not 0 <= pool < self.count:
+            raise IndexError(f"no pool {pool}")
+        self.excluded[pool] = True
+
+    def fill(self, str column, values):
+        """Set a column of all rows to *values*, one a pool; ValueError for another number of them."""
+        cdef int pool, index = COLUMNS.index(column)
+        cdef double value
+        if len(values) != self.count:
+            raise ValueError(f"{len(values)} values for {self.count} pools")
+        for pool, value in enumerate(values):
+            self.values[pool * WIDTH + index] = value
+
+    def best(self):
+        """Return the pool with the lexicographically highest row of those that can hold the request, else None."""
+        cdef int pool, column, best = -1
+        cdef double *a
+        cdef double *b
+        for pool in range(self.count):
+            if self.excluded[pool] or self.shortfall[pool]:
+                continue
+            if best >= 0:
+                a, b = self.values + pool * WIDTH, self.values + best * WIDTH
+                for column in range(WIDTH):
+                    if a[column] != b[column]:
+                        if a[column] > b[column]:
+                            best = pool
+                        break
+            else:
+                best = pool
+        return best if best >= 0 else None
+
+    def closest(self):
+        """Return the pool in the comparison that lacks least, the highest id (the widest) among equals.
+
+        The top, if none is in the comparison.
+        """
+        cdef int pool, closest = -1
+        for pool in range(self.count):
+            if not self.excluded[pool]:
+                if closest < 0 or self.shortfall[pool] <= self.shortfall[closest]:
+                    closest = pool
+        return closest if closest >= 0 else self.count - 1
+
+    def pack(self):
+        """Return the table as bytes for `unpack`: a column whose cells are all equal takes one of them."""
+        cdef int pool, column
+        cdef size_t most = CELLS * (self.count + 1) * sizeof(uint64_t)
+        cdef uint64_t *packed = <uint64_t *> PyMem_Malloc(most)
+        cdef uint64_t *end = packed  # of each column: the number of its cells that follow, then these
+        if packed == NULL:
+            raise MemoryError
+        for column in range(CELLS):
+            end[0] = 1
+            for pool in range(self.count):
+                end[1 + pool] = self._cell(pool, column)
+                if end[1 + pool] != end[1]:
+                    end[0] = self.count
+            end += 1 + end[0]
+        try:
+            return (<const char *> packed)[:(end - packed) * sizeof(uint64_t)]
+        finally:
+            PyMem_Free(packed)
+
+    @staticmethod
+    def unpack(bytes packed not None, int count):
+        """Return the table of *count* pools that `pack` made these bytes of; ValueError if it did not."""
+        cdef Table table
+        cdef const char *at = packed
+        cdef const char *end = at + len(packed)
+        cdef uint64_t cells, cell = 0
+        cdef int pool, column
+        if not 0 < count <= 2 * LIMIT:
+            raise ValueError(f"{count} is no number of pools")
+        table = Table(count)
+        for column in range(CELLS):
+            cells = 0
+            if end - at >= <Py_ssize_t> sizeof(uint64_t):
+                memcpy(&cells, at, sizeof(uint64_t))
+                at += sizeof(uint64_t)
+            if cells not in (1, count) or end - at < <Py_ssize_t> (cells * sizeof(uint64_t)):
+                raise ValueError("not a table of criteria")
+            for pool in range(count):
+                if cells > 1 or pool == 0:
+                    memcpy(&cell, at, sizeof(uint64_t))
+                    at += sizeof(uint64_t)
+                table._set_cell(pool, column, cell)
+        if at != end:
+            raise ValueError("not a table of criteria")
+        return table
+
+    cdef uint64_t _cell(self, int pool, int column) noexcept:
+        """Return the bits of a value: of a criterion, else of the shortfall, else whether it is excluded."""
+        cdef uint64_t cell = 0
+        if column < WIDTH:
+            memcpy(&cell, &self.values[pool * WIDTH + column], sizeof(uint64_t))
+        elif column == WIDTH:
+            cell = <uint64_t> self.shortfall[pool]
+        else:
+            cell = self.excluded[pool]
+        return cell
+
+    cdef void _set_cell(self, int pool, int column, uint64_t cell) noexcept:
+        if column < WIDTH:
+            memcpy(&self.values[pool * WIDTH + column], &cell, sizeof(uint64_t))
+        elif column == WIDTH:
+            self.shortfall[pool] = <int64_t> cell
+        else:
+            self.excluded[pool] = cell != 0
