@@ -4,6 +4,7 @@ Switches, all read from the environment:
     NRI_POLICY_DEBUG=1     no optimisation, assertions and bounds checks on
     NRI_POLICY_SANITIZE=1  address and undefined-behaviour sanitizers
     NRI_POLICY_COVERAGE=1  line tracing for coverage of the .pyx files
+    NRI_POLICY_ABI3=0      for the Python that builds alone, not for 3.11 and all later ones
 """
 
 from __future__ import annotations
@@ -19,11 +20,21 @@ DEBUG, SANITIZE, COVERAGE = (
     os.environ.get(f"NRI_POLICY_{switch}") == "1" for switch in ("DEBUG", "SANITIZE", "COVERAGE")
 )
 
+# Line tracing needs more of the interpreter than its stable ABI shows.
+ABI3 = os.environ.get("NRI_POLICY_ABI3", "1") == "1" and not COVERAGE
+OLDEST = ("cp311", "0x030B0000")  # as a wheel's tag and as Py_LIMITED_API; requires-python says so
+
 compile_args = ["-O0", "-UNDEBUG", "-g"] if DEBUG else ["-O2"]
 link_args: list[str] = []
 if SANITIZE:
     compile_args += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
     link_args += ["-fsanitize=address,undefined"]
+
+macros: list[tuple[str, str | None]] = []
+if COVERAGE:
+    macros += [("CYTHON_TRACE", "1"), ("CYTHON_USE_SYS_MONITORING", "0")]
+if ABI3:
+    macros += [("Py_LIMITED_API", OLDEST[1]), ("CYTHON_LIMITED_API", "1")]
 
 extensions = [
     Extension(
@@ -31,9 +42,8 @@ extensions = [
         [str(source)],
         include_dirs=[str(NATIVE)],
         depends=[str(header) for header in NATIVE.glob("*.h")],
-        define_macros=[("CYTHON_TRACE", "1"), ("CYTHON_USE_SYS_MONITORING", "0")]
-        if COVERAGE
-        else [],
+        define_macros=macros,
+        py_limited_api=ABI3,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
@@ -41,6 +51,7 @@ extensions = [
 ]
 
 setup(
+    options={"bdist_wheel": {"py_limited_api": OLDEST[0]}} if ABI3 else {},
     ext_modules=cythonize(
         extensions,
         include_path=[str(NATIVE)],
