@@ -227,6 +227,11 @@ class Engine:
             cpus, mems = parsed(listed.resources.cpus), parsed(listed.resources.mems)
             if listed.id in state.placed:
                 state.told[listed.id] = cpus, mems
+                resized = self._listed_again(listed)
+                if resized is not None:
+                    deadlines[listed.id] = state.cold.get(listed.id)
+                    state.drop(listed.id)
+                    candidates.append(replace(resized, cpus=cpus, mems=mems))
                 continue
             container, stored = recalled(listed, event.held)
             try:
@@ -249,6 +254,24 @@ class Engine:
             if state.cold[container_id] is None and running:  # when it started is not known
                 self._heat(container_id, event.now)
         return decision
+
+    def _listed_again(self, listed: Container) -> Candidate | None:
+        """Take in how a placed container runs; return it if it was resized behind our back.
+
+        A request that we did not answer in time went on without us.
+        """
+        placed = self._state.placed[listed.id]
+        known = replace(placed.container, state=listed.state)
+        if known != placed.container:
+            self._state.placed[listed.id] = replace(placed, container=known)
+        now = replace(known, resources=listed.resources)
+        request, _ = _request(now, self.layout)
+        if same_entitlement(request, _request(known, self.layout)[0]):
+            return None
+        now = replace(now, resized=True)
+        return Candidate(
+            container=now, request=request, cpus=EMPTY, mems=EMPTY, held=placed.grant, same=False
+        )
 
     def _restored(
         self,

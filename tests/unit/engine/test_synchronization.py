@@ -11,7 +11,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Stopped, Synchronized
 from nri_policy.engine.explanation import Outcome
 from nri_policy.workload.pod import Container, State
-from tests import bookkeeping, nodes
+from tests import bookkeeping, memories, nodes
 from tests.life import Life
 
 
@@ -25,6 +25,13 @@ def synchronized(*containers: Container, **spec: Any) -> Life:
     life = Life(**spec)
     listen(life, *containers)
     return life
+
+
+def resized(container: Container, milli: int) -> Container:
+    """Return *container* with so many milli-CPU, running where it did."""
+    resources = nodes.resources(milli, milli)
+    old = container.resources
+    return replace(container, resources=replace(resources, cpus=old.cpus, mems=old.mems))
 
 
 def listen(life: Life, *containers: Container) -> None:
@@ -134,6 +141,39 @@ def test_a_cpuset_that_someone_changed_is_set_right_again() -> None:
     life.create(container)
     listen(life, at(container, "0-15", "0-3"))
     assert life.changed() == {container.id: "4-5"}
+
+
+def test_who_was_resized_behind_our_back_gets_what_it_asks_for_now() -> None:
+    life = Life()
+    less, more = nodes.container(3000), nodes.container(1000)
+    for each in (less, more):
+        life.create(each)
+    before, kept = life.grant(less).exclusive, life.grant(more).exclusive
+    listed = [at(each, life.cpus(each), life.mems(each)) for each in (less, more)]
+    listed[0] = resized(listed[0], 1000)
+    listed[1] = resized(listed[1], 2000)
+    listen(life, *listed)
+    assert life.grant(less).exclusive < before
+    assert life.grant(more).exclusive > kept
+    assert life.changed().keys() == {less.id, more.id}
+    listed = [at(each, life.cpus(each), life.mems(each)) for each in listed]
+    listen(life, *listed)
+    assert life.changed() == {}, "it was taken in for good"
+    listed[0] = resized(listed[0], 14_000)
+    listen(life, *listed)
+    assert life.changed() == {}, "it fits nowhere, and keeps its own"
+
+
+def test_who_has_started_behind_our_back_begins_its_cold_start() -> None:
+    machine = nodes.machine("package:1(pmem=8GiB) numa:1(memory=4GiB) core:4")
+    life = Life(memories.with_nodes(machine, normal=True))
+    annotations = {"cold-start.resource-policy.nri.io": "duration: 60s"}
+    container = nodes.container(1000, annotations=annotations)
+    life.create(container)
+    assert life.engine.next_deadline is None
+    running = at(container, life.cpus(container), life.mems(container))
+    life.handle(Synchronized(containers=(running,), now=100.0))
+    assert life.engine.next_deadline == 160.0
 
 
 def test_who_fits_nowhere_is_left_as_it_runs_and_forgotten() -> None:
