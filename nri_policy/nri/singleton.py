@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -25,17 +26,30 @@ def only_instance(path: Path) -> Iterator[None]:
     """Hold the lock file *path* for the time of a `with`; raises AlreadyRunningError, OSError.
 
     The kernel lets go of it when the process ends, however it ends. The file stays: removing it
-    would let a third process lock a new one beside a second that waits for the old.
+    would let a third process lock a new one beside a second that waits for the old. On a disk that
+    cannot be written an old lock file will do: only the holder's id is missing then.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = _open(path)
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(file, 20, 0).decode("ascii", "replace").strip()
             raise AlreadyRunningError(path, holder or "of unknown id") from error
-        os.ftruncate(file, 0)
-        os.pwrite(file, b"%d\n" % os.getpid(), 0)
+        with suppress(OSError):  # a full or read-only disk
+            os.ftruncate(file, 0)
+            os.pwrite(file, b"%d\n" % os.getpid(), 0)
         yield
     finally:
         os.close(file)
+
+
+def _open(path: Path) -> int:
+    """Open the lock file, and never one elsewhere that a link leads to; OSError."""
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return os.open(path, flags | os.O_RDONLY)
