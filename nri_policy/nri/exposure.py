@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from nri_policy.proto.nri_pb2 import Mount
@@ -17,6 +19,7 @@ from nri_policy.proto.nri_pb2 import Mount
 DESTINATION = "/.nri-resource-policy"
 FILE = "resources.sh"
 
+_MODE = 0o755
 # Ids become folder names: nothing that leads elsewhere.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 
@@ -26,15 +29,12 @@ class Exposure:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        # the containers' own users read through it, whatever our umask is
-        folder.chmod(0o755)
 
     def add(self, container_id: str, resources: Mapping[str, str]) -> None:
         """Make a folder for a container; raises OSError, and ValueError for an odd id."""
         folder = self._of(container_id)
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o755)
+        _make(self._folder)
+        _make(folder)
         self.replace(container_id, resources)
 
     def replace(self, container_id: str, resources: Mapping[str, str]) -> None:
@@ -65,12 +65,25 @@ class Exposure:
         shutil.rmtree(self._of(container_id), ignore_errors=True)
 
     def keep_only(self, container_ids: Collection[str]) -> None:
-        """Forget all containers but these."""
-        for entry in list(self._folder.iterdir()):
-            if entry.name not in container_ids:
-                shutil.rmtree(entry, ignore_errors=True)
+        """Forget all containers but these, as far as the disk lets us."""
+        with suppress(OSError):  # not there yet, or a disk that fails
+            for entry in list(self._folder.iterdir()):
+                if entry.name not in container_ids:
+                    shutil.rmtree(entry, ignore_errors=True)
 
     def _of(self, container_id: str) -> Path:
         if not _ID.fullmatch(container_id):
             raise ValueError(f"container id {container_id[:80]!r} is not one")
         return self._folder / container_id
+
+
+def _make(folder: Path) -> None:
+    """Make *folder* if it is not there; OSError, also where a link or a file is."""
+    try:
+        folder.mkdir(mode=_MODE, parents=True)
+    except FileExistsError:
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise
+    # the containers' own users read through it, whatever our umask is
+    if stat.S_IMODE(folder.stat().st_mode) != _MODE:
+        folder.chmod(_MODE)
