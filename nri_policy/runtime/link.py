@@ -160,6 +160,8 @@ class PluginLink:
             return self._reply(await answer, reply)
         finally:
             del self._calls[stream]
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # which the sending may have raised before
 
     def _reply(self, message: Message, reply: type[Reply]) -> Reply:
         if message.kind != ttrpc.RESPONSE or message.flags:
