@@ -137,6 +137,8 @@ class Service:
             if not running.done():
                 running.add_done_callback(_log_abandoned)
                 running.cancel()
+            elif not running.cancelled():
+                running.exception()  # asyncio complains of it if we are cancelled ourselves now
         if running.cancelled():
             raise Refused(f"{method} was cancelled", code=Code.INTERNAL)
         return running.result()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 from typing import Any
 
@@ -376,3 +377,24 @@ async def test_a_method_is_cancelled_with_its_request() -> None:
 
 def test_the_methods_served_are_those_of_the_proto_file() -> None:
     assert set(METHODS) <= set(pb.DESCRIPTOR.services_by_name["Plugin"].methods_by_name)
+
+
+async def test_a_method_that_fails_as_its_connection_ends_leaves_nothing_to_complain_of() -> None:
+    plugin = RecordingPlugin()
+    plugin.failures["create_container"] = Refused("no room")
+    plugin.gate.clear()
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+    asking = asyncio.create_task(
+        ask(make(plugin), "CreateContainer", pb.CreateContainerRequest(pod=POD)), name="asking"
+    )
+    await plugin.called.wait()
+    running = next(task for task in asyncio.all_tasks() if task.get_name() == "nri CreateContainer")
+    plugin.gate.set()
+    await asyncio.sleep(0)  # it fails, and who waits for it has not heard
+    assert running.done()
+    asking.cancel()
+    await asyncio.wait({asking})
+    del asking, running
+    gc.collect()
+    assert complaints == []
