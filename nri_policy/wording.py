@@ -23,6 +23,21 @@ def quoted(value: object) -> str:
     return str(value)
 
 
+def printable(text: str, *, instead: str | None = None) -> str:
+    """Return *text* with what could command a terminal, or hide in it, escaped or *instead*.
+
+    Line ends stay: they are the business of whoever prints.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each
+        if each.isprintable() or each == "\n"
+        else instead or each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the known word closest to *word*, or nothing."""
     if len(word) > _WORD_LENGTH:

@@ -13,6 +13,7 @@ from nri_policy.daemon import Daemon, Host
 from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
+from nri_policy.runtime.manifest import PodManifest
 from tests import nodes
 
 
@@ -24,7 +25,7 @@ class Served:
     runtime: EmbeddedRuntime
     socket: Path
 
-    async def start(self, *pods: Mapping[str, Any]) -> list[str]:
+    async def start(self, *pods: Mapping[str, Any] | PodManifest) -> list[str]:
         """Start *pods*; return the errors."""
         errors = []
         for each in pods:

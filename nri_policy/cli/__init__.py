@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from nri_policy.cli.failure import Failure
-from nri_policy.wording import did_you_mean, quoted
+from nri_policy.wording import did_you_mean, printable, quoted
 
 _COMMANDS = (  # in the order of --help
     "run",
@@ -64,7 +64,7 @@ class _Program(click.Group):
             message = error.format_message()
             if isinstance(error, click.UsageError):
                 message = f"{message.rstrip('.')} (see {place} --help)"
-            click.echo(f"{place}: {message}", err=True)
+            click.echo(printable(f"{place}: {message}"), err=True)
             sys.exit(error.code if isinstance(error, Failure) else error.exit_code)
         except click.Abort:  # Ctrl-C
             sys.exit(130)

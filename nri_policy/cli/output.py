@@ -9,13 +9,32 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from io import TextIOWrapper
 
 import click
 import yaml
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from nri_policy.wording import printable
 
 _PIPED_WIDTH = 120  # columns
+
+
+class _Paper(Console):
+    """Shows text, whatever is in it: names come from others, and must not command a terminal."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:  # one character for each, for the widths are settled
+                yield Segment(
+                    printable(segment.text, instead="\N{REPLACEMENT CHARACTER}"), segment.style
+                )
 
 
 def print_document(document: object, form: str) -> None:
@@ -34,6 +53,6 @@ def print_drawing(*drawings: RenderableType) -> None:
     # what goes to a file or a pipe is not cut to a terminal that is not there
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     width = _PIPED_WIDTH if piped else None
-    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    console = _Paper(highlight=False, markup=False, emoji=False, width=width)
     for drawing in drawings:
         console.print(drawing)

@@ -13,6 +13,7 @@ import click
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.daemon import IDENTITY, Options, run
 from nri_policy.hardware.sysfs import TopologyError
+from nri_policy.logs import LineFormatter
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.singleton import AlreadyRunningError
 from nri_policy.pools.capacity import CapacityError
@@ -78,9 +79,9 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         identity = Identity(name=nri_plugin_name, index=nri_plugin_index)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter("%(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     options = Options(
         host_root=host_root,
         nri_socket=nri_socket,

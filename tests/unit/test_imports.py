@@ -18,7 +18,7 @@ LAYERS = (
     ("engine",),
     ("workload", "pools"),
     ("hardware", "settings"),
-    ("cpuset", "units", "glob", "yamltext", "proto"),
+    ("cpuset", "units", "glob", "yamltext", "logs", "proto"),
     ("wording",),
     ("_affinity", "_cpuset", "_pools", "_picker", "_table"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.wording import did_you_mean, quoted
+from nri_policy.wording import did_you_mean, printable, quoted
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,10 @@ def test_a_near_miss_is_named_whatever_its_case() -> None:
     assert did_you_mean("pincpus", ["pinMemory", "pinCPU"]) == "; did you mean 'pinCPU'?"
     assert did_you_mean("zebra", ["pinCPU"]) == ""
     assert did_you_mean("x" * 101, ["x" * 100]) == ""
+
+
+def test_what_commands_a_terminal_or_hides_in_it_is_escaped() -> None:
+    assert printable("naïve ▀ 名\n") == "naïve ▀ 名\n"
+    commands = "a\x1b[2J\r\x9b\u202e\ud800\x00\x7f\t"
+    assert printable(commands) == r"a\x1b[2J\r\x9b\u202e\ud800\x00\x7f\t"
+    assert printable(commands, instead="?") == "a?[2J???????"

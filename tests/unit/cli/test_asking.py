@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from nri_policy.cli import main
+from nri_policy.runtime.manifest import PodManifest, read_pod
 from tests.served import pod, served
 
 MACHINE = "package:2 numa:2 core:2 pu:2"
@@ -48,7 +50,7 @@ def run(socket: Path, *args: str, given: str = "") -> Result:
 
 
 def beside_a_daemon(
-    folder: Path, check: Callable[[Path], None], *pods: dict[str, Any], **spec: Any
+    folder: Path, check: Callable[[Path], None], *pods: dict[str, Any] | PodManifest, **spec: Any
 ) -> None:
     """Run *check*, which blocks, with the socket of a daemon that has placed *pods*."""
 
@@ -259,3 +261,30 @@ def test_something_else_at_the_socket_is_code_3(tmp_path: Path) -> None:
     result = asyncio.run(both())
     assert result.exit_code == 3
     assert result.stderr.count("\n") == 1
+
+
+def renamed(manifest: dict[str, Any], **metadata: str) -> PodManifest:
+    """Return a pod with names that an API server would not let through, but a runtime does."""
+    read = read_pod(manifest)
+    return replace(read, metadata=replace(read.metadata, **metadata))
+
+
+def test_names_that_are_commands_to_a_terminal_are_only_shown(tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\u202e\x9b1m"
+
+    def check(socket: Path) -> None:
+        asked = {
+            args: run(socket, *args)
+            for args in (("containers",), ("explain", evil), ("explain", "elsewhere"))
+        }
+        for result in asked.values():
+            assert "owned" in result.output
+            assert result.output.replace("\n", "").isprintable()
+        assert run(socket, "containers", "-o", "json").output.replace("\n", "").isprintable()
+
+    there = [
+        renamed(pod("here"), name=evil),
+        renamed(pod("elsewhere"), namespace=evil),
+        renamed(pod("refused", "99"), name=f"{evil}2"),
+    ]
+    beside_a_daemon(tmp_path, check, *there)
