@@ -22,6 +22,15 @@ GROUP = "nri-policy"
 
 _LONGEST = 107  # bytes; unix(7)
 _LARGEST = 64 << 20  # bytes; the Synchronize of a busy node
+# Who may open the socket could still do it so often that no file or memory is left for the rest.
+MOST_CONNECTIONS = 64
+MOST_CALLS = 64  # at a time
+_BOUNDS = [
+    ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
+    ("grpc.server_handshake_timeout_ms", 5000),
+    ("grpc.max_connection_idle_ms", 300_000),
+    ("grpc.max_metadata_size", 8192),
+]
 
 
 @asynccontextmanager
@@ -56,8 +65,8 @@ def _bound(
     if len(bytes(path)) > _LONGEST:
         raise OSError(f"{path} is longer than the {_LONGEST} bytes of a socket's path")
     path.unlink(missing_ok=True)
-    options = [] if gid is not None else [("grpc.max_receive_message_length", _LARGEST)]
-    server = grpc.aio.server(options=options)
+    largest = [] if gid is not None else [("grpc.max_receive_message_length", _LARGEST)]
+    server = grpc.aio.server(options=[*_BOUNDS, *largest], maximum_concurrent_rpcs=MOST_CALLS)
     server.add_generic_rpc_handlers([*shared, *private] if gid is None else shared)
     mask = os.umask(0o177)  # nobody else gets in before we have decided
     try:

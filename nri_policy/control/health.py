@@ -12,6 +12,8 @@ from nri_policy.control.handler import service_handler
 from nri_policy.proto import health_pb2
 from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
+_MOST_WATCHING = 16  # each takes one of the endpoint's calls
+
 _Context = grpc.aio.ServicerContext[HealthCheckRequest, HealthCheckResponse]
 
 
@@ -21,6 +23,7 @@ class Health:
     def __init__(self, ready: asyncio.Event, services: Collection[str]) -> None:
         self._ready = ready
         self._known = {"", *services}
+        self._watching = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Return what a server needs to offer this."""
@@ -37,15 +40,21 @@ class Health:
         self, request: HealthCheckRequest, context: _Context
     ) -> AsyncIterator[HealthCheckResponse]:
         """Yield how it is, again whenever that changes, until the caller has enough."""
-        del context
-        if request.service not in self._known:
-            yield HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
-        else:
-            yield self._status()
-            if not self._ready.is_set():
-                await self._ready.wait()
+        if self._watching == _MOST_WATCHING:
+            text = f"{_MOST_WATCHING} others watch already"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._watching += 1
+        try:
+            if request.service not in self._known:
+                yield HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
+            else:
                 yield self._status()
-        await asyncio.Event().wait()
+                if not self._ready.is_set():
+                    await self._ready.wait()
+                    yield self._status()
+            await asyncio.Event().wait()
+        finally:
+            self._watching -= 1
 
     def _status(self) -> HealthCheckResponse:
         serving = self._ready.is_set()

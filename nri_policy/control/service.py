@@ -58,7 +58,7 @@ class Control:
         self._synchronized = synchronized
         self._runtime = runtime
         self._read = read
-        self._trying = asyncio.Lock()  # each trial holds a copy of the state
+        self._trying = asyncio.Lock()  # each trial holds a copy of the state, and a thread
         self._watching = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -147,11 +147,11 @@ class Control:
         if request.replicas > _MOST_REPLICAS:
             text = f"{request.replicas} replicas are too many to try; at most {_MOST_REPLICAS}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        try:
-            pods = await asyncio.to_thread(self._read, request.manifests, request.replicas)
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         async with self._trying:
+            try:
+                pods = await asyncio.to_thread(self._read, request.manifests, request.replicas)
+            except ValueError as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             async with self._turn:
                 trial = Trial(self._engine)
             for pod in pods:

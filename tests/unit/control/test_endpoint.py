@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import grp
 import os
 import socket
@@ -11,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from nri_policy.control.endpoint import listening
+from nri_policy.control.endpoint import MOST_CALLS, MOST_CONNECTIONS, listening
 
 OWN_GROUP = grp.getgrgid(os.getgid()).gr_name
 
@@ -84,3 +85,53 @@ async def test_a_path_that_cannot_be_a_socket_is_an_os_error(tmp_path: Path) -> 
             async with listening(path, shared=[], private=[]):
                 raise AssertionError
     assert (tmp_path / "file").read_text() == "precious"
+
+
+async def test_a_crowd_of_silent_callers_costs_no_more_than_so_many_files(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    crowd = 2 * MOST_CONNECTIONS
+    async with listening(path, shared=[offering("shared")], private=[]):
+        before = len([*Path("/proc/self/fd").iterdir()])
+        callers = [await asyncio.open_unix_connection(path) for _ in range(crowd)]
+        turned_away = {asyncio.ensure_future(reader.read()) for reader, _ in callers}
+        gone: set[asyncio.Task[bytes]] = set()
+        while len(gone) < crowd - MOST_CONNECTIONS:
+            done, turned_away = await asyncio.wait(turned_away, return_when=asyncio.FIRST_COMPLETED)
+            gone |= done
+        assert len([*Path("/proc/self/fd").iterdir()]) <= before + crowd + MOST_CONNECTIONS
+        for task in gone:
+            task.exception()
+        for _, writer in callers:
+            writer.close()
+        await asyncio.wait(turned_away)
+        for task in turned_away:
+            task.exception()
+        while await ask(path, "shared") != b"shared":
+            pass
+
+
+async def test_only_so_many_calls_wait_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    never = asyncio.Event()
+
+    async def answer(_payload: bytes, _context: object) -> bytes:
+        await never.wait()
+        return b""
+
+    method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(answer)
+    slow = grpc.method_handlers_generic_handler("slow", {"Ask": method})
+    async with (
+        listening(path, shared=[slow], private=[]),
+        grpc.aio.insecure_channel(f"unix:{path}") as channel,
+    ):
+        call: Any = channel.unary_unary("/slow/Ask")
+        calls = [call(b"") for _ in range(MOST_CALLS + 6)]
+        waits = {asyncio.ensure_future(each.code()) for each in calls}
+        refused: set[asyncio.Task[grpc.StatusCode]] = set()
+        while len(refused) < 6:
+            done, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            refused |= done
+        assert {task.result() for task in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        never.set()
+        await asyncio.wait(waits)
+        assert {task.result() for task in waits} == {grpc.StatusCode.OK}

@@ -289,6 +289,23 @@ async def test_the_standard_health_service(tmp_path: Path) -> None:
         assert (await watch.read()).status == HealthCheckResponse.SERVING
 
 
+async def test_only_so_many_may_watch_the_health(tmp_path: Path) -> None:
+    async with (
+        served(tmp_path) as node,
+        grpc.aio.insecure_channel(f"unix:{node.socket}") as channel,
+    ):
+        health: Any = HealthStub(channel)  # type: ignore[no-untyped-call]  # generated
+        watches = [health.Watch(HealthCheckRequest()) for _ in range(16)]
+        for watch in watches:
+            await watch.read()
+        one_more = health.Watch(HealthCheckRequest())
+        assert await one_more.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await health.Check(HealthCheckRequest())).status == HealthCheckResponse.SERVING
+        watches.pop().cancel()
+        while await health.Watch(HealthCheckRequest()).read() is grpc.aio.EOF:
+            pass  # the server hears of it soon
+
+
 async def test_one_socket_serves_runtimes_too(tmp_path: Path) -> None:
     async with (
         served(tmp_path) as node,
