@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: run demo test bench lint proto
+.PHONY: run demo test faults bench lint proto
 
 # make run ARGS='--help'
 run: $(BUILT)
@@ -16,6 +16,10 @@ demo: $(BUILT)
 
 test: $(BUILT) lint
 	$(PY) -m pytest
+
+# kill, freeze, starve and confuse the daemon: make faults ROUNDS=5000 SEED=7
+faults: $(BUILT)
+	$(PY) -m tests.faults --rounds $(or $(ROUNDS),1000) --seed $(or $(SEED),1)
 
 bench: $(BUILT)
 	$(PY) -m benchmarks $(ARGS)

@@ -6,10 +6,14 @@ used.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.grant import Decision
-from nri_policy.workload.request import Sort
+from nri_policy.engine.grant import Decision, Grant
+from nri_policy.engine.layout import Layout
+from nri_policy.pools.tree import Pool
+from nri_policy.workload.request import Request, Sort
 
 
 class Runtime:
@@ -39,21 +43,36 @@ class Runtime:
 
 def check(engine: Engine, runtime: Runtime) -> None:
     """Assert I1 to I5 of placement.md §2, and that the runtime has what was decided."""
-    layout, state = engine.layout, engine.state
-    grants = {container_id: placed.grant for container_id, placed in state.placed.items()}
+    state = engine.state
+    holders = {
+        container_id: (placed.grant, placed.request)
+        for container_id, placed in state.placed.items()
+    }
+    free = check_grants(engine.layout, holders, runtime)
+    for pool in engine.layout.tree.pools:
+        booked = shared_milli(engine.layout, holders, pool)
+        assert state.supply.shared_milli_in(pool.id) == booked, "I5: bookings"
+    assert set(state.supply.free_cpus()) == free, "I5: free CPUs"
+
+
+def check_grants(
+    layout: Layout, holders: Mapping[str, tuple[Grant, Request]], runtime: Runtime
+) -> set[int]:
+    """Assert I1 to I4 of *holders*, by container id, on *layout*; return the free CPUs."""
     pools = layout.tree.pools
     taken: set[int] = set()
-    for container_id, grant in grants.items():
+    for grant, request in holders.values():
         own = set(grant.exclusive)
         assert not own & taken, "I1: a CPU is in two exclusive grants"
         taken |= own
         side = layout.capacity.isolated if grant.isolated else layout.capacity.sharable
         assert own <= set(side) & set(pools[grant.pool].cpus), "I4: CPUs outside the pool"
-        preserved = state.placed[container_id].request.memory_preserve
-        assert bool(grant.mems) != (preserved or not layout.memory.nodes), "I4: no memory node"
+        assert bool(grant.mems) != (request.memory_preserve or not layout.memory.nodes), (
+            "I4: no memory node"
+        )
     free = set(layout.capacity.sharable) - taken
     reserved = set(layout.capacity.reserved)
-    for container_id, grant in grants.items():
+    for container_id, (grant, request) in holders.items():
         if grant.sort is Sort.PRESERVE:
             assert not runtime.cpus[container_id]
             continue
@@ -63,7 +82,7 @@ def check(engine: Engine, runtime: Runtime) -> None:
             assert shared or (grant.guest and pools[grant.pool] is layout.tree.top), "I3: no CPU"
             wanted |= shared or reserved
         assert wanted, "I3: an empty cpuset"
-        if state.placed[container_id].request.hide_hyperthreads:
+        if request.hide_hyperthreads:
             wanted = {
                 min(wanted & set(core.cpus))
                 for core in layout.machine.cores
@@ -75,8 +94,17 @@ def check(engine: Engine, runtime: Runtime) -> None:
             others = taken - set(grant.exclusive)
             assert not wanted & others, "I1: another's exclusive CPU"
     for pool in pools:
-        below = {pool.id} | {p.id for p in pools if pool in layout.tree.path(p)}
-        booked = sum(g.shared for g in grants.values() if g.sort is Sort.NORMAL and g.pool in below)
+        booked = shared_milli(layout, holders, pool)
         assert booked <= 1000 * len(free & set(pool.cpus)), f"I2: {pool.name} is overbooked"
-        assert state.supply.shared_milli_in(pool.id) == booked, "I5: bookings"
-    assert set(state.supply.free_cpus()) == free, "I5: free CPUs"
+    return free
+
+
+def shared_milli(layout: Layout, holders: Mapping[str, tuple[Grant, Request]], pool: Pool) -> int:
+    """Return the milli-CPU booked on *pool* and below it."""
+    tree = layout.tree
+    below = {pool.id} | {p.id for p in tree.pools if pool in tree.path(p)}
+    return sum(
+        grant.shared
+        for grant, _ in holders.values()
+        if grant.sort is Sort.NORMAL and grant.pool in below
+    )

@@ -27,6 +27,7 @@ from nri_policy.store.database import Link, open_for_reading, read_held
 from nri_policy.store.journal import Record, open_journal
 from nri_policy.store.store import Store
 from nri_policy.store.writer import Outcome
+from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, QoS
 from tests import nodes
 
@@ -37,7 +38,7 @@ def outcome(engine: Engine, event: Event) -> Outcome:
     """Return what *engine* makes of *event*."""
     try:
         return engine.handle(event)
-    except RefusalError as refusal:
+    except (RefusalError, AnnotationError) as refusal:
         return refusal
 
 

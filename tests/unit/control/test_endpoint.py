@@ -25,6 +25,10 @@ def offering(service: str) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(service, {"Ask": method})
 
 
+def open_files() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
 async def ask(path: Path, service: str) -> bytes | grpc.StatusCode:
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
         try:
@@ -91,14 +95,14 @@ async def test_a_crowd_of_silent_callers_costs_no_more_than_so_many_files(tmp_pa
     path = tmp_path / "control.sock"
     crowd = 2 * MOST_CONNECTIONS
     async with listening(path, shared=[offering("shared")], private=[]):
-        before = len([*Path("/proc/self/fd").iterdir()])
+        before = open_files()
         callers = [await asyncio.open_unix_connection(path) for _ in range(crowd)]
         turned_away = {asyncio.ensure_future(reader.read()) for reader, _ in callers}
         gone: set[asyncio.Task[bytes]] = set()
         while len(gone) < crowd - MOST_CONNECTIONS:
             done, turned_away = await asyncio.wait(turned_away, return_when=asyncio.FIRST_COMPLETED)
             gone |= done
-        assert len([*Path("/proc/self/fd").iterdir()]) <= before + crowd + MOST_CONNECTIONS
+        assert open_files() <= before + crowd + MOST_CONNECTIONS
         for task in gone:
             task.exception()
         for _, writer in callers:

@@ -1,0 +1,27 @@
+"""The fault campaign: `make faults`, with ROUNDS and SEED."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.faults.campaign import run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        counts = asyncio.run(run(options.rounds, options.seed, Path(folder)))
+    for name, count in sorted(counts.items()):
+        sys.stdout.write(f"{count:8} {name}\n")
+
+
+main()

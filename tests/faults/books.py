@@ -1,0 +1,143 @@
+"""What must hold of a node between two faults, as the runtime and the files see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
+from pathlib import Path
+from typing import Any
+
+from nri_policy.control.client import connected
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.event import StoredGrant
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.pools.capacity import Earlier
+from nri_policy.runtime.containers import Container, State
+from nri_policy.store.database import open_for_reading, read_held
+from nri_policy.store.folder import KEPT
+from nri_policy.workload.request import Request
+from tests import bookkeeping, stored
+from tests.faults.host import Host
+
+MOST_DESCRIPTORS = 40
+MOST_THREADS = 24
+_FILES = {"lock", "store", "containers"}
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What the containers of a node hold, by container id."""
+
+    grants: Mapping[str, StoredGrant]
+    strays: tuple[Container, ...]  # that run without a grant, since they came behind our back
+
+    @property
+    def own(self) -> dict[str, tuple[CPUSet, bool]]:
+        """The exclusive CPUs of containers that have some, and whether they share others too."""
+        return {
+            container_id: (held.grant.exclusive, held.grant.shares)
+            for container_id, held in self.grants.items()
+            if held.grant.exclusive
+        }
+
+
+def living(host: Host) -> dict[str, Container]:
+    """Return the runtime's containers that have not ended, by id."""
+    return {
+        container.id: container
+        for container in host.runtime.containers
+        if container.state in (State.CREATED, State.RUNNING)
+    }
+
+
+def audited(host: Host) -> Books:
+    """Return what is held after checking it: the invariants, the runtime, the store, the daemon."""
+    with closing(open_for_reading(host.store / "state.db")) as connection:
+        held = read_held(connection, host.store)
+    assert held.machine is not None
+    running = living(host)
+    assert held.grants.keys() <= running.keys(), "the store has grants of containers that are gone"
+    strays = tuple(running[each] for each in running.keys() - held.grants.keys())
+    said = host.said()
+    for stray in strays:
+        left = [line for line in said.splitlines() if stray.key in line and "left as it" in line]
+        assert left, f"{stray.key} has no grant, and nobody says so"
+    layout = layout_of(
+        host.machine,
+        host.settings,
+        Earlier(reserved=held.reserved, exclusive=host.machine.online - held.reserved),
+    )
+    assert layout.capacity.reserved == held.reserved
+    holders = _holders(layout, held.grants)
+    runtime = bookkeeping.Runtime()
+    for container_id in holders:
+        runtime.cpus[container_id] = running[container_id].cpus
+        runtime.mems[container_id] = running[container_id].mems
+    bookkeeping.check_grants(layout, holders, runtime)
+    _check_memory(layout, holders)
+    _check_answers(host, held.grants, {stray.key for stray in strays})
+    _check_leftovers(host, held.grants)
+    return Books(grants=held.grants, strays=strays)
+
+
+def stored_grants(host: Host) -> Mapping[str, StoredGrant]:
+    """Return what the store holds."""
+    return stored.on_disk(host.store / "state.db")
+
+
+def replayed(host: Host) -> None:
+    """Check that the journal, played again, leads to what is stored; no daemon may be writing."""
+    path = host.store / "state.db"
+    assert stored.grants(stored.replayed(path)) == stored.on_disk(path)
+
+
+def _holders(layout: Layout, grants: Mapping[str, StoredGrant]) -> dict[str, tuple[Grant, Request]]:
+    pools = {pool.name: pool.id for pool in layout.tree.pools}
+    return {
+        container_id: (replace(each.grant, pool=pools[each.pool]), each.request)
+        for container_id, each in grants.items()
+    }
+
+
+def _check_memory(layout: Layout, holders: Mapping[str, tuple[Grant, Request]]) -> None:
+    demands = [
+        (grant.mems, request.memory)
+        for grant, request in holders.values()
+        if not request.memory_preserve
+    ]
+    every = [*layout.memory.nodes]
+    for nodes in chain.from_iterable(combinations(every, size) for size in range(len(every) + 1)):
+        some = CPUSet(nodes)
+        booked = sum(amount for zone, amount in demands if zone <= some)
+        assert booked <= layout.memory.capacity_of(some), f"I6: nodes {some} are overbooked"
+
+
+def _check_answers(host: Host, grants: Mapping[str, StoredGrant], strays: set[str]) -> None:
+    with connected(host.socket) as client:
+        shown: Mapping[str, Mapping[str, Any]] = client.containers()
+        status = client.status()
+    assert status.synchronized
+    placed = {name: fields for name, fields in shown.items() if not fields["error"]}
+    names = {each.full_name: each for each in grants.values()}
+    assert placed.keys() == names.keys(), "the daemon and its store disagree"
+    for name, fields in placed.items():
+        assert fields["exclusive"] == str(names[name].grant.exclusive)
+        assert fields["pool"] == names[name].pool
+    assert placed.keys().isdisjoint(strays)
+
+
+def _check_leftovers(host: Host, grants: Mapping[str, StoredGrant]) -> None:
+    """Assert that nothing is left of what is gone, and that the process does not grow."""
+    found = {entry.name for entry in host.disk.folder.iterdir()}
+    aside = {name for name in found if name.startswith("store.aside-")}
+    assert found - aside == _FILES
+    assert len(aside) <= KEPT
+    shown = {entry.name for entry in (host.disk.folder / "containers").iterdir()}
+    assert shown <= grants.keys(), "resources are shown to containers that are gone"
+    descriptors = len([*Path(f"/proc/{host.life.pid}/fd").iterdir()])
+    threads = len([*Path(f"/proc/{host.life.pid}/task").iterdir()])
+    assert descriptors <= MOST_DESCRIPTORS, f"{descriptors} files are open"
+    assert threads <= MOST_THREADS, f"{threads} threads are there"

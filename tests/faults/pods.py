@@ -1,0 +1,111 @@
+"""Random pods for a small node, and what becomes of them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from nri_policy.runtime.containers import CRIError, Pod, State
+from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.runtime.manifest import Amounts, ManifestError, ResourceChange
+from nri_policy.units import format_cpu
+
+MOST_PODS = 14
+DOMAIN = "resource-policy.nri.io"
+_MEMORY = ("1Mi", "64Mi", "300Mi", "1Gi")
+_WISHES = (
+    {f"prefer-shared-cpus.{DOMAIN}/pod": "false"},
+    {f"prefer-shared-cpus.{DOMAIN}/pod": "true"},
+    {f"hide-hyperthreads.{DOMAIN}/pod": "true"},
+    {f"prefer-isolated-cpus.{DOMAIN}/pod": "true"},
+    {f"static-cpus.{DOMAIN}/pod": "true"},
+    {f"cpu.preserve.{DOMAIN}/pod": "true"},
+    {f"cold-start.{DOMAIN}/pod": "duration: 60s"},
+    {f"memory-type.{DOMAIN}/pod": "pmem"},
+    {f"prefer-shared-cpus.{DOMAIN}/pod": "perhaps"},  # it is refused
+    {f"{DOMAIN}/affinity": "c0: [c1]"},
+)
+
+
+class Kubelets:
+    """Whoever starts, resizes and deletes pods on one runtime, at random."""
+
+    def __init__(self, runtime: EmbeddedRuntime, random: Random) -> None:
+        self._runtime = runtime
+        self._random = random
+        self._number = 0
+        self.resized: set[str] = set()  # ids of containers, since this was cleared
+
+    async def act(self) -> None:
+        """Do something; the runtime may refuse it."""
+        pods, random = self._runtime.pods, self._random
+        what = random.choice(("start", "start", "resize", "resize", "delete", "again"))
+        try:
+            if (what == "start" and len(pods) < MOST_PODS) or not pods:
+                await self._runtime.start_pod(self._manifest())
+            elif what == "resize":
+                await self._resize(random.choice(pods))
+            elif what == "again":
+                await self._again(random.choice(pods))
+            else:
+                await self._runtime.delete_pod(random.choice(pods))
+        except (CRIError, ManifestError):
+            pass  # there is no room, or its limit is less
+
+    def _manifest(self) -> dict[str, Any]:
+        random = self._random
+        self._number += 1
+        kind = random.choice(("own", "own", "own", "mixed", "burstable", "burstable", "best"))
+        containers = [
+            {"name": f"c{number}", "resources": self._resources(kind)}
+            for number in range(random.choice((1, 1, 1, 2)))
+        ]
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"pod{self._number}",
+                "namespace": random.choice(("default", "default", "default", "kube-system")),
+                "annotations": random.choice(_WISHES) if random.random() < 0.4 else {},
+            },
+            "spec": {"containers": containers},
+        }
+
+    def _resources(self, kind: str) -> dict[str, Any]:
+        random = self._random
+        if kind == "best":
+            return {}
+        memory = random.choice(_MEMORY)
+        if kind == "burstable":
+            request = random.choice((100, 500, 1200))
+            limits = {"cpu": format_cpu(2 * request)} if random.random() < 0.5 else {}
+            return {"requests": {"cpu": format_cpu(request), "memory": memory}, "limits": limits}
+        cpu = random.choice((1000, 2000, 3000) if kind == "own" else (1500, 2500))
+        return {"limits": {"cpu": format_cpu(cpu), "memory": memory}}
+
+    async def _resize(self, pod: Pod) -> None:
+        running = [each for each in pod.containers if each.state is State.RUNNING]
+        if not running:
+            return
+        container = self._random.choice(running)
+        old = pod.manifest.container(container.name).resources
+        if "cpu" not in old.requests:
+            return
+        if "cpu" in old.limits and old.limits == old.requests:
+            cpu = self._random.choice((1000, 2000, 3000, 1500))
+            change = ResourceChange(requests=Amounts(cpu=cpu), limits=Amounts(cpu=cpu))
+        else:
+            change = ResourceChange(requests=Amounts(cpu=self._random.choice((100, 400, 900))))
+        self.resized.add(container.id)
+        await self._runtime.resize(pod, container.name, change)
+
+    async def _again(self, pod: Pod) -> None:
+        """Let a container end and come back, as a crash of it does."""
+        if not pod.containers:
+            return
+        container = self._random.choice(pod.containers)
+        await self._runtime.delete_container(container)
+        if pod.ready:
+            await self._runtime.start_container(
+                await self._runtime.create_container(pod, container.name)
+            )
