@@ -14,7 +14,7 @@ from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list
 from nri_policy.cpuset import CPUSet
-from nri_policy.proto.control_pb2 import StatusResponse
+from nri_policy.proto.control_pb2 import Publication, StatusResponse
 
 
 @click.command
@@ -44,6 +44,18 @@ def _table(status: StatusResponse) -> Table:
     table.add_row("pools", str(status.pools))
     for name in ("online", "reserved", "isolated", "exclusive", "shared"):
         table.add_row(f"CPUs {name}", cpu_list(CPUSet.parse(getattr(status, f"{name}_cpus"))))
+    for publication in status.publications:
+        table.add_row("topology", Text(_told(publication), overflow="fold"))
     for notice in status.notices:
         table.add_row("note", Text(notice, overflow="fold"))
     return table
+
+
+def _told(publication: Publication) -> str:
+    """Return how it goes with one copy of the node's NodeResourceTopology object."""
+    text = f"{publication.phase}: {publication.to}"
+    if publication.error:
+        text += f": {publication.error}"
+    if publication.rivals:
+        text += f"; written by others too: {', '.join(publication.rivals)}"
+    return text

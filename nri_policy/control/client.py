@@ -69,6 +69,10 @@ class Client:
         request = pb.WhatIfRequest(manifests=manifests, replicas=replicas)
         return self._document(self._stub.WhatIf, request)
 
+    def topology(self) -> Any:
+        """Return the NodeResourceTopology object as it would be published."""
+        return self._document(self._stub.Topology, pb.TopologyRequest())
+
     def _document(self, method: Callable[..., pb.Document], request: Any) -> Any:
         return json.loads(self._ask(method, request).json)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -39,7 +39,8 @@ class Control:
 
     *turn* is shared with whatever else calls the engine. *runtime* tells which one is connected
     now. *read* returns the pods that manifests ask for, so many of each; ValueError where they make
-    no sense. It runs on another thread.
+    no sense. It runs on another thread. *topology* returns the node's NodeResourceTopology object,
+    *publications* how it goes with what is kept of it elsewhere.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -51,6 +52,8 @@ class Control:
         synchronized: asyncio.Event,
         runtime: Callable[[], str],
         read: Callable[[str, int], Sequence[Wanted]],
+        topology: Callable[[], Awaitable[object]],
+        publications: Callable[[], Iterable[pb.Publication]],
     ) -> None:
         self._engine = engine
         self._turn = turn
@@ -58,6 +61,8 @@ class Control:
         self._synchronized = synchronized
         self._runtime = runtime
         self._read = read
+        self._topology = topology
+        self._publications = publications
         self._trying = asyncio.Lock()  # each trial holds a copy of the state, and a thread
         self._watching = 0
 
@@ -69,6 +74,7 @@ class Control:
             "Containers": self.containers,
             "Explain": self.explain,
             "WhatIf": self.what_if,
+            "Topology": self.topology,
             "Watch": self.watch,
         }
         return service_handler(SERVICE, methods)
@@ -93,6 +99,7 @@ class Control:
                 ),
                 shared_cpus=str(state.supply.free_cpus()),
                 notices=[*layout.settings.notices, *layout.machine.notes, *layout.tree.notes],
+                publications=self._publications(),
             )
 
     async def pools(self, request: pb.PoolsRequest, context: _Context) -> pb.Document:
@@ -158,6 +165,13 @@ class Control:
                 for _ in trial.run(pod):
                     await asyncio.sleep(0)  # the runtime's requests come first
             return _document(trial.document())
+
+    async def topology(self, request: pb.TopologyRequest, context: _Context) -> pb.Document:
+        """Return the NodeResourceTopology object as it would be published."""
+        del request
+        if not self._synchronized.is_set():
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
+        return _document(await self._topology())
 
     async def watch(
         self, request: pb.WatchRequest, context: _Context

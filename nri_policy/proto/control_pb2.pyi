@@ -17,7 +17,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "synchronized", "runtime", "pools", "containers", "refused", "online_cpus", "reserved_cpus", "isolated_cpus", "exclusive_cpus", "shared_cpus", "notices")
+    __slots__ = ("version", "synchronized", "runtime", "pools", "containers", "refused", "online_cpus", "reserved_cpus", "isolated_cpus", "exclusive_cpus", "shared_cpus", "notices", "publications")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SYNCHRONIZED_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class StatusResponse(_message.Message):
     EXCLUSIVE_CPUS_FIELD_NUMBER: _ClassVar[int]
     SHARED_CPUS_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
+    PUBLICATIONS_FIELD_NUMBER: _ClassVar[int]
     version: str
     synchronized: bool
     runtime: str
@@ -42,7 +43,34 @@ class StatusResponse(_message.Message):
     exclusive_cpus: str
     shared_cpus: str
     notices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., synchronized: _Optional[bool] = ..., runtime: _Optional[str] = ..., pools: _Optional[int] = ..., containers: _Optional[int] = ..., refused: _Optional[int] = ..., online_cpus: _Optional[str] = ..., reserved_cpus: _Optional[str] = ..., isolated_cpus: _Optional[str] = ..., exclusive_cpus: _Optional[str] = ..., shared_cpus: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
+    publications: _containers.RepeatedCompositeFieldContainer[Publication]
+    def __init__(self, version: _Optional[str] = ..., synchronized: _Optional[bool] = ..., runtime: _Optional[str] = ..., pools: _Optional[int] = ..., containers: _Optional[int] = ..., refused: _Optional[int] = ..., online_cpus: _Optional[str] = ..., reserved_cpus: _Optional[str] = ..., isolated_cpus: _Optional[str] = ..., exclusive_cpus: _Optional[str] = ..., shared_cpus: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., publications: _Optional[_Iterable[_Union[Publication, _Mapping]]] = ...) -> None: ...
+
+class Publication(_message.Message):
+    __slots__ = ("to", "phase", "version", "generation", "written_at", "written", "unchanged", "failed", "trouble", "error", "rivals")
+    TO_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_AT_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RIVALS_FIELD_NUMBER: _ClassVar[int]
+    to: str
+    phase: str
+    version: str
+    generation: int
+    written_at: float
+    written: int
+    unchanged: int
+    failed: int
+    trouble: str
+    error: str
+    rivals: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, to: _Optional[str] = ..., phase: _Optional[str] = ..., version: _Optional[str] = ..., generation: _Optional[int] = ..., written_at: _Optional[float] = ..., written: _Optional[int] = ..., unchanged: _Optional[int] = ..., failed: _Optional[int] = ..., trouble: _Optional[str] = ..., error: _Optional[str] = ..., rivals: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PoolsRequest(_message.Message):
     __slots__ = ()
@@ -65,6 +93,10 @@ class WhatIfRequest(_message.Message):
     manifests: str
     replicas: int
     def __init__(self, manifests: _Optional[str] = ..., replicas: _Optional[int] = ...) -> None: ...
+
+class TopologyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ()

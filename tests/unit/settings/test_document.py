@@ -114,7 +114,6 @@ status: {nodes: {}}
                 "audit",
                 "onExit",
                 "rebalance",
-                "agent.nodeResourceTopology",
                 "instrumentation.httpEndpoint",
                 "instrumentation.prometheusExport",
                 "instrumentation.reportPeriod",
