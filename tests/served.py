@@ -38,14 +38,20 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    folder: Path, machine: str = nodes.SMALL, *, listening: bool = True, **spec: Any
+    folder: Path,
+    machine: str = nodes.SMALL,
+    *,
+    listening: bool = True,
+    version: str = "2.1.9",
+    **spec: Any,
 ) -> AsyncIterator[Served]:
-    """Yield a daemon that is synchronized with its runtime."""
+    """Yield a daemon that is synchronized with its runtime, a containerd of *version*."""
     hardware = nodes.machine(machine)
     runtime = EmbeddedRuntime(
         folder / "nri.sock",
         online_cpus=hardware.online,
         memory_nodes=CPUSet(node.id for node in hardware.nodes),
+        version=version,
         kubelet=Kubelet(memory_capacity=hardware.memory),
     )
     async with AsyncExitStack() as stack:

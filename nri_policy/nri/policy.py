@@ -204,8 +204,6 @@ class Policy:
         if self._assignments is not None:
             await self._assignments.ready([pod_of(pod)])
         decision = self._decide(Created(container=self.container(pod, container)))
-        if overdue():
-            return nri_pb2.CreateContainerResponse()
         response = nri_pb2.CreateContainerResponse(update=self._telling.take(container.id))
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(decision.placement))

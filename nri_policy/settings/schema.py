@@ -99,7 +99,6 @@ class Settings(Section, frozen=True, kw_only=True):
             "cpuClasses",
             "defaultExclusiveCPUClass",
             "namespaceSchedulingClasses",
-            "onExit",
             "podQoSSchedulingClasses",
             "rebalance",
             "reservedPoolCPUClass",

@@ -237,7 +237,7 @@ async def test_more_than_fits_into_a_message_goes_into_several(
     async with scene(tmp_path) as it:
         it.note(0, 1, 2)
         size = update_of(it.placement(0), ignore_failure=True).ByteSize()
-        monkeypatch.setattr(telling_module, "MAX_MESSAGE", 2 * (size + 8))
+        monkeypatch.setattr(telling_module, "MAX_MESSAGE", 5 * (size + 8) // 2)
         await it.wait(PATIENCE)
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids[:2]
