@@ -56,7 +56,9 @@ async def served(
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
-        daemon = Daemon(hardware, nodes.settings(**spec), Host(state_dir=folder))
+        # the embedded runtime needs no rest between two plugins
+        host = Host(state_dir=folder, delay=lambda _: 0.0)
+        daemon = Daemon(hardware, nodes.settings(**spec), host)
         if listening:
             await stack.enter_async_context(daemon.listening(folder / "control.sock"))
         await stack.enter_async_context(daemon.serving(runtime.socket_path))
