@@ -169,7 +169,7 @@ class Policy:
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._exposure.keep_only(self._engine.state.placed.keys())
         for container_id in self._engine.state.placed:
-            self._show(container_id)
+            self._show_later(container_id)
         self._synchronized()
         return self._telling.take()
 
@@ -357,5 +357,7 @@ class Policy:
             resources = exposed(self._engine.state, container_id)
             try:
                 await asyncio.to_thread(self._exposure.replace, container_id, resources)
+            except FileNotFoundError:
+                continue  # it came without us, and has no mount to see it by
             except (OSError, ValueError) as error:
                 log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
