@@ -64,8 +64,9 @@ class Exposure:
         )
 
     def remove(self, container_id: str) -> None:
-        """Forget a container that is gone."""
-        shutil.rmtree(self._of(container_id), ignore_errors=True)
+        """Forget a container that is gone, or of an odd id never was shown anything."""
+        with suppress(ValueError):
+            shutil.rmtree(self._of(container_id), ignore_errors=True)
 
     def keep_only(self, container_ids: Collection[str]) -> None:
         """Forget all containers but these, as far as the disk lets us."""
