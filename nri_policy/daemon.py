@@ -39,7 +39,7 @@ from nri_policy.nri.singleton import only_instance
 from nri_policy.nri.telling import Telling
 from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
-from nri_policy.nrt.publisher import Publisher, Sink, publishing
+from nri_policy.nrt.publisher import Publication, Publisher, Sink, publishing
 from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
@@ -173,7 +173,7 @@ class Daemon:
             runtime=lambda: str(self._session.runtime or plugin.runtime or ""),
             read=self._wanted,
             topology=self.topology,
-            publications=lambda: [each.publication.message() for each in self._publishers],
+            publications=lambda: [each.message() for each in self.publications],
         )
         health = Health(self.synchronized, [SERVICE.full_name])
         async with listening(
@@ -187,6 +187,11 @@ class Daemon:
         """Return the node's NodeResourceTopology object."""
         reading = await self._feed.read()
         return await asyncio.to_thread(reading.object)
+
+    @property
+    def publications(self) -> list[Publication]:
+        """How it goes with the copies of that object that are kept up to date."""
+        return [publisher.publication for publisher in self._publishers]
 
     @asynccontextmanager
     async def publishing(self, sinks: Iterable[Sink]) -> AsyncIterator[None]:

@@ -44,6 +44,7 @@ class Trouble(StrEnum):
     SERVER_ERROR = "server-error"
     REFUSED = "refused"  # any other answer
     UNWRITABLE = "unwritable"  # a file
+    FAULT = "fault"  # of our own
 
 
 class PublishError(Exception):
@@ -179,9 +180,10 @@ class Publisher:
         try:
             await self._write()
         except PublishError as error:
-            self._failures += 1
-            self._failed(error)
-            return max(error.wait, self._pace.delay(self._failures))
+            return self._failed(error)
+        except Exception as error:
+            log.exception("event=nrt-fault to=%s", self._sink.name)
+            return self._failed(PublishError(Trouble.FAULT, f"a fault of ours: {error!r}"))
         self._failures = 0
         return INTERVAL
 
@@ -233,7 +235,9 @@ class Publisher:
             rivals=written.rivals,
         )
 
-    def _failed(self, error: PublishError) -> None:
+    def _failed(self, error: PublishError) -> float:
+        """Show what went wrong; return the seconds to do nothing after it."""
+        self._failures += 1
         self._note(
             phase=Phase.FAILING,
             failed=self.publication.failed + 1,
@@ -249,6 +253,7 @@ class Publisher:
                 error.trouble,
                 str(error),
             )
+        return max(error.wait, self._pace.delay(self._failures))
 
     def _note(self, **changed: object) -> None:
         self.publication = replace(self.publication, **changed)  # type: ignore[arg-type]  # as named

@@ -98,13 +98,12 @@ async def test_placements_go_on_while_the_server_is_away_and_it_is_told_the_late
             before = time.perf_counter()
             assert await node.start(pod(f"own-{number}", "1")) == []
             took.append(time.perf_counter() - before)
-        (publication, _) = node.daemon._publishers
         assert max(took) < 0.5, "the runtime was kept waiting"
         for _ in range(2000):  # let an attempt fail
-            if publication.publication.trouble:
+            if node.daemon.publications[0].trouble:
                 break
             await asyncio.sleep(0.001)
-        assert publication.publication.phase == "failing"
+        assert node.daemon.publications[0].phase == "failing"
         await server.start()
         await server.until(lambda: any(r.method == "PATCH" for r in server.requests[seen:]))
         first = next(r for r in server.requests[seen:] if r.method == "PATCH")
@@ -115,12 +114,11 @@ async def test_the_file_says_the_same_as_the_cluster(tmp_path: Path) -> None:
     async with published(tmp_path) as (node, server):
         await node.start(pod("own", "2"))
         await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
-        _, file = node.daemon._publishers
         for _ in range(2000):
-            if file.publication.generation == node.daemon._feed._generation:
+            if node.daemon.publications[1].generation == node.daemon._feed._generation:
                 break
             await asyncio.sleep(0.001)
-        assert file.publication.to == str(tmp_path / "nrt.json")
+        assert node.daemon.publications[1].to == str(tmp_path / "nrt.json")
         assert '"4-5"' in await asyncio.to_thread((tmp_path / "nrt.json").read_text)
 
 

@@ -40,7 +40,7 @@ class Shelf:
     def __init__(self) -> None:
         self.puts: list[Object] = []
         self.fresh: list[bool] = []
-        self.error: PublishError | None = None
+        self.error: Exception | None = None
         self.rivals: tuple[str, ...] = ()
         self.gate = asyncio.Event()
         self.gate.set()
@@ -248,6 +248,20 @@ async def test_a_change_during_a_slow_write_is_written_after_it() -> None:
         await advancing
         await node.steps.advance(INTERVAL)
         assert [attribute(put, "nri-policy/generation") for put in node.shelf.puts] == list("012")
+
+
+async def test_a_fault_of_ours_is_shown_and_does_not_end_publishing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Node()
+    node.shelf.error = ZeroDivisionError("by design")
+    async with node.running():
+        assert (node.publication.trouble, node.phase) == (Trouble.FAULT, "failing")
+        assert "by design" in node.publication.error
+        assert "ZeroDivisionError" in caplog.text
+        node.shelf.error = None
+        await node.steps.advance(2)
+        assert node.phase == "published"
 
 
 async def test_who_is_asked_to_wait_waits() -> None:
