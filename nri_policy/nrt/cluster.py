@@ -11,6 +11,7 @@ or given up, before the next one begins.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 from collections.abc import AsyncIterator, Callable
@@ -172,6 +173,9 @@ def access(kubeconfig: Path | None) -> Callable[[], AsyncClient] | None:
 def _client(kubeconfig: Path | None) -> AsyncClient:
     from lightkube import AsyncClient, KubeConfig  # noqa: PLC0415 - see above
 
+    requests = logging.getLogger("httpx2")  # which has a line of INFO for each
+    if requests.level == logging.NOTSET:
+        requests.setLevel(logging.WARNING)
     if kubeconfig is None:
         return AsyncClient(config=KubeConfig.from_service_account(_SERVICE_ACCOUNT))
     try:

@@ -161,7 +161,7 @@ class Publisher:
                     await self._sink.remove()
         except (PublishError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._pace.farewell:g} s"
-            log.warning("event=nrt-left-behind to=%s reason=%r", self._sink.name, reason)
+            log.warning("event=nrt-left-behind to=%r reason=%r", self._sink.name, reason)
 
     async def _change(self) -> None:
         """Wait until there may be something new, or it is time to write again anyway."""
@@ -182,7 +182,7 @@ class Publisher:
         except PublishError as error:
             return self._failed(error)
         except Exception as error:
-            log.exception("event=nrt-fault to=%s", self._sink.name)
+            log.exception("event=nrt-fault to=%r", self._sink.name)
             return self._failed(PublishError(Trouble.FAULT, f"a fault of ours: {error!r}"))
         self._failures = 0
         return INTERVAL
@@ -215,10 +215,10 @@ class Publisher:
     def _succeeded(self, reading: Reading, written: Written) -> None:
         before = self.publication
         if before.phase is not Phase.PUBLISHED:
-            log.info("event=nrt-published to=%s generation=%d", before.to, reading.generation)
+            log.info("event=nrt-published to=%r generation=%d", before.to, reading.generation)
         if written.rivals and written.rivals != before.rivals:
             log.warning(
-                "event=nrt-rivals to=%s managers=%r text='they write the zones of this object too:"
+                "event=nrt-rivals to=%r managers=%r text='they write the zones of this object too:"
                 " stop them, or agent.nodeResourceTopology here'",
                 before.to,
                 ", ".join(written.rivals),
@@ -248,7 +248,7 @@ class Publisher:
         if self._logged is None or self._logged[0] is not error.trouble or now >= self._logged[1]:
             self._logged = error.trouble, now + _LOG_AGAIN
             log.warning(
-                "event=nrt-not-published to=%s trouble=%s reason=%r",
+                "event=nrt-not-published to=%r trouble=%s reason=%r",
                 self._sink.name,
                 error.trouble,
                 str(error),
