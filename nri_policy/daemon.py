@@ -27,6 +27,7 @@ from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.stock import Left, Stock
 from nri_policy.nri.beat import Beat
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.exposure import Exposure
@@ -76,6 +77,7 @@ class Host:
     state_dir: Path
     identity: Identity = IDENTITY
     node_name: str = "localhost"  # in the cluster
+    devices: Callable[[], Left] = dict  # those of each NUMA node
     sources: Sources = field(default_factory=Sources)
     delay: Callable[[int], float] = backoff  # seconds before the session registers again
 
@@ -105,7 +107,7 @@ class Daemon:
             sources=replace(host.sources, held=lambda: self._store.held.grants),
             synchronized=self.synchronized.set,
             decided=self._decided,
-            pod_came=self._pod_came,
+            pod_came=self.topology_changed,
         )
         self._feed = Feed(
             self.engine,
@@ -113,6 +115,7 @@ class Daemon:
             node=host.node_name,
             pods=self._policy.pods.values,
             synchronized=self.synchronized,
+            devices=host.devices,
         )
         self._session = Session(self._policy, host.identity, turn=self._turn, delay=host.delay)
 
@@ -144,7 +147,8 @@ class Daemon:
             for each in others:
                 each.cancel()
 
-    def _pod_came(self) -> None:
+    def topology_changed(self) -> None:
+        """Take note of pods or devices that came or went, for those who are told what is left."""
         self._feed.changed()
 
     def _decided(self, event: Event, outcome: Outcome) -> None:
@@ -246,16 +250,20 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
     async with AsyncExitStack() as stack:
         stack.enter_context(only_instance(options.state_dir / "lock"))
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
-        assignments = None
+        assignments = stock = None
         if settings.agent.pod_resource_api:
             assignments = await stack.enter_async_context(Assignments())
+            stock = Stock(assignments)
         host = Host(
             state_dir=options.state_dir,
             identity=options.identity,
             node_name=options.node_name,
+            devices=stock.left if stock else dict,
             sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
         )
         daemon = Daemon(machine, settings, host)
+        if stock:
+            await stack.enter_async_context(stock.kept(daemon.topology_changed))
         _announce(daemon)
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
