@@ -123,9 +123,7 @@ class Cluster:
             if not causes:
                 raise
             await self._apply(client, new, force=True)
-            return tuple(
-                sorted({name for field, name in causes if field.startswith(".zones")} - {MANAGER})
-            )
+            return tuple(sorted({name for field, name in causes if field.startswith(".zones")}))
         return ()
 
     async def _apply(self, client: AsyncClient, new: Object, *, force: bool) -> None:

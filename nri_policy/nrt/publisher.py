@@ -28,7 +28,7 @@ INTERVAL = 0.25  # seconds between two writes at least
 REFRESH = 600.0  # seconds after which an unchanged object is written again
 FAREWELL = 2.0  # seconds for the last write
 _MIN_DELAY, _MAX_DELAY = 0.5, 30.0  # seconds after failures
-_LOG_AGAIN = 300.0  # seconds before the same failure is logged again
+LOG_AGAIN = 300.0  # seconds before the same is logged again
 
 
 class Trouble(StrEnum):
@@ -137,7 +137,8 @@ class Publisher:
         self._there = False  # whether there may be something of ours, be it by a write given up
         self._refresh_at = 0.0
         self._failures = 0
-        self._logged: tuple[Trouble, float] | None = None
+        self._said: dict[str, float] = {}  # warnings -> when they were logged
+        self._unsaid = True  # whether the log is to hear of the next success
 
     async def run(self) -> NoReturn:
         """Write whenever there is something to write."""
@@ -214,16 +215,16 @@ class Publisher:
 
     def _succeeded(self, reading: Reading, written: Written) -> None:
         before = self.publication
-        if before.phase is not Phase.PUBLISHED:
-            log.info("event=nrt-published to=%r generation=%d", before.to, reading.generation)
-        if written.rivals and written.rivals != before.rivals:
-            log.warning(
+        if self._unsaid:
+            log.info("event=nrt-published to=%r", before.to)
+            self._unsaid = False
+        if written.rivals:
+            self._warn(
                 "event=nrt-rivals to=%r managers=%r text='they write the zones of this object too:"
                 " stop them, or agent.nodeResourceTopology here'",
                 before.to,
                 ", ".join(written.rivals),
             )
-        self._logged = None
         self._note(
             phase=Phase.PUBLISHED,
             version=written.version,
@@ -244,16 +245,21 @@ class Publisher:
             trouble=error.trouble,
             error=str(error),
         )
-        now = self._pace.now()
-        if self._logged is None or self._logged[0] is not error.trouble or now >= self._logged[1]:
-            self._logged = error.trouble, now + _LOG_AGAIN
-            log.warning(
-                "event=nrt-not-published to=%r trouble=%s reason=%r",
-                self._sink.name,
-                error.trouble,
-                str(error),
-            )
+        self._unsaid |= self._warn(
+            f"event=nrt-not-published to=%r trouble={error.trouble} reason=%r",
+            self._sink.name,
+            str(error),
+        )
         return max(error.wait, self._pace.delay(self._failures))
+
+    def _warn(self, message: str, *about: str) -> bool:
+        """Log *message*, unless it was lately; return whether it was now."""
+        now = self._pace.now()
+        due = now >= self._said.get(message, -LOG_AGAIN) + LOG_AGAIN
+        if due:
+            self._said[message] = now
+            log.warning(message, *about)
+        return due
 
     def _note(self, **changed: object) -> None:
         self.publication = replace(self.publication, **changed)  # type: ignore[arg-type]  # as named

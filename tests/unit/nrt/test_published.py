@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from nri_policy.control.client import connected
 from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
+from nri_policy.proto.control_pb2 import StatusResponse
 from tests.apiserver import APIServer
 from tests.served import Served, pod, served
 from tests.topology_twin import Twin
@@ -108,6 +110,24 @@ async def test_placements_go_on_while_the_server_is_away_and_it_is_told_the_late
         await server.until(lambda: any(r.method == "PATCH" for r in server.requests[seen:]))
         first = next(r for r in server.requests[seen:] if r.method == "PATCH")
         Twin(node.daemon.engine.state).check(first.body["zones"])
+
+
+async def test_status_tells_where_and_how_it_is_published(tmp_path: Path) -> None:
+    async with published(tmp_path) as (node, server):
+        server.forbidden = {"patch"}
+        await node.start(pod("own", "2"))
+        await server.until(lambda: len(server.writes()) > 1)
+        await asyncio.to_thread(_status, node.socket)  # what is on its way is through by now
+        status = await asyncio.to_thread(_status, node.socket)
+    (cluster, file) = status.publications
+    assert (cluster.to, cluster.phase, cluster.trouble) == ("the cluster", "failing", "forbidden")
+    assert "rbac.yaml" in cluster.error
+    assert (file.to, file.phase) == (str(tmp_path / "nrt.json"), "published")
+
+
+def _status(control: Path) -> StatusResponse:
+    with connected(control) as client:
+        return client.status()
 
 
 async def test_the_file_says_the_same_as_the_cluster(tmp_path: Path) -> None:
