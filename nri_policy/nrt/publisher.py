@@ -155,9 +155,10 @@ class Publisher:
             return
         try:
             async with asyncio.timeout(self._pace.farewell):
-                if keep:
+                if keep and self._feed.wanted:
                     last = await self._feed.read()
-                    await self._sink.put(last.object(stopped=True), fresh=False)
+                    # the write that was under way may have arrived, or not
+                    await self._sink.put(last.object(stopped=True), fresh=True)
                 else:
                     await self._sink.remove()
         except (PublishError, TimeoutError) as error:

@@ -158,7 +158,7 @@ async def test_a_server_that_does_not_answer_holds_up_the_end_for_two_seconds_at
     tmp_path: Path,
 ) -> None:
     async with published(tmp_path) as (node, server):
-        server.hanging.set()
+        server.before = lambda _: asyncio.Event().wait()
         await node.start(pod("own", "2"))
         before = time.perf_counter()
     took = time.perf_counter() - before
