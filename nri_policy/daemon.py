@@ -201,8 +201,10 @@ class Daemon:
     async def publishing(self, sinks: Iterable[Sink]) -> AsyncIterator[None]:
         """Keep the node's NodeResourceTopology object up to date at *sinks*."""
         self._publishers = [Publisher(self._feed, sink) for sink in sinks]
-        settings = self.engine.layout.settings
-        async with publishing(self._publishers, keep=lambda: settings.on_exit is OnExit.KEEP):
+        async with publishing(
+            self._publishers,
+            keep=lambda: self.engine.layout.settings.on_exit is OnExit.KEEP,
+        ):
             yield
 
     def _wanted(self, manifests: str, replicas: int) -> tuple[Wanted, ...]:

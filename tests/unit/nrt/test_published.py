@@ -16,6 +16,7 @@ from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.proto.control_pb2 import StatusResponse
+from tests import nodes
 from tests.apiserver import APIServer
 from tests.served import Served, pod, served
 from tests.topology_twin import Twin
@@ -144,7 +145,8 @@ async def test_the_file_says_the_same_as_the_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("on_exit", ["keep", "widen"])
 async def test_what_is_left_at_the_end_is_marked_or_gone(tmp_path: Path, on_exit: str) -> None:
-    async with published(tmp_path, onExit=on_exit) as (_, server):
+    async with published(tmp_path) as (node, server):
+        await node.daemon.reconfigure(settings=nodes.settings(onExit=on_exit))
         assert attribute(server, "nri-policy/stopped") is None
     if on_exit == "keep":
         assert attribute(server, "nri-policy/stopped") == "true"
