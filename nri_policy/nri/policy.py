@@ -204,7 +204,9 @@ class Policy:
         if self._assignments is not None:
             await self._assignments.ready([pod_of(pod)])
         decision = self._decide(Created(container=self.container(pod, container)))
-        response = nri_pb2.CreateContainerResponse(update=self._telling.take(container.id))
+        response = nri_pb2.CreateContainerResponse(
+            update=self._telling.take(container.id, creating=True)
+        )
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(decision.placement))
         if self._show(container.id):
@@ -214,6 +216,7 @@ class Policy:
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Note when a container starts: it has its place since its creation."""
         del pod
+        self._telling.created(container.id)
         self._decide(Started(container_id=container.id, now=self._now()))
 
     async def update_container(
@@ -242,6 +245,7 @@ class Policy:
         """Release a container; return who may spread now."""
         del pod
         self._decide(Stopped(container_id=container.id))
+        self._telling.ended(container.id)
         return nri_pb2.StopContainerResponse(update=self._telling.take(container.id))
 
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:

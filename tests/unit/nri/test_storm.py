@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.placement import RefusalError
+from nri_policy.nri.errors import Refused
 from nri_policy.nri.service import LATE
 from nri_policy.nri.versions import DEFAULT_REQUEST_TIMEOUT_MS
 from nri_policy.runtime.containers import CRIError
@@ -21,6 +22,7 @@ from nri_policy.settings import OnExit
 from nri_policy.units import parse_cpu
 from tests import nodes
 from tests.served import Served, pod, served
+from tests.unit.runtime.scripted import ScriptedPlugin
 
 CALLED = "2.4.0"  # a containerd that may be called at any time
 REGISTERED = "2.1.9"  # one that must not
@@ -69,6 +71,23 @@ async def test_a_reload_goes_along_with_the_next_response(version: str, tmp_path
         await it.start(pod("next", "1"))
         check(it)
         assert it.runtime.synchronizations == 1
+
+
+@pytest.mark.parametrize("version", [CALLED, REGISTERED])
+async def test_what_goes_along_with_a_creation_that_fails_is_told_again(
+    version: str, tmp_path: Path
+) -> None:
+    def veto(_: object) -> None:
+        raise Refused("not on my watch")
+
+    async with served(tmp_path, version=version) as it:
+        await it.start(pod("own", "2"), pod("shared", "500m", shared=True), pod("guest"))
+        async with ScriptedPlugin(it.runtime.socket_path, {"CreateContainer": veto}, index="95"):
+            await it.runtime.synchronized(after=1)
+            await reload(it, {"cpu": "cpuset:8-9"})
+            (error,) = await it.start(pod("next", "1"))
+            assert "not on my watch" in error
+            check(it)
 
 
 @pytest.mark.parametrize("version", [CALLED, REGISTERED])
