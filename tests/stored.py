@@ -17,34 +17,23 @@ from nri_policy.engine.event import (
     StoredGrant,
     Synchronized,
 )
-from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.synchronization import to_store
 from nri_policy.hardware.machine import Machine
-from nri_policy.pools.capacity import Earlier
 from nri_policy.settings import Settings
-from nri_policy.store.database import Link, open_for_reading, read_held
+from nri_policy.store.database import open_for_reading, read_held
 from nri_policy.store.journal import Record, open_journal
+from nri_policy.store.replay import Recorded, handle
 from nri_policy.store.store import Store
 from nri_policy.store.writer import Outcome
-from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, QoS
 from tests import nodes
 
 AMOUNTS = (0, 100, 500, 1000, 1500, 2000, 3000)
 
 
-def outcome(engine: Engine, event: Event) -> Outcome:
-    """Return what *engine* makes of *event*."""
-    try:
-        return engine.handle(event)
-    except (RefusalError, AnnotationError) as refusal:
-        return refusal
-
-
 def commit(store: Store, engine: Engine, event: Event, now: float = 0.0) -> Outcome:
     """Have *engine* decide and *store* remember; StoreError."""
-    decided = outcome(engine, event)
+    decided = handle(engine, event)
     store.commit(event, decided, engine.state, now)
     return decided
 
@@ -86,34 +75,13 @@ def records(path: Path) -> list[Record]:
 
 
 def replayed(path: Path) -> Engine:
-    """Return an engine that went through the journal, its decisions compared with the records."""
-    engine = None
+    """Return an engine that went through the journal and came to the very same decisions."""
+    recorded = Recorded()
     for record in records(path):
-        if record.link is Link.GAP:
-            engine = None
-        if record.link is Link.BASE:
-            assert isinstance(record.event, Synchronized)
-            if engine is None:
-                layout = record.layout
-                # the layout has what was reserved then, and an engine after it the same
-                others = layout.capacity.available - layout.capacity.reserved
-                earlier = Earlier(reserved=layout.capacity.reserved, exclusive=others)
-                engine = Engine(layout.machine, layout.settings, earlier)
-                engine.handle(record.event)
-            assert grants(engine) == record.event.held
-        if engine is None or record.link is Link.BASE:
-            continue
-        again = outcome(engine, record.event)
-        if isinstance(again, Decision):
-            assert (again.grant, again.placement) == (
-                record.decision.grant,
-                record.decision.placement,
-            )
-            assert sorted(map(str, again.changes)) == sorted(map(str, record.decision.changes))
-        else:
-            assert str(again) == record.refusal
-    assert engine is not None
-    return engine
+        differences = [*recorded.step(record)]
+        assert not differences, differences[0]
+    assert recorded.engine is not None
+    return recorded.engine
 
 
 def life(engine: Engine, seed: int) -> Iterator[Event]:

@@ -26,6 +26,7 @@ _COMMANDS = (  # in the order of --help
     "what-if",
     "nrt",
     "simulate",
+    "replay",
     "topology",
 )
 

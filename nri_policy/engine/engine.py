@@ -39,6 +39,7 @@ from nri_policy.engine.synchronization import (
     parsed,
     recalled,
     restore,
+    resumed,
     same_entitlement,
     seen,
 )
@@ -63,6 +64,18 @@ class Engine:
         possible, for running containers know it.
         """
         self._state = State(layout_of(machine, settings, earlier))
+
+    @classmethod
+    def resumed(cls, layout: Layout, picture: Synchronized) -> Engine:
+        """Return an engine in the state that *picture* was taken of, down to who came first.
+
+        It decides from then on as the one did that the picture is of. ValueError or KeyError where
+        it is no picture of a state on *layout*.
+        """
+        engine = cls.__new__(cls)
+        state = resumed(layout, picture, lambda container: _request(container, layout)[0])
+        engine._state = state  # noqa: SLF001 - one of this class
+        return engine
 
     @property
     def layout(self) -> Layout:

@@ -205,11 +205,14 @@ class State:
         )
 
     def followers(self, changed: CPUSet) -> Iterator[str]:
-        """Yield the containers whose cpuset follows a pool that holds any of the *changed* CPUs."""
+        """Yield the containers whose cpuset follows a pool that holds any of the *changed* CPUs.
+
+        Pool by pool: not in the order in which pools came into use, which is not in the journal.
+        """
         pools = self.layout.tree.pools
-        for pool, members in self._sharing.items():
+        for pool in sorted(self._sharing):
             if not pools[pool].cpus.isdisjoint(changed):
-                yield from members
+                yield from self._sharing[pool]
 
 
 def _add(tables: dict[_Key, dict[str, None]], key: _Key, member: str) -> None:

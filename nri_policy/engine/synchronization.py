@@ -6,13 +6,15 @@ container that cannot be placed is named in the outcome, and nobody else is dist
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.event import StoredGrant
+from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Grant
+from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import (
     Choice,
     RefusalError,
@@ -42,6 +44,18 @@ class Candidate:
 
 
 Refused = list[tuple[Candidate, RefusalError]]
+_RequestOf = Callable[[Container], Request]
+
+# What only steers a choice, and what stands for it where a request is compared or stored.
+_STEERING: dict[str, Any] = {
+    "isolated": Isolation.NO,
+    "burst_level": Level.SYSTEM,
+    "priority": Priority.NONE,
+    "hints": (),
+    "strict_hints": False,
+    "pick_by_hints": False,
+    "affinities": (),
+}
 
 
 @dataclass(slots=True)
@@ -114,22 +128,42 @@ def holding(candidate: Candidate, stored: StoredGrant, pools: Mapping[str, int])
     return replace(candidate, held=held, same=same_entitlement(candidate.request, stored.request))
 
 
+def resumed(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> State:
+    """Return the state that *picture* was taken of: all that was held then, in the same order.
+
+    ValueError or KeyError where it is no picture of a state on *layout*.
+    """
+    state = State(layout)
+    pools = {pool.name: pool.id for pool in layout.tree.pools}
+    for listed in picture.containers:
+        stored = picture.held[listed.id]
+        container = replace(listed, resized=stored.resized)
+        candidate = Candidate(
+            container=container,
+            request=_with_entitlement(request_of(container), stored.request),
+            cpus=parsed(container.resources.cpus),
+            mems=parsed(container.resources.mems),
+        )
+        _keep(state, candidate, replace(stored.grant, pool=pools[stored.pool]))
+        state.told[container.id] = candidate.cpus, candidate.mems
+        if container.id in state.cold:
+            state.cold[container.id] = stored.deadline
+    return state
+
+
 def same_entitlement(one: Request, other: Request) -> bool:
     """Whether two requests ask for the same: what only steers a choice moves no one who chose."""
     return _entitlement(one) == _entitlement(other)
 
 
 def _entitlement(request: Request) -> Request:
-    return replace(
-        request,
-        isolated=Isolation.NO,
-        burst_level=Level.SYSTEM,
-        priority=Priority.NONE,
-        hints=(),
-        strict_hints=False,
-        pick_by_hints=False,
-        affinities=(),
-    )
+    return replace(request, **_STEERING)
+
+
+def _with_entitlement(request: Request, entitlement: Request) -> Request:
+    """Return what was asked for with *entitlement*, and is steered as in *request*."""
+    steering = {name: getattr(request, name) for name in _STEERING}
+    return replace(entitlement, **steering)
 
 
 def restore(state: State, candidates: Sequence[Candidate], *, forced: bool = False) -> Restored:

@@ -47,6 +47,12 @@ class Journal:
         self._connection = connection
         self._layouts: dict[int, Layout] = {}
 
+    def __len__(self) -> int:
+        """Return how many records there are; raises StoreError, DamagedStoreError."""
+        with translated(self._path):
+            (count,) = self._connection.execute("SELECT count(*) FROM journal").fetchone()
+            return int(count)
+
     def records(self, after: int = 0) -> Iterator[Record]:
         """Yield the records with a higher number than *after*, oldest first.
 

@@ -20,7 +20,6 @@ from nri_policy.pools.capacity import CapacityError
 from nri_policy.store.database import Held, Link, checksum, transaction
 from nri_policy.store.forms import encode, encode_decision, encode_event, encode_settings
 from nri_policy.workload.annotations import AnnotationError
-from nri_policy.workload.pod import State as Life
 
 # The journal keeps this much: days of a busy node, and never a noticeable part of a disk.
 MAX_RECORDS = 10_000
@@ -142,7 +141,7 @@ class Writer:
         for container_id, placed in state.placed.items():
             cpus, mems = state.told[container_id]
             resources = replace(placed.container.resources, cpus=str(cpus), mems=str(mems))
-            containers.append(replace(placed.container, state=Life.RUNNING, resources=resources))
+            containers.append(replace(placed.container, resources=resources))
         held = {container_id: to_store(state, container_id) for container_id in state.placed}
         event = encode_event(Synchronized(containers=tuple(containers), held=held, now=now))
         if len(event) > MAX_BASE:

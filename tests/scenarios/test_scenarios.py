@@ -19,6 +19,8 @@ from nri_policy.cli.simulation import SimulatedNode
 from nri_policy.hardware.machine import Machine
 from nri_policy.runtime.playback import Playback, Result
 from nri_policy.runtime.scenario import Apply, Expect, Step, read_scenario, read_step
+from nri_policy.store.folder import FILE
+from tests import stored
 
 HERE = Path(__file__).parent
 SCENARIOS = sorted(HERE.glob("*/*.yaml"))
@@ -80,6 +82,8 @@ def test_a_scenario_goes_as_the_spec_says(path: Path, tmp_path: Path) -> None:
     results = asyncio.run(played(machine(path.parent), steps, tmp_path))
     wrong = complaints(steps, results)
     assert not wrong, "\n".join([f"{path}:", *wrong])
+    again = stored.replayed(tmp_path / "store" / FILE)
+    assert again.state.placed, "nothing was replayed"
 
 
 def test_a_failure_is_a_complaint_unless_the_next_step_expects_it(tmp_path: Path) -> None:

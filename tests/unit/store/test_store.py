@@ -26,6 +26,7 @@ from nri_policy.store import database, writer
 from nri_policy.store import store as store_module
 from nri_policy.store.database import Link
 from nri_policy.store.errors import StoreError
+from nri_policy.store.replay import handle
 from nri_policy.store.store import RETRY_AFTER, Store
 from nri_policy.workload.annotations import AnnotationError
 from tests import nodes, stored
@@ -257,7 +258,7 @@ def test_a_disk_that_is_read_only_from_the_start(
     assert "store-unavailable" in caplog.text
     with pytest.raises(StoreError):
         stored.commit(store, engine, Synchronized(containers=()))
-    stored.outcome(engine, Created(container=nodes.container(1000)))
+    handle(engine, Created(container=nodes.container(1000)))
     remount(small_disk, "rw")
     stored.commit(store, engine, Stopped(container_id="x"), RETRY_AFTER)
     assert stored.on_disk(store.path) == stored.grants(engine) != {}

@@ -1,0 +1,26 @@
+"""Progress of long work: a line on stderr that moves, where that is a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """Yield what to call after each of *total* parts of the work; None: nobody knows how many."""
+    console = Console(stderr=True)
+    bar = [BarColumn()] if total is not None else [SpinnerColumn()]
+    with Progress(
+        TextColumn(what),
+        *bar,
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as line:
+        task = line.add_task(what, total=total)
+        yield lambda: line.advance(task)

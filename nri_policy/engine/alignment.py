@@ -1,0 +1,26 @@
+"""Alignment: whether a container lies well: its CPUs in one NUMA node, its memory beside them."""
+
+from __future__ import annotations
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.state import Placed, State
+from nri_policy.workload.request import Sort
+
+
+def spans(state: State, placed: Placed) -> bool:
+    """Whether the CPUs of a container lie in more than one NUMA node."""
+    cpus = state.cpus(placed.grant, hide_hyperthreads=False)
+    nodes = (node.cpus for node in state.layout.machine.nodes if node.cpus)
+    return bool(cpus) and not any(cpus <= node for node in nodes)
+
+
+def spills(state: State, placed: Placed) -> bool:
+    """Whether the memory of a container reaches beyond what belongs to its pool."""
+    pool = state.layout.tree.pools[placed.grant.pool]
+    own = CPUSet.union(pool.memory.values())
+    return placed.grant.sort is Sort.NORMAL and not placed.grant.mems <= own
+
+
+def asks_for_cpu(placed: Placed) -> bool:
+    """Whether it is the policy's to align: containers without a CPU request share what there is."""
+    return placed.grant.sort is Sort.NORMAL and placed.request.milli > 0

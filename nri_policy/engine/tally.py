@@ -1,0 +1,124 @@
+"""Tally: what became of each container over many events, and how well that was.
+
+Owns the counting, by the decisions of one engine. A container is counted once by its name: as it
+was last, before it stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.alignment import asks_for_cpu, spans, spills
+from nri_policy.engine.event import Created, Event, Resized
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.state import Placed, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What became of one container."""
+
+    pool: str | None  # None: it was refused
+    exclusive: CPUSet
+    cpus: CPUSet
+    mems: CPUSet
+    aligned: bool | None  # None where it asks for no CPU
+    spilled: int  # bytes asked for by one whose memory is not all beside its CPUs
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """How well all containers fared."""
+
+    placed: int
+    refused: int  # containers that never got a place
+    refused_resizes: int
+    asking: int  # placed ones that ask for CPU
+    aligned: int  # of these, those inside one NUMA node
+    spilled: int  # containers whose memory is not all beside their CPUs
+    spilled_memory: int  # bytes that they ask for
+    moves: (
+        int  # of running containers, for others: to another pool, other CPUs of their own or memory
+    )
+    updates: int  # of running containers, for others; most only share a CPU more or less
+
+
+class Tally:
+    """Follows the decisions of one engine."""
+
+    def __init__(self) -> None:
+        self.fates: dict[str, Fate] = {}  # by namespace/pod/name, in order of appearance
+        self._resizes = self._moves = self._updates = 0
+
+    def take(self, state: State) -> None:
+        """Take everybody there is as they are."""
+        for placed in state.placed.values():
+            self.fates[placed.container.full_name] = _fate(state, placed)
+
+    def note(self, event: Event, outcome: Decision | Exception, state: State) -> None:
+        """Take note of what came of *event*; *state* is the engine's, after it."""
+        if isinstance(outcome, Exception):
+            self._refused(event, str(outcome))
+            return
+        asked = outcome.container_id
+        for change in outcome.changes:
+            self._updates += 1
+            placed = state.placed[change.container_id]
+            before = self.fates.get(placed.container.full_name)
+            after = _fate(state, placed)
+            self.fates[placed.container.full_name] = after
+            self._moves += before is not None and _place(before) != _place(after)
+        if asked in state.placed and outcome.grant is not None:
+            placed = state.placed[asked]
+            self.fates[placed.container.full_name] = _fate(state, placed)
+
+    def _refused(self, event: Event, reason: str) -> None:
+        if isinstance(event, Resized):
+            self._resizes += 1
+        elif isinstance(event, Created):
+            name, nothing = event.container.full_name, CPUSet()
+            known = self.fates.get(name)
+            if known is None or known.refusal is not None:
+                self.fates[name] = Fate(
+                    pool=None,
+                    exclusive=nothing,
+                    cpus=nothing,
+                    mems=nothing,
+                    aligned=None,
+                    spilled=0,
+                    refusal=reason,
+                )
+
+    def score(self) -> Score:
+        """Return how well all fared so far."""
+        placed = [fate for fate in self.fates.values() if fate.refusal is None]
+        return Score(
+            placed=len(placed),
+            refused=len(self.fates) - len(placed),
+            refused_resizes=self._resizes,
+            asking=sum(fate.aligned is not None for fate in placed),
+            aligned=sum(fate.aligned is True for fate in placed),
+            spilled=sum(fate.spilled > 0 for fate in placed),
+            spilled_memory=sum(fate.spilled for fate in placed),
+            moves=self._moves,
+            updates=self._updates,
+        )
+
+
+def _fate(state: State, placed: Placed) -> Fate:
+    grant = placed.grant
+    return Fate(
+        pool=state.layout.tree.pools[grant.pool].name,
+        exclusive=grant.exclusive,
+        cpus=state.cpus(grant, placed.request.hide_hyperthreads),
+        mems=grant.mems,
+        aligned=not spans(state, placed) if asks_for_cpu(placed) else None,
+        spilled=placed.request.memory if spills(state, placed) else 0,
+        refusal=None,
+    )
+
+
+def _place(fate: Fate) -> tuple[object, ...]:
+    return fate.pool, fate.exclusive, fate.mems

@@ -1,0 +1,206 @@
+"""Replay: a recorded journal again, as it was, or with other settings or on another machine.
+
+Owns where a replay can start and what it does about gaps. `Recorded` goes the recorded way and says
+where it comes to other decisions than the records. `Alternative` lets the same containers come and
+go under other circumstances: what runs where the journal starts, or goes on after a gap, comes in
+the recorded order, as if the circumstances had been so all along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import (
+    Created,
+    Elapsed,
+    Event,
+    Reconfigured,
+    Started,
+    Stopped,
+    Synchronized,
+)
+from nri_policy.engine.explanation import Explanation, Outcome
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.synchronization import to_store
+from nri_policy.engine.tally import Tally
+from nri_policy.hardware.machine import Machine
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.settings import Settings
+from nri_policy.store.database import Link
+from nri_policy.store.journal import Record
+from nri_policy.store.writer import Outcome as Became
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import Container, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A record that came out otherwise when it was replayed."""
+
+    seq: int
+    time: float  # seconds since the epoch
+    what: str  # the part of the decision
+    recorded: str
+    replayed: str
+
+
+class Recorded:
+    """The engine that the records are of, made anew from them."""
+
+    def __init__(self) -> None:
+        self.engine: Engine | None = None  # None where its state is not known
+        self.tally = Tally()
+        self.skipped = 0  # records whose beginning is not known
+
+    def step(self, record: Record) -> Iterator[Difference]:
+        """Go on by one record and yield what comes out otherwise; ValueError for a wrong one."""
+        if record.link is Link.BASE:
+            assert isinstance(record.event, Synchronized), "a picture of all containers"
+            yield from self._rebase(record, record.event)
+        elif record.link is Link.GAP or self.engine is None:
+            self.engine = None
+            self.skipped += 1
+        else:
+            outcome = handle(self.engine, record.event)
+            self.tally.note(record.event, outcome, self.engine.state)
+            yield from _differences(record, outcome)
+
+    def _rebase(self, record: Record, picture: Synchronized) -> Iterator[Difference]:
+        if self.engine is not None:
+            state = self.engine.state
+            held = {each: to_store(state, each) for each in state.placed}
+            if held == picture.held:
+                return
+            yield _difference(record, "all grants", picture.held, held)
+        try:
+            self.engine = Engine.resumed(record.layout, picture)
+        except KeyError as error:
+            raise ValueError(f"record {record.seq} misses {error}") from error
+        self.tally.take(self.engine.state)
+
+
+class Alternative:
+    """An engine with *settings* or a *machine* of its own; None: as recorded."""
+
+    def __init__(self, settings: Settings | None, machine: Machine | None) -> None:
+        self._settings = settings
+        self._machine = machine
+        self._engine: Engine | None = None
+        self._whole = False  # whether all that happened until now is known
+        self.tally = Tally()
+
+    def step(self, record: Record) -> None:
+        """Go on by one record; CapacityError where the circumstances are impossible."""
+        event = record.event
+        if record.link is Link.GAP:
+            self._whole = False
+        elif record.link is Link.BASE:
+            assert isinstance(event, Synchronized), "a picture of all containers"
+            if not self._whole:
+                self._catch_up(record, event.containers)
+                self._whole = True
+        elif self._whole:
+            self._go_on(record, event)
+
+    def _go_on(self, record: Record, event: Event) -> None:
+        assert self._engine is not None, "made at the base that made it whole"
+        deadline = self._engine.next_deadline
+        if deadline is not None and deadline <= record.time:
+            self._handle(Elapsed(now=record.time))
+        match event:
+            case Synchronized():
+                self._catch_up(record, event.containers)
+            case Created():
+                self._handle(Created(container=self._seen(event.container)))
+            case Reconfigured():
+                settings = None if self._settings else event.settings
+                machine = None if self._machine else event.machine
+                if settings or machine:
+                    self._handle(Reconfigured(settings=settings, machine=machine))
+            case Elapsed():
+                pass  # it has deadlines of its own
+            case _:
+                self._handle(event)
+
+    def _catch_up(self, record: Record, present: Iterable[Container]) -> None:
+        """Let go who is not *present*, and come who is and has not been refused before."""
+        if self._engine is None:
+            layout = record.layout
+            self._engine = Engine(
+                self._machine or layout.machine, self._settings or layout.settings
+            )
+        containers = {container.id: container for container in present}
+        for gone in [each for each in self._engine.state.placed if each not in containers]:
+            self._handle(Stopped(container_id=gone))
+        for container in containers.values():
+            fate = self.tally.fates.get(container.full_name)
+            refused = fate is not None and fate.refusal is not None
+            if container.id not in self._engine.state.placed and not refused:
+                self._handle(Created(container=self._seen(container)))
+                if container.state is State.RUNNING:
+                    self._handle(Started(container_id=container.id, now=record.time))
+
+    def _seen(self, container: Container) -> Container:
+        """Return *container* as it would come here: what is near to it is on its own machine."""
+        resources = replace(container.resources, cpus="", mems="")
+        hints = () if self._machine else container.hints
+        return replace(container, state=State.CREATED, resources=resources, hints=hints)
+
+    def _handle(self, event: Event) -> None:
+        assert self._engine is not None, "there is one before anything is handled"
+        self.tally.note(event, handle(self._engine, event), self._engine.state)
+
+
+def handle(engine: Engine, event: Event) -> Became:
+    """Return what *engine* makes of *event*; a refusal is an outcome."""
+    try:
+        return engine.handle(event)
+    except (RefusalError, AnnotationError, CapacityError) as refusal:
+        return refusal
+
+
+def _differences(record: Record, outcome: Became) -> Iterator[Difference]:
+    """Yield in what *outcome* is not what was recorded."""
+    decision, refusal, why = Decision(), None, None
+    if isinstance(outcome, Decision):
+        decision, why = outcome, outcome.explanation
+    else:
+        refusal = str(outcome)
+        why = outcome.explanation if isinstance(outcome, RefusalError) else None
+    then = record.decision
+    pairs: dict[str, tuple[object, object]] = {
+        "refusal": (record.refusal, refusal),
+        "grant": (then.grant, decision.grant),
+        "placement": (then.placement, decision.placement),
+        "changes": (then.changes, decision.changes),
+        "warnings": (then.warnings, decision.warnings),
+    }
+    # why those are where they are who were there at the base, it does not tell
+    if why is None or why.outcome is not Outcome.KEPT:
+        pairs["explanation"] = _reasons(then.explanation), _reasons(why)
+    for what, (before, after) in pairs.items():
+        if before != after:
+            yield _difference(record, what, before, after)
+
+
+def _reasons(explanation: Explanation | None) -> tuple[object, ...] | None:
+    """Return what a choice was made from, to be compared."""
+    if explanation is None:
+        return None
+    table = explanation.table
+    return (
+        explanation.container,
+        explanation.outcome.value,
+        explanation.pool,
+        explanation.notes,
+        None if table is None else table.pack(),
+    )
+
+
+def _difference(record: Record, what: str, before: object, after: object) -> Difference:
+    return Difference(
+        seq=record.seq, time=record.time, what=what, recorded=str(before), replayed=str(after)
+    )

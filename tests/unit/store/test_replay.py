@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.event import Created, Elapsed, Reconfigured, Started, Stopped, Synchronized
+from nri_policy.engine.tally import Tally
+from nri_policy.hardware.machine import Machine
+from nri_policy.settings import Settings
+from nri_policy.store import writer
+from nri_policy.store.database import Link
+from nri_policy.store.journal import Record
+from nri_policy.store.replay import Alternative, Difference, Recorded
+from nri_policy.workload.pod import QoS
+from tests import memories, nodes, stored
+
+# pmem that the kernel itself may use: containers can do with it alone
+PMEM = memories.with_nodes(nodes.machine(memories.TIERED), normal=True)
+BURSTABLE_ANYWHERE = {"unlimited-burstable.resource-policy.nri.io/pod": "system"}
+
+
+def recorded(path: Path) -> tuple[Tally, list[Difference]]:
+    replay = Recorded()
+    differences = [each for record in stored.records(path) for each in replay.step(record)]
+    return replay.tally, differences
+
+
+def otherwise(
+    path: Path, settings: Settings | None = None, machine: Machine | None = None
+) -> Tally:
+    replay = Alternative(settings, machine)
+    for record in stored.records(path):
+        replay.step(record)
+    return replay.tally
+
+
+def test_those_who_share_are_told_in_the_same_order_after_a_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose pool came into use first, a base does not tell."""
+    monkeypatch.setattr(writer, "BASE_EVERY", 5)
+    store, engine = stored.started(tmp_path)
+    first = nodes.container(500)
+    wide = nodes.container(500, 500, qos=QoS.BURSTABLE, annotations=BURSTABLE_ANYWHERE)
+    wide = replace(wide, resources=nodes.resources(500, None))
+    for container in (first, wide, nodes.container(500), nodes.container(500)):
+        stored.commit(store, engine, Created(container=container))
+    pools = [placed.grant.pool for placed in engine.state.placed.values()]
+    assert pools[0] < pools[1], "one in a node, one above"
+    stored.commit(store, engine, Stopped(container_id=first.id))
+    for _ in range(6):
+        stored.commit(store, engine, Created(container=nodes.container(1000)))
+    assert recorded(store.path)[1] == []
+
+
+def test_a_decision_that_comes_out_otherwise_is_named(tmp_path: Path) -> None:
+    store, engine = stored.started(tmp_path)
+    stored.commit(store, engine, Created(container=nodes.container(2000)), now=5.0)
+    records = stored.records(store.path)
+    (created,) = (record for record in records if isinstance(record.event, Created))
+    moved = replace(created.decision.placement, cpus=CPUSet([9]))  # type: ignore[type-var]
+    changed = replace(created, decision=replace(created.decision, placement=moved))
+    replay = Recorded()
+    found = [
+        each for record in records for each in replay.step(changed if record is created else record)
+    ]
+    assert [(each.seq, each.time, each.what) for each in found] == [(created.seq, 5.0, "placement")]
+    assert "'9'" in found[0].recorded
+    assert "'9'" not in found[0].replayed
+
+
+def test_after_a_difference_the_next_base_puts_the_replay_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BASE_EVERY", 4)
+    store, engine = stored.started(tmp_path)
+    for _ in range(10):
+        stored.commit(store, engine, Created(container=nodes.container(1000)))
+    records = stored.records(store.path)
+    lost = next(record for record in records if isinstance(record.event, Created))
+    replay = Recorded()
+    found = [each for record in records if record is not lost for each in replay.step(record)]
+    assert "all grants" in [each.what for each in found]
+    assert stored.grants(replay.engine) == stored.grants(engine)  # type: ignore[arg-type]
+
+
+def test_a_picture_that_lacks_a_grant_is_an_error_that_names_the_record(tmp_path: Path) -> None:
+    store, engine = stored.started(tmp_path, running=[nodes.container(1000)])
+    stored.commit(store, engine, Created(container=nodes.container(1000)))
+    base = next(record for record in stored.records(store.path) if record.link is Link.BASE)
+    assert isinstance(base.event, Synchronized)
+    broken = replace(base, event=replace(base.event, held={}))
+    with pytest.raises(ValueError, match=f"record {base.seq} misses"):
+        [*Recorded().step(broken)]
+
+
+def test_the_same_settings_change_nothing(tmp_path: Path) -> None:
+    store, engine = stored.started(tmp_path)
+    for event, _ in zip(stored.life(engine, seed=3), range(600), strict=False):
+        if not isinstance(event, Reconfigured):
+            stored.commit(store, engine, event)
+    tally, differences = recorded(store.path)
+    assert differences == []
+    same = otherwise(store.path, settings=nodes.settings())
+    assert same.fates == tally.fates
+    assert same.score() == tally.score()
+    assert tally.score().placed > 20
+    assert tally.score().refused > 0
+
+
+def test_other_settings_place_otherwise_and_the_score_tells(tmp_path: Path) -> None:
+    store, engine = stored.started(tmp_path)
+    containers = [nodes.container(500, 500, qos=QoS.BURSTABLE) for _ in range(3)]
+    for container in containers:
+        free = replace(container, resources=nodes.resources(500, None))
+        stored.commit(store, engine, Created(container=free))
+    tally, _ = recorded(store.path)
+    other = otherwise(store.path, settings=nodes.settings(unlimitedBurstable="numa"))
+    assert (tally.score().asking, tally.score().aligned) == (3, 0)
+    assert (other.score().asking, other.score().aligned) == (3, 3)
+    assert {fate.pool for fate in other.fates.values()} <= {f"NUMA node #{n}" for n in range(4)}
+
+
+def test_reloads_of_the_journal_do_not_undo_the_settings_that_are_tried(tmp_path: Path) -> None:
+    store, engine = stored.started(tmp_path)
+    stored.commit(store, engine, Reconfigured(settings=nodes.settings(preferSharedCPUs=False)))
+    container = nodes.container(2000)
+    stored.commit(store, engine, Created(container=container))
+    other = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
+    assert not other.fates[container.full_name].exclusive
+    assert recorded(store.path)[0].fates[container.full_name].exclusive
+
+
+def test_on_a_smaller_machine_some_are_refused(tmp_path: Path) -> None:
+    store, engine = stored.started(tmp_path)
+    containers = [nodes.container(3000) for _ in range(4)]
+    for container in containers:
+        stored.commit(store, engine, Created(container=container))
+    stored.commit(store, engine, Stopped(container_id=containers[3].id))
+    other = otherwise(store.path, machine=nodes.machine("package:1 core:4 pu:2"))
+    fates = [other.fates[container.full_name].refusal for container in containers]
+    assert fates[:2] == [None, None]
+    assert "comes closest" in str(fates[2])
+    assert other.score().refused == 2
+
+
+def test_who_runs_when_the_journal_begins_comes_as_if_anew_and_gaps_are_caught_up(
+    tmp_path: Path,
+) -> None:
+    store, engine = stored.started(tmp_path)
+    early, gone = nodes.container(1000), nodes.container(1000)
+    for container in (early, gone):
+        stored.commit(store, engine, Created(container=container))
+    store.close()
+    late = nodes.container(2000)
+    running = [nodes.running(each, CPUSet(), CPUSet()) for each in (early, late)]
+    store, engine = stored.started(tmp_path, running=running)
+    other = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
+    assert [*other.fates] == [each.full_name for each in (early, gone, late)]
+    replay = Alternative(nodes.settings(preferSharedCPUs=True), None)
+    for record in stored.records(store.path):
+        replay.step(record)
+    assert replay._engine is not None
+    assert set(replay._engine.state.placed) == {early.id, late.id}
+
+
+def test_a_cold_start_ends_in_time_under_other_circumstances(tmp_path: Path) -> None:
+    machine = PMEM
+    store, engine = stored.started(tmp_path, machine)
+    cold = {
+        "memory-type.resource-policy.nri.io/pod": "dram,pmem",
+        "cold-start.resource-policy.nri.io/pod": "duration: 30s",
+    }
+    container = nodes.container(1000, annotations=cold)
+    stored.commit(store, engine, Created(container=container), now=0.0)
+    stored.commit(store, engine, Started(container_id=container.id, now=1.0), now=1.0)
+    assert engine.next_deadline == 31.0
+    before = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
+    stored.commit(store, engine, Created(container=nodes.container(100)), now=32.0)
+    after = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
+    assert (before.score().moves, after.score().moves) == (0, 1)
+    assert before.fates[container.full_name].mems < after.fates[container.full_name].mems
+    stored.commit(store, engine, Elapsed(now=32.5), now=32.5)
+    again = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
+    assert again.fates == after.fates
+    assert recorded(store.path)[1] == []
+
+
+def test_a_record_is_of_a_stretch_that_can_be_replayed_or_is_counted(tmp_path: Path) -> None:
+    store, engine = stored.started(tmp_path)
+    stored.commit(store, engine, Created(container=nodes.container(100)))
+    replay = Recorded()
+    links: list[Record] = stored.records(store.path)
+    for record in links:
+        [*replay.step(record)]
+    assert [record.link for record in links] == [Link.GAP, Link.BASE, Link.NEXT]
+    assert replay.skipped == 1
