@@ -28,6 +28,7 @@ _COMMANDS = (  # in the order of --help
     "simulate",
     "replay",
     "topology",
+    "capture",
 )
 
 

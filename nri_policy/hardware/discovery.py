@@ -33,29 +33,33 @@ def discover(root: Path, *, memory_kinds: Mapping[int, MemoryKind] = _NONE) -> M
 
     Raises TopologyError if no usable CPU is described.
     """
-    notes = Notes()
-    with Tree(root, notes) as tree:
-        sets = read_sets(tree)
-        caches = read_caches(tree, sets.online)
-        frequencies = read_frequencies(tree, sets.online)
-        kinds = core_kinds(tree, sets.online, caches, frequencies)
-        nesting = nest(read_cpus(tree, sets.online), kinds, notes)
-        nodes, distances = read_nodes(tree, sets)
-        near = {node.id: nearest(node, nodes, distances) for node in nodes}
-        own = {node.id: node.cpus for node in nodes}
-        near_cpus = {id_: CPUSet.union(own[each] for each in ids) for id_, ids in near.items()}
-        devices = read_devices(tree, sets.online, near_cpus)
-        verdicts = judge(
-            Evidence(
-                tree=tree,
-                settings=memory_kinds,
-                nodes=nodes,
-                nearest=near,
-                distances=distances,
-                packages=nesting.packages,
-                devices=devices,
-            )
+    with Tree(root, Notes()) as tree:
+        return read_machine(tree, memory_kinds)
+
+
+def read_machine(tree: Tree, memory_kinds: Mapping[int, MemoryKind] = _NONE) -> Machine:
+    """Return the machine described by *tree*; as `discover` does."""
+    sets = read_sets(tree)
+    caches = read_caches(tree, sets.online)
+    frequencies = read_frequencies(tree, sets.online)
+    kinds = core_kinds(tree, sets.online, caches, frequencies)
+    nesting = nest(read_cpus(tree, sets.online), kinds, tree.notes)
+    nodes, distances = read_nodes(tree, sets)
+    near = {node.id: nearest(node, nodes, distances) for node in nodes}
+    own = {node.id: node.cpus for node in nodes}
+    near_cpus = {id_: CPUSet.union(own[each] for each in ids) for id_, ids in near.items()}
+    devices = read_devices(tree, sets.online, near_cpus)
+    verdicts = judge(
+        Evidence(
+            tree=tree,
+            settings=memory_kinds,
+            nodes=nodes,
+            nearest=near,
+            distances=distances,
+            packages=nesting.packages,
+            devices=devices,
         )
+    )
     return Machine(
         online=sets.online,
         offline=sets.offline,
@@ -87,5 +91,5 @@ def discover(root: Path, *, memory_kinds: Mapping[int, MemoryKind] = _NONE) -> M
         distances=distances,
         frequencies=frequencies,
         devices=devices,
-        notes=notes.texts(),
+        notes=tree.notes.texts(),
     )

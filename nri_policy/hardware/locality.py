@@ -86,6 +86,21 @@ class Locator:
                     found[path] = locality
         return found
 
+    def survey(self, tree: Tree) -> None:
+        """Look in *tree*, of the same root, at all that any container may ever be near to.
+
+        Those are the device files and network interfaces with hardware behind them. What has none,
+        such as the interfaces of pods, is not looked at there.
+        """
+        with Tree(self._root, Notes()) as plain:
+            for above in ("sys/dev/block", "sys/dev/char", "sys/class/net"):
+                with plain.folder(above) as folder:
+                    paths = [f"{above}/{name}" for name in folder.names()]
+                for path in paths:
+                    if _hardware(plain, path):
+                        self._at(tree, path)
+        _nvidia_function(tree, "none")  # it looks at all
+
     def forget(self) -> None:
         """Look everything up anew from now on: hardware has come, gone or been told its node."""
         self._places.clear()

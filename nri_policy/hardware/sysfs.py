@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.notes import Notes, quote
@@ -43,15 +43,32 @@ class TopologyError(Exception):
         self.problem = problem
 
 
+class Witness(Protocol):
+    """Is told of all that is seen in a Tree, by the paths that were asked for."""
+
+    def link(self, path: str, target: str) -> None:
+        """Hear of a link that was followed; *path* has no other link in it."""
+
+    def name(self, path: str) -> None:
+        """Hear of something that exists."""
+
+    def file(self, path: str, data: bytes) -> None:
+        """Hear of a file that was read."""
+
+    def failed(self, path: str) -> None:
+        """Hear of something that could not be opened or read, or is not there."""
+
+
 class Tree:
     """A root folder that is read from, and the notes taken on the way."""
 
-    __slots__ = ("_fd", "_sets", "notes", "root")
+    __slots__ = ("_fd", "_sets", "notes", "root", "witness")
 
-    def __init__(self, root: Path, notes: Notes) -> None:
+    def __init__(self, root: Path, notes: Notes, witness: Witness | None = None) -> None:
         """Open *root*; TopologyError if it is not a folder that can be opened."""
         self.root = root
         self.notes = notes
+        self.witness = witness
         self._sets: dict[tuple[bool, str], CPUSet | None] = {}
         try:
             # the root itself may be a link: it was named by the user, not by the tree
@@ -77,6 +94,8 @@ class Tree:
     def folder(self, path: str) -> Iterator[Folder]:
         """Open the folder at *path* below the root; an absent one reads as empty."""
         fd = self.open(path, _OPEN_FOLDER)
+        if fd is not None and self.witness is not None:
+            self.witness.name(path)
         try:
             yield Folder(self, path, fd)
         finally:
@@ -117,12 +136,16 @@ class Tree:
             links += 1
             if links > _LINKS:
                 return None
+            if self.witness is not None:
+                self.witness.link("/".join(done), target)
             done = [] if target.startswith("/") else done[:-1]
             todo.extend(target.split("/")[::-1])
         return "/".join(done)
 
     def unreadable(self, path: str, error: OSError) -> None:
         """Note that *path* cannot be read, unless it is only absent."""
+        if self.witness is not None:
+            self.witness.failed(path)
         if error.errno not in _ABSENT:
             self.notes.add(f"{path}: cannot be read: {os.strerror(error.errno or 0)}")
 
@@ -157,6 +180,8 @@ class Folder:
     def folder(self, name: str) -> Iterator[Folder]:
         """Open a folder in this one; an absent one reads as empty."""
         fd = self._open(name, _OPEN_FOLDER)
+        if fd is not None and self.tree.witness is not None:
+            self.tree.witness.name(f"{self.path}/{name}")
         try:
             yield Folder(self.tree, f"{self.path}/{name}", fd)
         finally:
@@ -189,6 +214,9 @@ class Folder:
                     found.append(entry.name)
         except OSError as error:
             self.tree.unreadable(self.path, error)
+        if self.tree.witness is not None:
+            for name in found:
+                self.tree.witness.name(f"{self.path}/{name}")
         return sorted(found)
 
     def numbered(self, prefix: str) -> list[int]:
@@ -204,6 +232,8 @@ class Folder:
             os.lstat(name, dir_fd=self._fd)
         except OSError:
             return False
+        if self.tree.witness is not None:
+            self.tree.witness.name(f"{self.path}/{name}")
         return True
 
     def text(self, name: str, limit: int = _LIMIT) -> str | None:
@@ -220,6 +250,8 @@ class Folder:
             return None
         finally:
             os.close(fd)
+        if self.tree.witness is not None:
+            self.tree.witness.file(f"{self.path}/{name}", bytes(data))
         return data.decode("utf-8", "replace").strip(_BLANK)
 
     def integer(self, name: str) -> int | None:

@@ -1,0 +1,56 @@
+"""`nri-policy capture`: this host's hardware as a file, to be read as if it were there."""
+
+from __future__ import annotations
+
+import os
+from io import BytesIO
+from pathlib import Path
+
+import click
+
+from nri_policy.cli.failure import Failure
+from nri_policy.cli.progress import progress
+from nri_policy.hardware.packing import pack
+from nri_policy.hardware.sysfs import TopologyError
+
+_MOST_NOTES = 10
+
+
+@click.command
+@click.argument("file", metavar="FILE.tar.xz", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--host-root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path("/"),
+    show_default=True,
+    help="Folder that holds the host's /sys and /proc.",
+)
+@click.option("--force", is_flag=True, help="Replace FILE.tar.xz if it is there.")
+def command(file: Path, host_root: Path, force: bool) -> None:
+    """Write what describes this host's hardware to a file, for a bug report or a simulation.
+
+    Other commands take it as --capture FILE.tar.xz, on any machine. In it is what the policy itself
+    reads of /sys and /proc to know CPUs, caches, memory and devices: no names of processes, pods or
+    the host, no serial numbers, no network addresses. Root is not needed: what cannot be read
+    without is left out, and named.
+    """
+    if file.exists() and not force:
+        raise Failure(f"{file} is there already; --force replaces it")
+    packed = BytesIO()  # whole before it is written: a few hundred KB, for 4096 CPUs some MB
+    try:
+        with progress(f"reading {host_root}") as step:
+            notes = pack(host_root, packed, step)
+        with file.open("wb" if force else "xb") as out:
+            out.write(packed.getbuffer())
+    except TopologyError as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"{file}: {error.strerror}") from error
+    for note in notes[:_MOST_NOTES]:
+        click.echo(f"left out: {note}", err=True)
+    if len(notes) > _MOST_NOTES:
+        click.echo(f"left out: {len(notes) - _MOST_NOTES} more", err=True)
+    if notes and os.geteuid() != 0:
+        click.echo("Run it as root to have these, too.", err=True)
+    size = f"{packed.tell() / 1024:.0f} KiB"
+    click.echo(f"{file}: {size}; to see it: nri-policy topology --capture {file}", err=True)
