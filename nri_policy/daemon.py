@@ -47,6 +47,7 @@ from nri_policy.runtime.hypothetical import Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.settings import OnExit, Settings, SettingsError
 from nri_policy.store.errors import StoreError
+from nri_policy.store.history import History
 from nri_policy.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -178,6 +179,7 @@ class Daemon:
             read=self._wanted,
             topology=self.topology,
             publications=lambda: [each.message() for each in self.publications],
+            past=History(self._store.path),
         )
         health = Health(self.synchronized, [SERVICE.full_name])
         async with listening(

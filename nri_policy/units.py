@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them: CPU and memory quantities, durations.
+"""Amounts as Kubernetes writes them: CPU and memory quantities, durations; and moments.
 
 Results are exact integers rounded up (milli-CPU, bytes), so that no one gets less than was asked
 for. Every text is accepted or refused in bounded time. Quantities follow the grammar of
@@ -9,6 +9,7 @@ are refused; durations follow Go's time.ParseDuration.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from nri_policy.wording import quoted
 
@@ -95,6 +96,11 @@ def format_bytes(amount: int) -> str:
     whole, tenth = divmod(tenths, 10)
     sign = "-" if amount < 0 else ""
     return f"{sign}{whole}{f'.{tenth}' if tenth else ''} {_BYTE_UNITS[step]}"
+
+
+def format_time(seconds: float) -> str:
+    """Return a moment, in seconds since the epoch, as ISO 8601 has it: `2026-11-21T09:30:00Z`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _parse(value: str | float, scale: int, wanted: str) -> int:

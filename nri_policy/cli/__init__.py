@@ -25,6 +25,7 @@ _COMMANDS = (  # in the order of --help
     "explain",
     "what-if",
     "nrt",
+    "config",
     "simulate",
     "replay",
     "topology",

@@ -32,6 +32,8 @@ def explained(explanation: _Document) -> Iterator[RenderableType]:
     if explanation["outcome"] == Outcome.REFUSED:
         summary = f"refused: {summary}"
     yield Text.assemble((name, "bold"), f": {summary}")
+    if "decided_at" in explanation:
+        yield Text(_past(explanation), style="yellow")
     if explanation["candidates"]:
         yield ""
         yield from _comparison(explanation)
@@ -41,10 +43,32 @@ def explained(explanation: _Document) -> Iterator[RenderableType]:
             yield Text(title, style="bold cyan")
             for line in lines:
                 yield Padding(Text(line), (0, 0, 0, 2))
+    if changes := explanation.get("changes"):
+        yield ""
+        yield Text("Changed by others, the latest first", style="bold cyan")
+        yield Padding(_changes(changes), (0, 0, 0, 2))
     if refused := explanation.get("refused_resize"):
         yield ""
         yield Text("A later resize was refused", style="bold cyan")
         yield from explained(refused)
+
+
+def _past(explanation: _Document) -> str:
+    """Say that and when it was."""
+    decided, ended = explanation["decided_at"], explanation["ended_at"]
+    if explanation["outcome"] == Outcome.REFUSED:
+        return f"This is of the past: it was refused at {decided}."
+    return f"This is of the past: it was decided at {decided}, and the container " + (
+        f"stopped at {ended}." if ended else "is gone."
+    )
+
+
+def _changes(changes: list[_Document]) -> Table:
+    table = columns("when", "cpuset", "mems", "because")
+    for each in changes:
+        held = (Text(each[field] or "-") for field in ("cpus", "mems"))
+        table.add_row(each["time"], *held, Text(each["cause"]))
+    return table
 
 
 def _comparison(explanation: _Document) -> Iterator[RenderableType]:

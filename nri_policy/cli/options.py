@@ -113,13 +113,19 @@ def machine_options(command: _Command) -> _Command:
     return with_source
 
 
-def load_settings(path: Path) -> Settings:
-    """Return the settings in a file; Failure says what is wrong with it."""
+def read_settings(path: Path) -> Settings:
+    """Return the settings in a file; SettingsError, or Failure where it cannot be read."""
     try:
         with path.open("rb") as file:
             return load(file.read(_MOST_SETTINGS + 1), str(path))
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}", Exit.SETTINGS) from error
+
+
+def load_settings(path: Path) -> Settings:
+    """Return the settings in a file; Failure says what is wrong with it."""
+    try:
+        return read_settings(path)
     except SettingsError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from nri_policy.store.errors import StoreError
 from nri_policy.store.folder import FILE
 from nri_policy.store.journal import Journal, open_journal
 from nri_policy.store.replay import Alternative, Difference, Recorded
-from nri_policy.units import format_bytes
+from nri_policy.units import format_bytes, format_time
 
 _MOST_ROWS = 40
 _MOST_DIFFERENCES = 1000
@@ -41,8 +40,8 @@ class _Course:
     recorded: Recorded = field(default_factory=Recorded)
     alternative: Alternative | None = None
     records: int = 0
-    since: float | None = None  # of the first and the last record, seconds since the epoch
-    until: float | None = None
+    since: float = 0.0  # of the first and the last record, seconds since the epoch
+    until: float = 0.0
     differences: list[Difference] = field(default_factory=list)
 
 
@@ -101,8 +100,9 @@ def _store_in(path: Path) -> Path:
 def _run(journal: Journal, course: _Course) -> None:
     with progress("replaying", len(journal)) as step:
         for record in journal.records():
+            if not course.records:
+                course.since = record.time
             course.records += 1
-            course.since = record.time if course.since is None else course.since
             course.until = record.time
             found = course.recorded.step(record)
             course.differences.extend(found)
@@ -118,11 +118,11 @@ def _document(file: Path, course: _Course) -> dict[str, Any]:
         "journal": str(file),
         "records": course.records,
         "skipped": course.recorded.skipped,
-        "since": _moment(course.since),
-        "until": _moment(course.until),
+        "since": format_time(course.since),
+        "until": format_time(course.until),
         "reproduced": not course.differences,
         "differences": [
-            {**asdict(each), "time": _moment(each.time)}
+            {**asdict(each), "time": format_time(each.time)}
             for each in course.differences[:_MOST_DIFFERENCES]
         ],
         "recorded": asdict(recorded.score()),
@@ -132,10 +132,6 @@ def _document(file: Path, course: _Course) -> dict[str, Any]:
         document["replayed"] = asdict(replayed.score())
         document["changes"] = _changes(recorded, replayed)
     return document
-
-
-def _moment(time: float | None) -> str | None:
-    return None if time is None else datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
 
 
 def _changes(recorded: Tally, replayed: Tally) -> dict[str, Any]:

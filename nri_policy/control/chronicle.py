@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
-    Elapsed,
     Event,
     PodStopped,
     Reconfigured,
     Resized,
-    Started,
-    Stopped,
     Synchronized,
+    kind,
 )
 from nri_policy.engine.explanation import Explanation, Outcome, render
 from nri_policy.engine.grant import Decision, Placement
@@ -32,17 +30,6 @@ from nri_policy.workload.pod import Container
 
 MOST_REFUSALS = 256
 MOST_WAITING = 1024  # decisions for one watcher
-
-_NAMES: dict[type[Event], str] = {
-    Created: "created",
-    Started: "started",
-    Elapsed: "elapsed",
-    Resized: "resized",
-    Stopped: "stopped",
-    PodStopped: "pod-stopped",
-    Synchronized: "synchronized",
-    Reconfigured: "reconfigured",
-}
 
 
 class LaggingError(Exception):
@@ -118,7 +105,7 @@ class Chronicle:
             explanation = self._refused(event, outcome)
         if not self._watchers:
             return
-        message = control_pb2.Decision(event=_NAMES[type(event)])
+        message = control_pb2.Decision(event=kind(event))
         if explanation is not None:
             message.container = explanation.container
             message.outcome = explanation.outcome.value

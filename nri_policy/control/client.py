@@ -60,6 +60,19 @@ class Client:
         """Return the map of containers by name."""
         return self._document(self._stub.Containers, pb.ContainersRequest())
 
+    def machine(self) -> Any:
+        """Return the machine and its pool tree, as `topology -o json` prints them."""
+        return self._document(self._stub.Machine, pb.MachineRequest())
+
+    def settings(self) -> Any:
+        """Return the settings in force."""
+        return self._document(self._stub.Settings, pb.SettingsRequest())
+
+    def journal(self, after: int = 0, limit: int = 0, container: str = "") -> Any:
+        """Return a page of the journal: records after that number, and whether there are more."""
+        request = pb.JournalRequest(after=after, limit=limit, container=container)
+        return self._document(self._stub.Journal, request)
+
     def explain(self, name: str) -> Any:
         """Return the explanation of a container, or the list of those of a pod."""
         return self._document(self._stub.Explain, pb.ExplainRequest(name=name))

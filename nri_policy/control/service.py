@@ -10,20 +10,23 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
-from nri_policy.control.chronicle import Chronicle, LaggingError
+from nri_policy.control.chronicle import Chronicle, LaggingError, Refusal
 from nri_policy.control.handler import service_handler
 from nri_policy.control.name import UnknownNameError, named
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine import view
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.explanation import Explanation, render
+from nri_policy.engine.explanation import render
 from nri_policy.engine.grant import Placement
+from nri_policy.engine.state import Placed
 from nri_policy.engine.trial import Trial, Wanted
+from nri_policy.hardware.document import to_json
 from nri_policy.proto import control_pb2 as pb
+from nri_policy.settings import effective
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
 
@@ -32,7 +35,26 @@ _MOST_REPLICAS = 1000
 _UNKNOWN = "the runtime has not told its containers yet"
 
 _Context = grpc.aio.ServicerContext[object, object]
-_Reasons = tuple[Explanation, Explanation | None]  # and of a resize that was refused since
+
+
+class Past(Protocol):
+    """What was decided before; may be asked from any thread. `store.history.History`."""
+
+    def names(self) -> frozenset[str]:
+        """Return the containers, as namespace/pod/name, that a decision is known about."""
+        ...
+
+    def explained(self, full_name: str) -> dict[str, object] | None:
+        """Return the latest decision about a container as `explain -o json` prints it."""
+        ...
+
+    def changes(self, container_id: str, pod_id: str) -> list[dict[str, object]]:
+        """Return what changed a container lately, the latest first."""
+        ...
+
+    def page(self, after: int, limit: int, full_name: str) -> dict[str, object]:
+        """Return records of the journal after one, about a container if one is named."""
+        ...
 
 
 class Control:
@@ -42,7 +64,7 @@ class Control:
     now, *not_taken* the placements that it does not take, by container id. *read* returns the pods
     that manifests ask for, so many of each; ValueError where they make no sense. It runs on another
     thread. *topology* returns the node's NodeResourceTopology object, *publications* how it goes
-    with what is kept of it elsewhere.
+    with what is kept of it elsewhere, *past* who is gone and why.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -57,6 +79,7 @@ class Control:
         read: Callable[[str, int], Sequence[Wanted]],
         topology: Callable[[], Awaitable[object]],
         publications: Callable[[], Iterable[pb.Publication]],
+        past: Past,
     ) -> None:
         self._engine = engine
         self._turn = turn
@@ -67,6 +90,7 @@ class Control:
         self._read = read
         self._topology = topology
         self._publications = publications
+        self._past = past
         self._trying = asyncio.Lock()  # each trial holds a copy of the state, and a thread
         self._watching = 0
 
@@ -76,6 +100,9 @@ class Control:
             "Status": self.status,
             "Pools": self.pools,
             "Containers": self.containers,
+            "Machine": self.machine,
+            "Settings": self.settings,
+            "Journal": self.journal,
             "Explain": self.explain,
             "WhatIf": self.what_if,
             "Topology": self.topology,
@@ -132,25 +159,74 @@ class Control:
             shown.setdefault(name, {**view.refused(reason), "updated_by": []})
         return _document(shown)
 
-    async def explain(self, request: pb.ExplainRequest, context: _Context) -> pb.Document:
-        """Return why a container, or each of a pod, is where it is."""
+    async def machine(self, request: pb.MachineRequest, context: _Context) -> pb.Document:
+        """Return the machine and its pool tree as `topology -o json` prints them."""
+        del request, context
         async with self._turn:
-            state, refusals = self._engine.state, self._chronicle.refusals
+            layout = self._engine.layout
+        pools = view.topology(layout.tree, layout.capacity)
+        return _document({"machine": to_json(layout.machine), "pools": pools})
+
+    async def settings(self, request: pb.SettingsRequest, context: _Context) -> pb.Document:
+        """Return the settings as `config show -o json` prints them."""
+        del request, context
+        async with self._turn:
+            settings = self._engine.layout.settings
+        return _document(
+            {
+                "origin": settings.origin,
+                "notices": [*settings.notices],
+                "settings": effective(settings),
+            }
+        )
+
+    async def journal(self, request: pb.JournalRequest, context: _Context) -> pb.Document:
+        """Return a page of the journal."""
+        del context
+        page = await asyncio.to_thread(
+            self._past.page, request.after, request.limit, request.container
+        )
+        return _document(page)
+
+    async def explain(self, request: pb.ExplainRequest, context: _Context) -> pb.Document:
+        """Return why a container, or each of a pod, is where it is, or was."""
+        async with self._turn:
+            state, refusals = self._engine.state, dict(self._chronicle.refusals)
             placed = {each.container.full_name: each for each in state.placed.values()}
+        known = {**placed, **refusals}
+        try:
             try:
-                found = named(request.name, {**placed, **refusals})
-            except UnknownNameError as error:
-                unknown = "" if self._synchronized.is_set() else f"; {_UNKNOWN}"
-                await context.abort(grpc.StatusCode.NOT_FOUND, f"{error}{unknown}")
-            reasons: list[_Reasons] = []
-            for name in [found] if isinstance(found, str) else found:
-                refusal = refusals[name].explanation if name in refusals else None
-                if name in placed:
-                    reasons.append((placed[name].explanation, refusal))
-                elif refusal is not None:
-                    reasons.append((refusal, None))
-        shown = await asyncio.to_thread(lambda: [*map(_rendered, reasons)])
+                found = named(request.name, known)
+            except UnknownNameError:
+                gone = await asyncio.to_thread(self._past.names)
+                found = named(request.name, {*known, *gone})
+        except UnknownNameError as error:
+            unknown = "" if self._synchronized.is_set() else f"; {_UNKNOWN}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"{error}{unknown}")
+
+        def explained() -> list[dict[str, object]]:
+            names = [found] if isinstance(found, str) else found
+            return [self._explained(each, placed.get(each), refusals.get(each)) for each in names]
+
+        shown = await asyncio.to_thread(explained)
         return _document(shown[0] if isinstance(found, str) else shown)
+
+    def _explained(
+        self, name: str, placed: Placed | None, refusal: Refusal | None
+    ) -> dict[str, object]:
+        """Return an explanation: as the engine has it, or of somebody gone from the journal."""
+        if placed is not None:
+            container = placed.container
+            changes = self._past.changes(container.id, container.pod.id)
+            shown = {**render(placed.explanation), "changes": changes}
+            if refusal is not None:
+                shown["refused_resize"] = render(refusal.explanation)
+            return shown
+        past = self._past.explained(name)
+        if (refusal is not None and refusal.pod_exists) or past is None:
+            assert refusal is not None, "a name that is known is known from somewhere"
+            return {**render(refusal.explanation), "changes": []}
+        return past
 
     async def what_if(self, request: pb.WhatIfRequest, context: _Context) -> pb.Document:
         """Return where pods would go, and who else would have to change."""
@@ -204,12 +280,6 @@ class Control:
             for name, refusal in self._chronicle.refusals.items()
             if refusal.pod_exists and self._engine.state.named(name) is None
         }
-
-
-def _rendered(reasons: _Reasons) -> dict[str, object]:
-    explanation, refused = reasons
-    shown = render(explanation)
-    return shown if refused is None else {**shown, "refused_resize": render(refused)}
 
 
 def _not_taken(placement: Placement) -> str:

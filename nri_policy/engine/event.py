@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -88,3 +89,8 @@ class Reconfigured:
 
 
 Event = Created | Started | Elapsed | Resized | Stopped | PodStopped | Synchronized | Reconfigured
+
+
+def kind(event: Event) -> str:
+    """Return what sort of event it is, in the words of documents: `created`, `pod-stopped`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", type(event).__name__).lower()

@@ -80,6 +80,24 @@ class ContainersRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class MachineRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SettingsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class JournalRequest(_message.Message):
+    __slots__ = ("after", "limit", "container")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    limit: int
+    container: str
+    def __init__(self, after: _Optional[int] = ..., limit: _Optional[int] = ..., container: _Optional[str] = ...) -> None: ...
+
 class ExplainRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -87,12 +105,14 @@ class ExplainRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class WhatIfRequest(_message.Message):
-    __slots__ = ("manifests", "replicas")
+    __slots__ = ("manifests", "replicas", "most")
     MANIFESTS_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
     manifests: str
     replicas: int
-    def __init__(self, manifests: _Optional[str] = ..., replicas: _Optional[int] = ...) -> None: ...
+    most: bool
+    def __init__(self, manifests: _Optional[str] = ..., replicas: _Optional[int] = ..., most: _Optional[bool] = ...) -> None: ...
 
 class TopologyRequest(_message.Message):
     __slots__ = ()

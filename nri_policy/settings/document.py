@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, NamedTuple, get_origin
@@ -85,11 +85,13 @@ def from_spec(spec: Any, origin: str) -> Settings:
 
 
 def _settings(spec: Any, path: str, origin: str, problems: list[Problem]) -> Settings:
-    reading = _Reading(problems, [])
+    reading = _Reading(problems, [], set(), path)
     values = reading.section(Settings, {} if spec is None else spec, path)
     if reading.problems:
         raise SettingsError(origin, tuple(reading.problems))
-    return Settings(origin=origin, notices=tuple(reading.notices), **values)
+    return Settings(
+        origin=origin, notices=tuple(reading.notices), given=frozenset(reading.given), **values
+    )
 
 
 def to_spec(section: Section) -> dict[str, Any]:
@@ -105,11 +107,32 @@ def to_spec(section: Section) -> dict[str, Any]:
     return spec
 
 
+def effective(settings: Settings) -> list[dict[str, Any]]:
+    """Return every field that has an effect: its path in `spec`, its value, and who set it."""
+    return [
+        {"field": path, "value": value, "origin": settings.origin if given else "default"}
+        for path, value, given in _effective(settings, "", settings.given)
+    ]
+
+
+def _effective(
+    section: Section, above: str, given: Collection[str]
+) -> Iterator[tuple[str, Any, bool]]:
+    for name, (field, reader) in _fields(type(section)).items():
+        value, path = getattr(section, field.name), _join(above, name)
+        if reader is None:
+            yield from _effective(value, path, given)
+        elif name not in section.LATER:
+            yield path, plain(value), path in given
+
+
 class _Reading(NamedTuple):
     """What is gathered while a document is read."""
 
     problems: list[Problem]
     notices: list[str]
+    given: set[str]
+    top: str  # the path of the spec
 
     def section(self, kind: type[Section], given: Any, path: str) -> dict[str, Any]:
         """Return the values for the fields of *kind*; what is wrong goes to the problems."""
@@ -133,6 +156,7 @@ class _Reading(NamedTuple):
                 if not self.problems:
                     values[field.name] = field.type(**inner)
                 continue
+            self.given.add(place.removeprefix(f"{self.top}."))
             try:
                 values[field.name] = reader(value)
             except ValueError as error:

@@ -109,6 +109,7 @@ class Settings(Section, frozen=True, kw_only=True):
 
     origin: str  # the file or object that they come from
     notices: tuple[str, ...] = ()  # what was accepted but has no effect yet
+    given: frozenset[str] = frozenset()  # the fields that it sets, by their paths in `spec`
 
     pin_cpu: Flag = field(name="pinCPU", default=True)
     pin_memory: Flag = field(name="pinMemory", default=True)

@@ -53,13 +53,33 @@ class Journal:
             (count,) = self._connection.execute("SELECT count(*) FROM journal").fetchone()
             return int(count)
 
-    def records(self, after: int = 0) -> Iterator[Record]:
+    def records(self, after: int = 0, full_name: str = "") -> Iterator[Record]:
         """Yield the records with a higher number than *after*, oldest first.
+
+        Those of decisions about *full_name*, if one is given. Raises StoreError, DamagedStoreError.
+        """
+        query = _QUERY + "seq > ? AND ? IN ('', name) ORDER BY seq"
+        with translated(self._path):
+            for row in self._connection.execute(query, (after, full_name)):
+                yield self._record(row)
+
+    def names(self) -> frozenset[str]:
+        """Return the containers that decisions are recorded about; StoreError."""
+        query = "SELECT DISTINCT name FROM journal WHERE name IS NOT NULL"
+        with translated(self._path):
+            return frozenset(name.decode() for (name,) in self._connection.execute(query))
+
+    def about(self, container_id: str, pod_id: str) -> Iterator[Record]:
+        """Yield the records that a container is in, or its pod where that is given, latest first.
 
         Raises StoreError, DamagedStoreError.
         """
+        query = (
+            _QUERY + "link != ?3 AND (instr(event, ?1) OR instr(decision, ?1)"
+            " OR kind = 'PodStopped' AND ?2 != '' AND instr(event, ?2)) ORDER BY seq DESC"
+        )
         with translated(self._path):
-            for row in self._connection.execute(_QUERY + "seq > ? ORDER BY seq", (after,)):
+            for row in self._connection.execute(query, (container_id, pod_id, Link.BASE)):
                 yield self._record(row)
 
     def latest(self, full_name: str) -> Record | None:

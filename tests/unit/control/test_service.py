@@ -19,6 +19,7 @@ from nri_policy.engine.event import Started
 from nri_policy.engine.explanation import render
 from nri_policy.engine.grant import Decision
 from nri_policy.nri.telling import MAX_TRIES
+from nri_policy.hardware.document import to_json
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.proto import nri_pb2
 from nri_policy.proto.control_pb2_grpc import ControlStub
@@ -139,7 +140,7 @@ async def test_explain_gives_what_the_engine_recorded(tmp_path: Path) -> None:
         state = node.daemon.engine.state
         (placed,) = state.placed.values()
         one = await explained(stub, "own/main")
-        assert one == json.loads(json.dumps(render(placed.explanation)))
+        assert one == {**json.loads(json.dumps(render(placed.explanation))), "changes": []}
         assert await explained(stub, "own") == [one], "a list for a pod"
         assert await explained(stub, "default/own/main") == one
 
@@ -156,12 +157,106 @@ async def test_explain_knows_who_was_refused_and_why(tmp_path: Path) -> None:
         assert "'maybe' is not true or false" in wrong["summary"]
 
         await node.runtime.delete_pod(node.runtime.pod("huge"))
-        assert await explained(stub, "huge/main") == huge, "still, after its pod went"
+        past = await explained(stub, "huge/main")
+        assert past.items() >= huge.items(), "still, after its pod went"
+        assert past["decided_at"] <= past["ended_at"]
         assert "default/huge/main" not in await listed(stub)
 
         await node.runtime.delete_pod(node.runtime.pod("odd"))
         await node.start(pod("odd", "1"))
         assert (await explained(stub, "odd/main"))["outcome"] == "placed"
+
+
+async def test_who_is_gone_is_explained_by_the_journal(tmp_path: Path) -> None:
+    async with asked(tmp_path, machine="package:1 core:4") as (node, stub):
+        await node.start(pod("guest"), pod("own", "2"), pod("other", "1", shared=True))
+        before = {name: await explained(stub, f"{name}/main") for name in ("guest", "own")}
+        for name in ("own", "guest"):
+            await node.runtime.delete_pod(node.runtime.pod(name))
+        past = {name: await explained(stub, f"{name}/main") for name in ("guest", "own")}
+        assert await explained(stub, "own") == [past["own"]], "a list for a pod"
+        unknown = await refusal(stub.Explain(pb.ExplainRequest(name="owm/main")))
+    assert unknown == (
+        grpc.StatusCode.NOT_FOUND,
+        "no pod or container 'owm/main'; did you mean 'own/main'?",
+    )
+    for name, shown in past.items():
+        assert shown["summary"] == before[name]["summary"]
+        assert shown["candidates"] == before[name]["candidates"]
+        assert shown["decided_at"] <= shown["ended_at"]
+    assert [each["cause"] for each in past["guest"]["changes"]] == [
+        "default/own/main stopped",
+        *(each["cause"] for each in before["guest"]["changes"]),
+    ]
+
+
+async def test_explain_tells_who_changed_a_container_last(tmp_path: Path) -> None:
+    async with asked(tmp_path, machine="package:1 core:4") as (node, stub):
+        await node.start(pod("guest"), pod("one", "1"), pod("two", "1"))
+        changes = (await explained(stub, "guest/main"))["changes"]
+    assert [(each["cause"], each["cpus"]) for each in changes] == [
+        ("default/two/main was placed", "3"),
+        ("default/one/main was placed", "2-3"),
+    ]
+    assert changes[0]["time"].endswith("Z")
+
+
+async def test_a_new_container_of_an_old_name_has_a_past_of_its_own(tmp_path: Path) -> None:
+    async with asked(tmp_path, machine="package:1 core:4") as (node, stub):
+        await node.start(pod("guest"), pod("one", "1"))
+        await node.runtime.delete_pod(node.runtime.pod("guest"))
+        await node.start(pod("guest"))
+        assert (await explained(stub, "guest/main"))["changes"] == []
+
+
+async def test_the_machine_is_as_topology_prints_it(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        shown = json.loads((await stub.Machine(pb.MachineRequest())).json)
+    layout = node.daemon.engine.layout
+    assert shown["machine"] == to_json(layout.machine)
+    assert shown["pools"] == view.topology(layout.tree, layout.capacity)
+
+
+async def test_settings_are_told_with_who_set_them(tmp_path: Path) -> None:
+    async with asked(tmp_path, unlimitedBurstable="numa") as (_, stub):
+        shown = json.loads((await stub.Settings(pb.SettingsRequest())).json)
+    fields = {each["field"]: (each["value"], each["origin"]) for each in shown["settings"]}
+    assert shown["origin"] == "test"
+    assert fields["unlimitedBurstable"] == ("numa", "test")
+    assert fields["pinCPU"] == (True, "default")
+
+
+async def test_the_journal_comes_in_pages(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        await node.start(pod("one", "1"), pod("huge", "99"), pod("two", "1"))
+
+        async def page(**request: Any) -> Any:
+            return json.loads((await stub.Journal(pb.JournalRequest(**request))).json)
+
+        whole = await page()
+        assert not whole["more"]
+        first = await page(limit=3)
+        assert first["more"]
+        rest = await page(after=first["records"][-1]["seq"])
+        assert first["records"] + rest["records"] == whole["records"]
+        (only,) = (await page(container="default/huge/main"))["records"]
+    assert [each["event"] for each in whole["records"][:3]] == ["synchronized", "base", "created"]
+    assert only["refused"]
+    assert "99 exclusive CPUs" in only["summary"]
+    placed = next(r for r in whole["records"] if r["container"] == "default/one/main")
+    assert (placed["event"], placed["pool"], placed["cpus"]) == ("created", "NUMA node #1", "4")
+
+
+async def test_without_a_journal_there_is_no_past_and_all_else_goes_on(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        await node.start(pod("one", "1"))
+        for path in (tmp_path / "store").iterdir():
+            path.unlink()
+        assert (await explained(stub, "one/main"))["changes"] == []
+        code, _ = await refusal(stub.Explain(pb.ExplainRequest(name="nobody")))
+        assert code is grpc.StatusCode.NOT_FOUND
+        page = json.loads((await stub.Journal(pb.JournalRequest())).json)
+        assert page == {"records": [], "more": False}
 
 
 async def test_a_refused_resize_is_told_beside_the_place_that_was_kept(tmp_path: Path) -> None:

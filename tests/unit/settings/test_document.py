@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from nri_policy.cpuset import CPUSet
@@ -28,6 +29,7 @@ from nri_policy.settings import (
     Reserved,
     Settings,
     SettingsError,
+    effective,
     from_spec,
     load,
 )
@@ -55,6 +57,7 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
     assert settings == Settings(
         origin="a file",
         notices=(),
+        given=frozenset({"reservedResources.cpu"}),
         pin_cpu=True,
         pin_memory=True,
         prefer_isolated_cpus=True,
@@ -78,6 +81,20 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         ),
         log=Log(debug=()),
     )
+
+
+def test_every_field_that_has_an_effect_is_told_with_who_set_it() -> None:
+    text = "spec: {pinCPU: true, reservedResources: {cpu: 750m}, colocatePods: null, audit: off}"
+    told = {each["field"]: each for each in effective(load(HEAD + text, "a file"))}
+    assert {field for field, each in told.items() if each["origin"] == "a file"} >= {
+        "pinCPU",
+        "reservedResources.cpu",
+    }
+    assert told["pinCPU"]["value"] is True
+    assert told["colocatePods"] == {"field": "colocatePods", "value": False, "origin": "default"}
+    assert told["reservedResources.cpu"]["value"] == "750m"
+    assert told["availableResources.memory"]["value"] is None
+    assert "rebalance" not in told, "it has no effect"
 
 
 def test_every_field_is_read() -> None:
@@ -106,8 +123,10 @@ spec:
 status: {nodes: {}}
 """
     settings = load((HEAD + spec).encode(), "a file")
+    assert {each["field"] for each in effective(settings)} <= settings.given, "and all are given"
     assert settings == Settings(
         origin="a file",
+        given=settings.given,
         notices=tuple(
             f"spec.{field}: not supported yet, it has no effect"
             for field in (
@@ -150,7 +169,8 @@ status: {nodes: {}}
 
 def test_the_sample_has_every_supported_field_with_its_default() -> None:
     settings = load(SAMPLE.read_bytes(), "sample")
-    assert settings == from_spec(RESERVED, "sample")
+    least = from_spec(RESERVED, "sample")
+    assert msgspec.structs.replace(settings, given=least.given) == least
     spec = read(SAMPLE.read_bytes())["spec"]
     assert not set(_fields(Instrumentation)) - Instrumentation.LATER
     assert set(spec) == set(_fields(Settings)) - Settings.LATER - {"instrumentation"}

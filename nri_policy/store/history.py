@@ -1,0 +1,175 @@
+"""History: what the journal tells those who ask, as plain documents.
+
+Opens the journal for each question, so that it may be asked from any thread, and whatever became of
+the store meanwhile. What cannot be read is as if it had never been.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nri_policy.engine.event import Created, PodStopped, Resized, Stopped, kind
+from nri_policy.engine.explanation import Explanation, Outcome, render
+from nri_policy.engine.grant import Placement
+from nri_policy.store.database import Link
+from nri_policy.store.errors import StoreError
+from nri_policy.store.journal import Journal, Record, open_journal
+from nri_policy.units import format_time
+
+log = logging.getLogger(__name__)
+
+MOST_CHANGES = 5  # of one container
+MOST_RECORDS = 500  # of a page
+
+_Answer = TypeVar("_Answer")
+
+
+class History:
+    """What is in the journal of the store at *path*."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def names(self) -> frozenset[str]:
+        """Return the containers, as namespace/pod/name, that a decision is known about."""
+        return self._asked(Journal.names, frozenset())
+
+    def explained(self, full_name: str) -> dict[str, object] | None:
+        """Return the latest decision about a container, as `explain -o json` prints it."""
+        return self._asked(lambda journal: _explained(journal, full_name), None)
+
+    def changes(self, container_id: str, pod_id: str) -> list[dict[str, object]]:
+        """Return what changed a container lately, the latest first: when, why, to which CPUs."""
+        return self._asked(lambda journal: _life(journal, container_id, pod_id)[0], [])
+
+    def page(self, after: int, limit: int, full_name: str) -> dict[str, object]:
+        """Return records with higher numbers than *after*, oldest first.
+
+        Those that decided about *full_name*, if one is given.
+        """
+        most = min(limit or MOST_RECORDS, MOST_RECORDS)
+        return self._asked(
+            lambda journal: _page(journal, after, most, full_name), {"records": [], "more": False}
+        )
+
+    def _asked(self, question: Callable[[Journal], _Answer], nothing: _Answer) -> _Answer:
+        try:
+            with open_journal(self._path) as journal:
+                return question(journal)
+        except StoreError as error:
+            log.warning("event=journal-unreadable error=%r", str(error))
+            return nothing
+
+
+def _explained(journal: Journal, full_name: str) -> dict[str, object] | None:
+    record = journal.latest(full_name)
+    if record is None:
+        return None
+    changes: list[dict[str, object]] = []
+    ended = None
+    if (asked := _asked(record)) is not None:
+        changes, ended = _life(journal, *asked)
+    return {
+        **render(_explanation(record, full_name)),
+        "decided_at": format_time(record.time),
+        "ended_at": ended,
+        "changes": changes,
+    }
+
+
+def _explanation(record: Record, full_name: str) -> Explanation:
+    """Return the explanation in *record*; a refused annotation has none but its text."""
+    return record.decision.explanation or Explanation(
+        container=full_name,
+        outcome=Outcome.REFUSED,
+        request=None,
+        tree=record.layout.tree,
+        pool=None,
+        table=None,
+        notes=(record.refusal or "",),
+    )
+
+
+def _asked(record: Record) -> tuple[str, str] | None:
+    """Return the ids of the container asked about and of its pod, empty where that is not told."""
+    match record.event:
+        case Created(container=container):
+            return container.id, container.pod.id
+        case Resized(container_id=container_id):
+            return container_id, ""
+    return None
+
+
+def _life(
+    journal: Journal, container_id: str, pod_id: str
+) -> tuple[list[dict[str, object]], str | None]:
+    """Return what changed a container lately, and when it ended, None where that is not known."""
+    changes: list[dict[str, object]] = []
+    ended = None
+    for record in journal.about(container_id, pod_id):
+        match record.event:
+            case Stopped(container_id=gone) if gone == container_id:
+                ended = format_time(record.time)
+            case PodStopped():
+                ended = ended or format_time(record.time)
+        for change in record.decision.changes:
+            if change.container_id == container_id and len(changes) < MOST_CHANGES:
+                changes.append(
+                    {
+                        "time": format_time(record.time),
+                        "cause": change.cause,
+                        "cpus": str(change.cpus),
+                        "mems": str(change.mems),
+                    }
+                )
+        if isinstance(record.event, Created) and record.event.container.id == container_id:
+            break
+        if len(changes) == MOST_CHANGES:
+            break
+    return changes, ended
+
+
+def _page(journal: Journal, after: int, most: int, full_name: str) -> dict[str, object]:
+    records: list[dict[str, Any]] = []
+    for record in journal.records(after, full_name):
+        if len(records) == most:
+            return {"records": records, "more": True}
+        records.append(_shown(record))
+    return {"records": records, "more": False}
+
+
+def _shown(record: Record) -> dict[str, Any]:
+    decision, explanation = record.decision, record.decision.explanation
+    event, name = record.event, None
+    if explanation is not None:
+        name = explanation.container
+    elif isinstance(event, Created):
+        name = event.container.full_name
+    placement = decision.placement
+    return {
+        "seq": record.seq,
+        "time": format_time(record.time),
+        "follows": record.link.name.lower(),
+        "event": "base" if record.link is Link.BASE else kind(event),
+        "container": name,
+        "summary": record.refusal
+        or (None if explanation is None else render(explanation)["summary"]),
+        "refused": record.refusal is not None,
+        "pool": None if explanation is None else explanation.pool_name,
+        "cpus": None if placement is None else str(placement.cpus),
+        "mems": None if placement is None else str(placement.mems),
+        "changes": [_change(each) for each in decision.changes],
+        "warnings": [*decision.warnings],
+    }
+
+
+def _change(change: Placement) -> dict[str, object]:
+    return {
+        "container_id": change.container_id,
+        "cpus": str(change.cpus),
+        "mems": str(change.mems),
+        "cause": change.cause,
+    }

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from nri_policy.cli import main
+from nri_policy.cli.failure import Exit
+
+from .test_asking import beside_a_daemon, run
+
+HEAD = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
+GOOD = "spec:\n  reservedResources: {cpu: 2}\n  unlimitedBurstable: numa\n"
+
+
+@pytest.fixture(name="check")
+def _check(tmp_path: Path) -> Check:
+    return Check(tmp_path / "settings.yaml")
+
+
+class Check:
+    """`config check` of a text."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, spec: str, *args: str) -> Result:
+        self.path.write_text(HEAD + spec)
+        return CliRunner().invoke(main, ["config", "check", str(self.path), *args])
+
+
+def test_good_settings_are_shown_with_who_set_each(check: Check) -> None:
+    result = check(GOOD)
+    assert result.exit_code == 0, result.output
+    assert "these settings are good" in result.stdout
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line}
+    assert rows["unlimitedBurstable"] == ["numa", str(check.path)]
+    assert rows["pinCPU"] == ["true", "default"]
+    assert rows["availableResources.cpu"] == ["all", "default"]
+
+
+def test_all_errors_are_told_at_once_with_their_paths(check: Check) -> None:
+    result = check("spec: {pinCPU: maybe, colocatePod: true, reservedResources: {cpu: none}}")
+    assert result.exit_code == Exit.SETTINGS
+    assert "3 errors" in result.stdout
+    assert "spec.pinCPU: 'maybe' is not true or false" in result.stdout
+    assert "spec.colocatePod: unknown field; did you mean 'colocatePods'?" in result.stdout
+    document = json.loads(check("spec: {pinCPU: maybe}", "-o", "json").stdout)
+    assert document["valid"] is False
+    assert {each["path"] for each in document["errors"]} == {
+        "spec.pinCPU",
+        "spec.reservedResources.cpu",
+    }
+
+
+def test_what_has_no_effect_yet_is_a_note_and_no_error(check: Check) -> None:
+    result = check(GOOD + "  control: {cpu: {}}\n", "-o", "yaml")
+    assert result.exit_code == 0
+    document = yaml.safe_load(result.stdout)
+    assert document["notices"] == ["spec.control: not supported yet, it has no effect"]
+    assert document["valid"] is True
+    assert "note: spec.control" in check(GOOD + "  control: {cpu: {}}\n").stdout
+
+
+def test_it_says_whether_a_daemon_would_start_on_a_machine(check: Check) -> None:
+    result = check(GOOD, "--synthetic", "package:2 core:2 pu:2")
+    assert result.exit_code == 0
+    assert "The daemon would start on this machine:" in result.stdout
+    rows = dict(line.rsplit(maxsplit=1) for line in result.stdout.splitlines() if "CPUs" in line)
+    assert rows["CPUs reserved"] == "0-1"
+    few = check("spec: {reservedResources: {cpu: 9}}", "--synthetic", "package:1 core:2")
+    assert few.exit_code == Exit.SETTINGS
+    assert "spec.reservedResources.cpu: cannot reserve 9 CPUs" in few.stdout
+    document = json.loads(
+        check("spec: {reservedResources: {cpu: 9}}", "--synthetic", "core:2", "-o", "json").stdout
+    )
+    assert [each["path"] for each in document["errors"]] == ["spec.reservedResources.cpu"]
+
+
+def test_a_text_that_is_no_document_is_an_error_of_settings(check: Check) -> None:
+    check.path.write_text("[")
+    result = CliRunner().invoke(main, ["config", "check", str(check.path)])
+    assert result.exit_code == Exit.SETTINGS
+    assert "1 error" in result.stdout
+
+
+def test_the_daemon_shows_what_it_goes_by(tmp_path: Path) -> None:
+    def asked(control: Path) -> None:
+        shown = run(control, "config", "show")
+        assert shown.exit_code == 0
+        assert shown.stdout.startswith("from test\n")
+        rows = {line.split()[0]: line.split()[1:] for line in shown.stdout.splitlines() if line}
+        assert rows["unlimitedBurstable"] == ["numa", "test"]
+        document = json.loads(run(control, "config", "show", "-o", "json").stdout)
+        assert yaml.safe_load(run(control, "config", "show", "-o", "yaml").stdout) == document
+
+    beside_a_daemon(tmp_path, asked, unlimitedBurstable="numa")
