@@ -16,7 +16,7 @@ from rich.text import Text
 
 from nri_policy.cli.holdings import columns, short
 from nri_policy.cli.pieces import path
-from nri_policy.engine.criteria import CRITERIA
+from nri_policy.engine.criteria import CRITERIA, LACKS
 from nri_policy.engine.explanation import Outcome
 from nri_policy.units import format_cpu
 
@@ -32,6 +32,8 @@ def explained(explanation: _Document) -> Iterator[RenderableType]:
     if explanation["outcome"] == Outcome.REFUSED:
         summary = f"refused: {summary}"
     yield Text.assemble((name, "bold"), f": {summary}")
+    if because := explanation.get("because"):
+        yield Text(because)
     if "decided_at" in explanation:
         yield Text(_past(explanation), style="yellow")
     if explanation["candidates"]:
@@ -90,7 +92,7 @@ def _comparison(explanation: _Document) -> Iterator[RenderableType]:
 def _table(explanation: _Document, candidates: list[_Document], shown: list[str]) -> Table:
     names, chosen = explanation["criteria"], explanation["pool"]
     winner = next((each for each in candidates if each["pool"] == chosen), None)
-    table = columns("", "pool", *shown, "lost", right=shown)
+    table = columns("", "pool", *shown, "why not", right=shown)
     for each in candidates:
         marks = {explanation["decided_by"]} if each is winner else {each["lost_on"]}
         values = [_value(each["values"][names.index(name)]) for name in shown]
@@ -136,7 +138,9 @@ def _why_not(candidate: _Document, winner: _Document | None, names: list[str]) -
     if lost_on is None or winner is None:
         return ""
     own, best = (_value(each["values"][names.index(lost_on)]) for each in (candidate, winner))
-    return f"on {lost_on}" if lost_on == "id" else f"on {lost_on}: {own} < {best}"
+    if lost_on == "id":
+        return LACKS[lost_on]
+    return f"{LACKS.get(lost_on, lost_on)}: {own} < {best}"
 
 
 def _parts(value: Any) -> list[float]:

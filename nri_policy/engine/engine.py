@@ -271,7 +271,7 @@ class Engine:
                 candidate = holding(candidate, stored, pools)
                 deadlines[container.id] = stored.deadline
             candidates.append(candidate)
-        decision = self._restored(candidates, warnings, "the runtime was synchronised")
+        decision = self._restored(candidates, warnings, "the daemon has taken over what runs")
         for container_id, deadline in state.cold.items():
             running = state.placed[container_id].container.state is ContainerState.RUNNING
             if deadline is None:
@@ -358,13 +358,8 @@ class Engine:
                 )
             )
         forced = event.machine is not None
-        decision = self._restored(
-            candidates,
-            [],
-            "the settings or the machine changed",
-            forced=forced,
-            strict=not forced,
-        )
+        cause = "the machine changed" if forced else "the settings changed"
+        decision = self._restored(candidates, [], cause, forced=forced, strict=not forced)
         new.cold = {each: old.cold.get(each) for each in new.cold}
         return decision
 

@@ -12,8 +12,9 @@ from enum import StrEnum
 from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.pools.supply import COLUMNS, Table
 from nri_policy.pools.tree import PoolTree
+from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pull, Pulls
-from nri_policy.workload.request import Request, Sort
+from nri_policy.workload.request import Isolation, Request, Sort
 
 
 class Outcome(StrEnum):
@@ -64,6 +65,7 @@ def render(explanation: Explanation) -> dict[str, object]:
         "container": explanation.container,
         "outcome": explanation.outcome.value,
         "summary": _summary(explanation, candidates, decided),
+        "because": _because(explanation),
         "request": None if explanation.request is None else _request(explanation.request),
         "criteria": [criterion.name for criterion in CRITERIA],
         "candidates": candidates,
@@ -125,6 +127,41 @@ def _first_difference(table: Table, one: int, other: int) -> str:
     return next(criterion.name for criterion in CRITERIA if column in criterion.columns)
 
 
+def _exclusive(explanation: Explanation) -> str:
+    """Return of which sort the exclusive CPUs are."""
+    request, table, pool = explanation.request, explanation.table, explanation.pool
+    wished = request is not None and request.isolated is not Isolation.NO
+    if wished and table is not None and pool is not None:
+        row = dict(zip(COLUMNS, table.row(pool), strict=True))
+        return "isolated" if row["isolated_fit"] else "exclusive"
+    return "exclusive"
+
+
+def _closest(explanation: Explanation) -> str:
+    """Return which pool would have been next, and what it lacks, where that is a matter of CPUs."""
+    table = explanation.table
+    lacking = [] if table is None else [p for p in range(table.count) if table.missing(p)]
+    if table is None or not lacking:
+        return ""
+    pool = min(lacking, key=lambda p: (table.missing(p), p))
+    return f": {explanation.tree.pools[pool].name} is {format_cpu(table.missing(pool))} CPU short"
+
+
+def _because(explanation: Explanation) -> str | None:
+    """Return why it has no CPUs of its own, where it has none."""
+    request = explanation.request
+    if request is None or explanation.outcome is Outcome.REFUSED or not request.because:
+        return None
+    match request.sort:
+        case Sort.RESERVED:
+            return f"It is on the reserved CPUs because {request.because}."
+        case Sort.PRESERVE:
+            return f"Its CPUs are left as they are because {request.because}."
+    if request.exclusive:
+        return None
+    return f"It shares CPUs because {request.because}."
+
+
 def _value(parts: list[float]) -> object:
     """Return a criterion's value: a number, or a list of two; whole ones without a point."""
     plain = [int(part) if part == int(part) else part for part in parts]
@@ -142,7 +179,8 @@ def _summary(
         return explanation.outcome.value
     wishes = []
     if request.exclusive:
-        wishes.append(f"{request.exclusive} exclusive CPU{'s' if request.exclusive > 1 else ''}")
+        cpus = "CPUs" if request.exclusive > 1 else "CPU"
+        wishes.append(f"{request.exclusive} {_exclusive(explanation)} {cpus}")
     if request.shares:
         wishes.append(f"{request.shared}m of shared CPU" if request.shared else "a share of CPUs")
     name = explanation.tree.pools[explanation.pool].name
@@ -150,5 +188,5 @@ def _summary(
     if decided:
         why = f", because {REASONS[decided]} ({decided})"
     elif [each["pool"] for each in candidates if each["fits"]] == [name]:
-        why = ", because no other pool has room"
+        why = f", because no other pool has room{_closest(explanation)}"
     return f"{explanation.outcome.value}: {' and '.join(wishes)} on {name}{why}"

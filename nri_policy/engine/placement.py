@@ -232,7 +232,12 @@ def _in_a_pool(
             findings=Findings(
                 table=table,
                 pulls=pulls,
-                notes=(*notes, *_confined(layout, request, table, pool), *_not_cold(offer)),
+                notes=(
+                    *notes,
+                    *_confined(layout, request, table, pool),
+                    *_not_cold(offer),
+                    *_not_isolated(layout, request, grant),
+                ),
             ),
             room=not with_guests,
         )
@@ -274,6 +279,16 @@ def _not_cold(offer: Offer | None) -> tuple[str, ...]:
     """Return why a wished cold start has no effect."""
     refused = "" if offer is None else offer.booking.home.cold_refused
     return (refused,) if refused else ()
+
+
+def _not_isolated(layout: Layout, request: Request, grant: Grant) -> tuple[str, ...]:
+    """Return why exclusive CPUs are not isolated ones, on a machine that has some."""
+    if not request.exclusive or grant.isolated or not layout.capacity.isolated:
+        return ()
+    if request.isolated is Isolation.NO:
+        return (f"its CPUs are not isolated ones because {request.because}",)
+    name = layout.tree.pools[grant.pool].name
+    return (f"its CPUs are not isolated ones: {name} has too few of them left",)
 
 
 def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:

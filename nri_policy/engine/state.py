@@ -193,8 +193,11 @@ class State:
         mems = (
             placed.grant.mems if settings.pin_memory and not request.memory_preserve else CPUSet()
         )
-        if self.told.get(container_id) == (cpus, mems) and not with_shares:
+        before = self.told.get(container_id)
+        if before == (cpus, mems) and not with_shares:
             return None
+        if before is not None and before[1] and mems and before[1] != mems:
+            cause = f"{cause}; its memory was on nodes {before[1]} before"
         self.told[container_id] = (cpus, mems)
         return Placement(
             container_id=container_id,

@@ -55,6 +55,7 @@ _STEERING: dict[str, Any] = {
     "strict_hints": False,
     "pick_by_hints": False,
     "affinities": (),
+    "because": "",
 }
 
 
@@ -183,6 +184,7 @@ def restore(state: State, candidates: Sequence[Candidate], *, forced: bool = Fal
                 state.drop(candidate.container.id)
             choice = place(state, candidate.container, candidate.request, candidate.held)
             result.notes += [f"{name}: {note}" for note in choice.findings.notes]
+            _note_move(state, candidate)
         except RefusalError as refusal:
             state.restore(before)
             held = candidate.held
@@ -197,6 +199,24 @@ def restore(state: State, candidates: Sequence[Candidate], *, forced: bool = Fal
     _warm(state, left)
     make_room(state, "others keep the CPUs that were left there")
     return result
+
+
+def _note_move(state: State, candidate: Candidate) -> None:
+    """Let the explanation of a running container that was placed anew say why it did not stay."""
+    placed = state.placed[candidate.container.id]
+    if (
+        not candidate.cpus
+        or state.cpus(placed.grant, placed.request.hide_hyperthreads) == candidate.cpus
+    ):
+        return
+    why = "those are not to be had any more"
+    if candidate.held is None:
+        why = "nothing is known of its grant, and no place of this policy has just those"
+    elif not candidate.same:
+        why = "it is entitled to something else now"
+    note = f"it ran on CPUs {candidate.cpus} before: {why}"
+    explanation = replace(placed.explanation, notes=(*placed.explanation.notes, note))
+    state.placed[candidate.container.id] = replace(placed, explanation=explanation)
 
 
 def _warm(state: State, candidates: Iterable[Candidate]) -> None:

@@ -22,6 +22,17 @@ from nri_policy.workload.preferences import Preferences
 _MOST = 10**12
 
 
+_SHARES = {
+    qos: f"only Guaranteed containers get CPUs of their own, and it is {qos.value}" for qos in QoS
+}
+_FRACTION = (
+    'it asks for a fraction beside two CPUs or more; with prefer-shared-cpus: "false" it would get'
+    " the whole ones for itself"
+)
+_BY_SETTING = "the setting preferSharedCPUs asks for that"
+_MANY = "two CPUs or more are isolated ones only where prefer-isolated-cpus asks for that"
+
+
 class Sort(StrEnum):
     """Which CPUs a request is about."""
 
@@ -61,6 +72,7 @@ class Request:
     strict_hints: bool  # to be near to all of them, or not to run
     pick_by_hints: bool
     affinities: tuple[Affinity, ...]
+    because: str = ""  # why it gets no CPUs of its own, or no isolated ones: ends a sentence
 
     @property
     def shares(self) -> bool:
@@ -91,10 +103,10 @@ def request_of(
     """
     milli, limit = _amounts(container, preferences)
     memory, memory_limit = _memory(container, preferences, capacity)
-    sort = _sort(container, preferences, settings)
+    sort, because = _sort(container, preferences, settings)
     exclusive, isolated = 0, Isolation.NO
     if sort is Sort.NORMAL and container.pod.qos is QoS.GUARANTEED:
-        exclusive, isolated = _exclusive(milli, preferences, settings)
+        exclusive, isolated, because = _exclusive(milli, preferences, settings)
     return Request(
         sort=sort,
         qos=container.pod.qos,
@@ -117,6 +129,7 @@ def request_of(
         strict_hints=preferences.strict_hints,
         pick_by_hints=preferences.pick_by_hints,
         affinities=affinities,
+        because=because,
     )
 
 
@@ -159,23 +172,37 @@ def _memory(
     return estimate if limit is None else min(estimate, limit), limit
 
 
-def _sort(container: Container, preferences: Preferences, settings: Settings) -> Sort:
+def _sort(container: Container, preferences: Preferences, settings: Settings) -> tuple[Sort, str]:
+    """Return which CPUs a container is about, and why."""
+    ordinary = Sort.NORMAL, _SHARES[container.pod.qos]
     if preferences.cpu_preserve:
-        return Sort.PRESERVE
+        return Sort.PRESERVE, _annotated("cpu.preserve")
     if preferences.prefer_reserved is not None:
-        return Sort.RESERVED if preferences.prefer_reserved else Sort.NORMAL
+        asked = Sort.RESERVED, _annotated("prefer-reserved-cpus")
+        return asked if preferences.prefer_reserved else ordinary
     namespace = container.pod.namespace
-    if namespace == "kube-system" or _any(settings.reserved_pool_namespaces, namespace):
-        return Sort.RESERVED
-    return Sort.NORMAL
+    if namespace == "kube-system":
+        return Sort.RESERVED, "its namespace is kube-system"
+    if _any(settings.reserved_pool_namespaces, namespace):
+        return Sort.RESERVED, f"its namespace {namespace} is among reservedPoolNamespaces"
+    return ordinary
+
+
+def _annotated(key: str) -> str:
+    return f"its annotation {key} asks for that"
 
 
 def _any(globs: tuple[Glob, ...], text: str) -> bool:
     return any(glob.matches(text) for glob in globs)
 
 
-def _exclusive(milli: int, preferences: Preferences, settings: Settings) -> tuple[int, Isolation]:
-    """Return the exclusive CPUs of a Guaranteed container, and whether they should be isolated."""
+def _exclusive(
+    milli: int, preferences: Preferences, settings: Settings
+) -> tuple[int, Isolation, str]:
+    """Return the exclusive CPUs of a Guaranteed container, and whether they should be isolated.
+
+    And why not, where that is so.
+    """
     prefer_shared = (
         settings.prefer_shared_cpus
         if preferences.prefer_shared is None
@@ -183,27 +210,26 @@ def _exclusive(milli: int, preferences: Preferences, settings: Settings) -> tupl
     )
     whole, fraction = divmod(milli, 1000)
     if whole == 0:
-        return 0, Isolation.NO
+        return 0, Isolation.NO, "it asks for less than one CPU"
     if whole >= 2 and fraction:
-        return (
-            (whole, _isolation(preferences, settings))
-            if preferences.prefer_shared is False
-            else (0, Isolation.NO)
-        )
+        if preferences.prefer_shared is False:
+            return whole, *_isolation(preferences, settings)
+        return 0, Isolation.NO, _FRACTION
     if prefer_shared:
-        return 0, Isolation.NO
-    if whole >= 2:
-        annotated = preferences.prefer_isolated is not None
-        return whole, _isolation(preferences, settings) if annotated else Isolation.NO
-    return 1, _isolation(preferences, settings)
+        by_setting = preferences.prefer_shared is None
+        return 0, Isolation.NO, _BY_SETTING if by_setting else _annotated("prefer-shared-cpus")
+    if whole >= 2 and preferences.prefer_isolated is None:
+        return whole, Isolation.NO, _MANY
+    return whole, *_isolation(preferences, settings)
 
 
-def _isolation(preferences: Preferences, settings: Settings) -> Isolation:
+def _isolation(preferences: Preferences, settings: Settings) -> tuple[Isolation, str]:
     if preferences.require_isolated:
-        return Isolation.REQUIRED
-    preferred = (
-        settings.prefer_isolated_cpus
-        if preferences.prefer_isolated is None
-        else preferences.prefer_isolated
-    )
-    return Isolation.PREFERRED if preferred else Isolation.NO
+        return Isolation.REQUIRED, ""
+    if preferences.prefer_isolated is None:
+        if settings.prefer_isolated_cpus:
+            return Isolation.PREFERRED, ""
+        return Isolation.NO, "the setting preferIsolatedCPUs is false"
+    if preferences.prefer_isolated:
+        return Isolation.PREFERRED, ""
+    return Isolation.NO, "its annotation prefer-isolated-cpus is false"

@@ -23,14 +23,14 @@ MACHINE = "package:2 numa:2 core:2 pu:2"
 EXPLAINED = """\
 database/main: placed: 3 exclusive CPUs on NUMA node #1, because it is the first of equals (id)
 
-   pool          memory_tightness  depth  capacity    id  lost
+   pool          memory_tightness  depth  capacity    id  why not
 *  NUMA node #1                -1      2       1/0  [-1]
-   NUMA node #2                -1      2       1/0    -3  on id
-   NUMA node #3                -1      2       1/0    -4  on id
-   NUMA node #0                -1      2       0/0     0  on capacity: 0/0 < 1/0
-   socket #1                   -2      1       5/0    -5  on memory_tightness: -2 < -1
-   socket #0                   -2      1       4/0    -2  on memory_tightness: -2 < -1
-   root                        -4      0      12/0    -6  on memory_tightness: -4 < -1
+   NUMA node #2                -1      2       1/0    -3  as good, but later
+   NUMA node #3                -1      2       1/0    -4  as good, but later
+   NUMA node #0                -1      2       0/0     0  less would be left: 0/0 < 1/0
+   socket #1                   -2      1       5/0    -5  memory on more nodes: -2 < -1
+   socket #0                   -2      1       4/0    -2  memory on more nodes: -2 < -1
+   root                        -4      0      12/0    -6  memory on more nodes: -4 < -1
 
 Compared from left to right, higher is better; [ ] decided.
   memory_tightness: fewer memory nodes offered
@@ -85,7 +85,7 @@ def test_explain_shows_shortfalls_and_that_it_was_refused(tmp_path: Path) -> Non
         shown = lines(run(control, "explain", "huge"))
         assert shown[0].startswith("huge/main: refused: no pool has room for 20 exclusive CPUs")
         assert [line.split() for line in shown[2:5]] == [
-            ["pool", "lost"],
+            ["pool", "why", "not"],
             ["root", "5", "CPU", "short"],
             ["socket", "#1", "12", "CPU", "short"],
         ]

@@ -108,7 +108,10 @@ def test_the_only_pool_that_fits_was_not_decided_by_anything() -> None:
     life.create(container)
     shown = explained(life, container)
     assert (shown["pool"], shown["decided_by"]) == ("root", None)
-    assert shown["summary"] == ("placed: 15 exclusive CPUs on root, because no other pool has room")
+    assert shown["summary"] == (
+        "placed: 15 exclusive CPUs on root, because no other pool has room: socket #1 is 7 CPU"
+        " short"
+    )
 
 
 def test_a_refusal_is_explained_with_what_every_pool_lacked() -> None:

@@ -1,0 +1,206 @@
+"""The questions that users ask most, each on a node where it comes up: `explain` has the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.placement import RefusalError
+from nri_policy.runtime.manifest import Amounts, ResourceChange
+from tests import nodes
+from tests.served import Served, pod, served
+
+from .test_asking import run
+
+Then = Callable[[Served], Coroutine[Any, Any, object]]
+
+
+def answer(
+    folder: Path,
+    name: str,
+    *pods: dict[str, Any],
+    machine: str = nodes.SMALL,
+    then: Then | None = None,
+    **spec: Any,
+) -> str:
+    """Return what `explain NAME` says once *pods* came to *machine*, in one line."""
+
+    async def both() -> str:
+        async with served(folder, machine, **spec) as node:
+            await node.start(*pods)
+            if then is not None:
+                await then(node)
+            await node.runtime.settled()
+            result = await asyncio.to_thread(run, node.socket, "explain", name)
+            assert result.exit_code == 0, result.output
+            return " ".join(result.stdout.split())
+
+    return asyncio.run(both())
+
+
+def annotated(key: str, value: str) -> dict[str, str]:
+    return {f"{key}.resource-policy.nri.io/pod": value}
+
+
+def test_why_not_node_0(tmp_path: Path) -> None:
+    said = answer(tmp_path, "database", pod("database", "3"))
+    assert "3 exclusive CPUs on NUMA node #1" in said
+    assert "NUMA node #0 -1 2 0/0 0 less would be left: 0/0 < 1/0" in said
+
+
+def test_why_shared(tmp_path: Path) -> None:
+    said = answer(tmp_path, "web", pod("web", "2", shared=True))
+    assert (
+        "It shares CPUs because only Guaranteed containers get CPUs of their own, and it is"
+        " Burstable." in said
+    )
+
+
+def test_why_shared_though_guaranteed(tmp_path: Path) -> None:
+    said = {
+        "part": answer(tmp_path / "1", "part", pod("part", "500m")),
+        "fraction": answer(tmp_path / "2", "fraction", pod("fraction", "2500m")),
+        "setting": answer(tmp_path / "3", "setting", pod("setting", "2"), preferSharedCPUs=True),
+        "wish": answer(
+            tmp_path / "4",
+            "wish",
+            pod("wish", "2", annotations=annotated("prefer-shared-cpus", "true")),
+        ),
+    }
+    assert "shares CPUs because it asks for less than one CPU" in said["part"]
+    assert 'with prefer-shared-cpus: "false" it would get the whole ones' in said["fraction"]
+    assert "because the setting preferSharedCPUs asks for that" in said["setting"]
+    assert "because its annotation prefer-shared-cpus asks for that" in said["wish"]
+
+
+def test_why_are_my_cpus_on_two_sockets(tmp_path: Path) -> None:
+    said = answer(tmp_path, "wide", pod("wide", "10"))
+    assert (
+        "10 exclusive CPUs on root, because no other pool has room: socket #1 is 2 CPU short"
+        in said
+    )
+    assert "3 CPU short" in said, "socket #0, where one is reserved"
+
+
+def test_who_took_my_cpu(tmp_path: Path) -> None:
+    said = answer(
+        tmp_path, "web", pod("web"), pod("database", "2"), machine="package:1 core:4 pu:1"
+    )
+    assert "Changed by others, the latest first" in said
+    assert "3 0 default/database/main was placed" in said
+
+
+def test_why_was_it_refused(tmp_path: Path) -> None:
+    said = answer(tmp_path, "huge", pod("huge", "99"))
+    assert (
+        "huge/main: refused: no pool has room for 99 exclusive CPUs: root comes closest,"
+        " 84 CPU short" in said
+    )
+    assert "NUMA node #0" in said
+
+
+def test_why_was_my_resize_refused(tmp_path: Path) -> None:
+    async def resize(node: Served) -> None:
+        change = ResourceChange(requests=Amounts(cpu=99_000), limits=Amounts(cpu=99_000))
+        try:
+            await node.runtime.resize(node.runtime.pod("own"), "main", change)
+        except Exception as error:  # noqa: BLE001 - what it is called is the runtime's
+            assert "99 exclusive CPUs" in str(error)
+
+    said = answer(tmp_path, "own", pod("own", "2"), then=resize)
+    assert "own/main: placed: 2 exclusive CPUs" in said
+    assert "A later resize was refused own/main: refused: no pool has room for 99" in said
+
+
+def test_why_did_my_memory_widen(tmp_path: Path) -> None:
+    old = pod("old", "500m", shared=True, memory="2500Mi")
+    old["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "1", "memory": "2500Mi"}
+    said = answer(
+        tmp_path,
+        "old",
+        old,
+        pod("other", "1", memory="2500Mi"),
+        pod("new", "1", memory="2500Mi"),
+        machine="package:2 numa:1(memory=4GiB) core:4 pu:1",
+    )
+    assert "0-1 default/new/main was placed; its memory was on nodes 1 before" in said
+
+
+def test_why_is_it_on_reserved_cpus(tmp_path: Path) -> None:
+    system = answer(tmp_path / "1", "kube-system/dns", pod("dns", "100m", namespace="kube-system"))
+    assert "It is on the reserved CPUs because its namespace is kube-system." in system
+    listed = answer(
+        tmp_path / "2",
+        "logging/agent",
+        pod("agent", "100m", namespace="logging"),
+        reservedPoolNamespaces=["log*"],
+    )
+    assert "because its namespace logging is among reservedPoolNamespaces" in listed
+    wished = answer(
+        tmp_path / "3",
+        "agent",
+        pod("agent", "100m", annotations=annotated("prefer-reserved-cpus", "true")),
+    )
+    assert "because its annotation prefer-reserved-cpus asks for that" in wished
+    last = answer(tmp_path / "4", "guest", pod("guest"), pod("all", "3"), machine="core:4 pu:1")
+    assert "on the reserved CPUs: no other is left" in last or " 0 " in last
+
+
+ISOLATED = "package:2 core:4 pu:1 isolated=2-3"
+
+
+def test_why_isolated_or_not(tmp_path: Path) -> None:
+    def said(number: int, cpu: str, *more: dict[str, Any], **spec: Any) -> str:
+        return answer(
+            tmp_path / str(number), "own", *more, pod("own", cpu), machine=ISOLATED, **spec
+        )
+
+    assert "1 isolated CPU on" in said(1, "1", preferIsolatedCPUs=True)
+    by_setting = said(2, "1", preferIsolatedCPUs=False)
+    assert (
+        "its CPUs are not isolated ones because the setting preferIsolatedCPUs is false"
+        in by_setting
+    )
+    two = said(3, "2", preferIsolatedCPUs=True)
+    assert "isolated ones only where prefer-isolated-cpus asks for that" in two
+    others = [pod("a", "1"), pod("b", "1")]
+    none_left = said(4, "1", *others, preferIsolatedCPUs=True)
+    assert "1 exclusive CPU on" in none_left
+    assert "its CPUs are not isolated ones: " in none_left
+    assert "has too few of them left" in none_left
+
+
+def test_why_did_it_move_at_a_reload(tmp_path: Path) -> None:
+    async def reload(node: Served) -> None:
+        settings = nodes.settings(reservedResources={"cpu": "cpuset:4-7"})
+        await node.daemon.reconfigure(settings=settings)
+        await node.runtime.synchronized(after=1)
+
+    said = answer(tmp_path, "own", pod("own", "2"), then=reload)
+    assert "it ran on CPUs 4-5 before: those are not to be had any more" in said
+    assert "the settings changed" in said
+
+
+def test_why_did_it_move_when_a_cpu_went(tmp_path: Path) -> None:
+    async def unplug(node: Served) -> None:
+        machine = nodes.machine()
+        try:
+            await node.daemon.reconfigure(machine=machine.restricted(machine.online - CPUSet([4])))
+        except RefusalError:
+            raise AssertionError("hardware cannot be refused") from None
+        await node.runtime.synchronized(after=1)
+
+    said = answer(tmp_path, "own", pod("own", "2"), then=unplug)
+    assert "it ran on CPUs 4-5 before" in said
+    assert "the machine changed" in said
+
+
+def test_why_is_my_burst_confined(tmp_path: Path) -> None:
+    burst = pod("burst", "1", shared=True)
+    burst["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "14", "memory": "1Mi"}
+    said = answer(tmp_path, "burst", pod("own", "3"), burst)
+    assert "its limit of 14 CPU does not fit" in said
+    assert "at most" in said
