@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,7 +22,30 @@ from nri_policy.engine.explanation import Outcome
 
 _LARGEST = 1 << 20  # characters; the daemon takes less, and says so
 
+_MOST_ROWS = 40
+
 _Document = Mapping[str, Any]
+
+
+_MAX = 0
+
+
+class _Replicas(click.ParamType[int]):
+    """A number of replicas; _MAX for `max`."""
+
+    name = "replicas"
+
+    def get_metavar(
+        self,
+        param: click.Parameter,  # noqa: ARG002 - click's signature
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+    ) -> str:
+        return "N|max"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "max":
+            return _MAX
+        return click.IntRange(1, 1000).convert(value, param, ctx)
 
 
 @click.command
@@ -36,8 +59,8 @@ _Document = Mapping[str, Any]
 )
 @click.option(
     "--replicas",
-    type=click.IntRange(1, 1000),
-    help="How many of each.  [default: as the manifest says]",
+    type=_Replicas(),
+    help="How many of each, or as many as fit.  [default: as the manifest says]",
 )
 @socket_option
 @form_option
@@ -48,14 +71,14 @@ def command(
     """Show where pods would go if they came now, and what that would change for others.
 
     Nothing is changed. Pods come in the order of the file, and of each so many until one does not
-    fit. Exits with 1 if not all fit.
+    fit. Exits with 1 if not all fit, with --replicas max if none does.
     """
     try:
         manifests = file.read(_LARGEST)
     except UnicodeDecodeError as error:
         raise click.UsageError(f"{file.name}: the text is not UTF-8") from error
     with asking(control_socket) as client:
-        document = client.what_if(manifests, replicas or 0)
+        document = client.what_if(manifests, replicas or 0, most=replicas == _MAX)
     if form == "table":
         print_drawing(*_drawn(document))
     else:
@@ -66,6 +89,8 @@ def command(
 def _drawn(document: _Document) -> Iterator[RenderableType]:
     for pod in document["pods"]:
         yield Text(_sentence(pod), style="bold")
+        if misfits := pod["misfits"]:
+            yield Text(_misfits(pod, misfits), style="yellow")
     if document["containers"]:
         yield ""
         yield _containers(document["containers"])
@@ -81,18 +106,35 @@ def _drawn(document: _Document) -> Iterator[RenderableType]:
 
 def _sentence(pod: _Document) -> str:
     name, fit, replicas = short(pod["pod"]), pod["fit"], pod["replicas"]
+    if replicas is None:
+        return f"{'At least ' * pod['more']}{fit} replicas of {name} would fit."
     if replicas == 1:
         return f"{name} would {'fit' if fit else 'be refused'}."
     return f"{fit} of {replicas} replicas of {name} would fit."
 
 
+def _misfits(pod: _Document, misfits: Sequence[_Document]) -> str:
+    """Say which replicas come to lie badly, and why."""
+    first = misfits[0]
+    if pod["fit"] == 1:
+        return f"It comes to lie badly: {first['why']}."
+    more = f" (and {len(misfits) - 1} after it)" if len(misfits) > 1 else ""
+    return f"Replica {first['replica']}{more} comes to lie badly: {first['why']}."
+
+
 def _containers(containers: Mapping[str, _Document]) -> Table:
     table = columns(*HEADINGS, "why")
-    for name, fields in containers.items():
+    left_out = len(containers) - _MOST_ROWS
+    for number, (name, fields) in enumerate(containers.items()):
+        # the last is the one that was refused
+        if number >= _MOST_ROWS - 1 and number + 1 < len(containers):
+            if number == _MOST_ROWS - 1:
+                table.add_row(Text(f"… {left_out} more: see -o json", style="dim"))
+            continue
         table.add_row(
             *cells(name, fields),
             Text("; ".join(_remarks(fields))),
-            style="red" if fields["error"] else "",
+            style="red" if fields["error"] else "yellow" if fields["misfit"] else "",
         )
     return table
 
@@ -105,6 +147,8 @@ def _remarks(fields: _Document) -> Iterator[str]:
         yield fields["outcome"]
     if fields["decided_by"]:
         yield f"{REASONS[fields['decided_by']]} ({fields['decided_by']})"
+    if fields["misfit"]:
+        yield fields["misfit"]
     if fields["state"] == "removed":
         yield "ends before the next one starts"
 

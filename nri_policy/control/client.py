@@ -77,9 +77,12 @@ class Client:
         """Return the explanation of a container, or the list of those of a pod."""
         return self._document(self._stub.Explain, pb.ExplainRequest(name=name))
 
-    def what_if(self, manifests: str, replicas: int) -> Any:
-        """Return what would be if so many of each pod came; 0: as many as the manifest says."""
-        request = pb.WhatIfRequest(manifests=manifests, replicas=replicas)
+    def what_if(self, manifests: str, replicas: int, *, most: bool = False) -> Any:
+        """Return what would be if so many of each pod came; 0: as many as the manifest says.
+
+        Or as many as fit, if *most* is asked for.
+        """
+        request = pb.WhatIfRequest(manifests=manifests, replicas=replicas, most=most)
         return self._document(self._stub.WhatIf, request)
 
     def topology(self) -> Any:

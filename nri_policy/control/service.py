@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -236,12 +237,15 @@ class Control:
             text = f"{request.replicas} replicas are too many to try; at most {_MOST_REPLICAS}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         async with self._trying:
+            asked = 1 if request.most else request.replicas
             try:
-                pods = await asyncio.to_thread(self._read, request.manifests, request.replicas)
+                pods = await asyncio.to_thread(self._read, request.manifests, asked)
             except ValueError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            if request.most:
+                pods = [replace(pod, replicas=_MOST_REPLICAS) for pod in pods]
             async with self._turn:
-                trial = Trial(self._engine)
+                trial = Trial(self._engine, most=request.most)
             for pod in pods:
                 for _ in trial.run(pod):
                     await asyncio.sleep(0)  # the runtime's requests come first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.state import Placed, State
+from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Sort
 
 
@@ -19,6 +20,18 @@ def spills(state: State, placed: Placed) -> bool:
     pool = state.layout.tree.pools[placed.grant.pool]
     own = CPUSet.union(pool.memory.values())
     return placed.grant.sort is Sort.NORMAL and not placed.grant.mems <= own
+
+
+def misfit(state: State, placed: Placed) -> str | None:
+    """Return why a container lies badly, None where it does not.
+
+    Containers that are not Guaranteed are meant to have a wide part of the machine to burst into.
+    """
+    if placed.request.qos is QoS.GUARANTEED and asks_for_cpu(placed) and spans(state, placed):
+        return "its CPUs lie in more than one NUMA node"
+    if spills(state, placed):
+        return "its memory is not all beside its CPUs"
+    return None
 
 
 def asks_for_cpu(placed: Placed) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain, count, islice
 
 from nri_policy.engine import view
+from nri_policy.engine.alignment import misfit
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped
 from nri_policy.engine.explanation import Explanation, Outcome, render
@@ -32,7 +33,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A pod that might come, and how many of it."""
+    """A pod that might come, and how many of it, or at most so many."""
 
     namespace: str
     name: str
@@ -43,8 +44,10 @@ class Wanted:
 class Trial:
     """Pods that come one after the other, and what becomes of them and of everybody else."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, most: bool = False) -> None:
+        """Try on a copy of *engine*; *most*: as many as fit are wanted, there is no number."""
         self._engine = engine.fork()
+        self._most = most
         self._before = _holdings(engine.state)
         self._pods: list[dict[str, object]] = []
         self._containers: dict[str, dict[str, object]] = {}
@@ -55,13 +58,23 @@ class Trial:
 
         Yields after each container, for whoever must not be kept waiting.
         """
-        fit = 0
+        fit, misfits = 0, list[dict[str, object]]()
         for name in islice(self._names(wanted), wanted.replicas):
-            if not (yield from self._start(wanted.starts(name))):
+            starts = wanted.starts(name)
+            if not (yield from self._start(starts)):
                 break
             fit += 1
+            reasons = [self._containers[s.container.full_name]["misfit"] for s in starts]
+            if why := next(filter(None, reasons), None):
+                misfits.append({"pod": name, "replica": fit, "why": why})
         self._pods.append(
-            {"pod": f"{wanted.namespace}/{wanted.name}", "replicas": wanted.replicas, "fit": fit}
+            {
+                "pod": f"{wanted.namespace}/{wanted.name}",
+                "replicas": None if self._most else wanted.replicas,
+                "fit": fit,
+                "more": fit == wanted.replicas,  # none was refused: even more might fit
+                "misfits": misfits,
+            }
         )
 
     def document(self) -> dict[str, object]:
@@ -72,7 +85,8 @@ class Trial:
                 shown.update(view.container(state, state.placed[container_id]))
         after = _holdings(state)
         return {
-            "fits": all(pod["fit"] == pod["replicas"] for pod in self._pods),
+            # the first has to fit even where there is no number
+            "fits": all(pod["fit"] != 0 if self._most else pod["more"] for pod in self._pods),
             "pods": self._pods,
             "containers": self._containers,
             "changes": {
@@ -121,6 +135,7 @@ class Trial:
                 "outcome": Outcome.REFUSED.value,
                 "summary": str(error),
                 "decided_by": None,
+                "misfit": None,
             }
             return False
         placed = self._engine.state.placed[container.id]
@@ -138,6 +153,7 @@ class Trial:
             "outcome": shown["outcome"],
             "summary": shown["summary"],
             "decided_by": shown["decided_by"],
+            "misfit": misfit(self._engine.state, placed),
         }
 
 

@@ -202,6 +202,48 @@ def test_what_if_ends_with_0_if_all_fit_and_1_if_not(tmp_path: Path) -> None:
     beside_a_daemon(tmp_path, check, pod("guest"))
 
 
+def test_what_if_finds_how_many_fit_and_which_lie_badly(tmp_path: Path) -> None:
+    template = {"spec": pod("web", "3")["spec"]}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "template": template},
+    }
+
+    def check(control: Path) -> None:
+        most = run(control, "what-if", "-f", "-", "--replicas", "max", given=json.dumps(deployment))
+        assert most.exit_code == 0, most.output
+        assert lines(most)[:2] == [
+            "5 replicas of web would fit.",
+            "Replica 5 comes to lie badly: its CPUs lie in more than one NUMA node.",
+        ]
+        document = json.loads(
+            run(
+                control,
+                *("what-if", "-f", "-", "--replicas", "max", "-o", "json"),
+                given=json.dumps(deployment),
+            ).stdout
+        )
+        (web,) = document["pods"]
+        assert (web["replicas"], web["fit"], web["more"]) == (None, 5, False)
+        assert [each["pod"] for each in web["misfits"]] == ["web-5"]
+        assert document["containers"]["default/web-6/main"]["error"]
+        endless = run(
+            control, "what-if", "-f", "-", "--replicas", "max", given=json.dumps(pod("guest"))
+        )
+        assert lines(endless)[0] == "At least 1000 replicas of guest would fit."
+        assert any("more: see -o json" in line for line in lines(endless))
+        none = run(
+            control, "what-if", "-f", "-", "--replicas", "max", given=json.dumps(pod("x", "99"))
+        )
+        assert none.exit_code == 1
+        assert lines(none)[0] == "0 replicas of x would fit."
+        assert run(control, "containers", "-o", "json").stdout.strip() == "{}"
+
+    beside_a_daemon(tmp_path, check)
+
+
 @pytest.mark.parametrize(
     ("given", "args", "message"),
     [

@@ -293,7 +293,8 @@ async def test_what_if_changes_nothing(tmp_path: Path) -> None:
         document = json.loads((await stub.WhatIf(request)).json)
         assert state.snapshot() == before
         assert view.pools(state) == shown
-    assert document["pods"] == [{"pod": "default/new", "replicas": 9, "fit": 3}]
+    (new,) = document["pods"]
+    assert (new["pod"], new["replicas"], new["fit"]) == ("default/new", 9, 3)
     assert not document["fits"]
     assert document["containers"]["default/new-4/main"]["state"] == "error"
     assert document["changes"]["default/guest/main"]["after"]["cpus"] == "7"

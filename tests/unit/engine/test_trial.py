@@ -61,7 +61,9 @@ def test_a_pod_goes_where_it_would_be_placed_and_nothing_changes() -> None:
     document = tried(life, wanted("new", 2000, 3000))
     assert life.engine.state.snapshot() == before
     assert document["fits"]
-    assert document["pods"] == [{"pod": "default/new", "replicas": 1, "fit": 1}]
+    assert document["pods"] == [
+        {"pod": "default/new", "replicas": 1, "fit": 1, "more": True, "misfits": []}
+    ]
     assert cpus(document) == {"default/new/c0": "8-9", "default/new/c1": "12-14"}
     assert document["containers"]["default/new/c0"] == {
         "pool": "NUMA node #2",
@@ -77,6 +79,7 @@ def test_a_pod_goes_where_it_would_be_placed_and_nothing_changes() -> None:
         "summary": "placed: 2 exclusive CPUs on NUMA node #2, because it is the first of equals"
         " (id)",
         "decided_by": "id",
+        "misfit": None,
     }
     assert document["changes"] == {}
 
@@ -84,7 +87,8 @@ def test_a_pod_goes_where_it_would_be_placed_and_nothing_changes() -> None:
 def test_replicas_come_until_one_does_not_fit() -> None:
     life = Life()
     document = tried(life, wanted("web", 4000, replicas=5))
-    assert document["pods"] == [{"pod": "default/web", "replicas": 5, "fit": 3}]
+    (web,) = document["pods"]
+    assert (web["replicas"], web["fit"], web["more"]) == (5, 3, False)
     assert not document["fits"]
     assert [*document["containers"]] == [f"default/web-{i}/c0" for i in (1, 2, 3, 4)]
     assert document["containers"]["default/web-4/c0"]["state"] == "error"
