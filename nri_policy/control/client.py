@@ -16,17 +16,23 @@ from nri_policy.proto.control_pb2_grpc import ControlStub
 
 _PATIENCE = 30.0  # seconds
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+_STARTED = (
+    "start it by `systemctl start nri-policy` or `nri-policy run`, or name its socket by"
+    " --control-socket"
+)
+_ALLOWED = (
+    "root may ask it (try sudo), and the members of the group nri-policy where there is one when"
+    " it starts"
+)
+_BUSY = "its log may say more"
 _OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
 
 
 class UnreachableError(Exception):
     """Nobody answers at the socket; the text says why, and what to do."""
 
-    def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(
-            f"the daemon cannot be reached at {path}: {problem} (is `nri-policy run` running? "
-            "--control-socket names its socket)"
-        )
+    def __init__(self, path: Path, problem: str, remedy: str) -> None:
+        super().__init__(f"the daemon cannot be reached at {path}: {problem}; {remedy}")
 
 
 class DeclinedError(Exception):
@@ -98,7 +104,7 @@ class Client:
         except grpc.RpcError as error:
             code, details = error.code(), error.details()
             if code in _UNREACHABLE:
-                raise UnreachableError(self._path, str(details)) from error
+                raise UnreachableError(self._path, str(details), _BUSY) from error
             invalid = code is grpc.StatusCode.INVALID_ARGUMENT
             raise DeclinedError(str(details), invalid=invalid) from error
 
@@ -111,6 +117,7 @@ def connected(path: Path) -> Iterator[Client]:
         try:
             probe.connect(str(path))
         except OSError as error:
-            raise UnreachableError(path, error.strerror or str(error)) from error
+            remedy = _ALLOWED if isinstance(error, PermissionError) else _STARTED
+            raise UnreachableError(path, error.strerror or str(error), remedy) from error
     with grpc.insecure_channel(f"unix:{path.resolve()}", options=_OPTIONS) as channel:
         yield Client(channel, path)

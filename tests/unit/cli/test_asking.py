@@ -269,7 +269,15 @@ def test_a_what_if_that_makes_no_sense_is_a_wrong_usage(
 
 @pytest.mark.parametrize(
     "args",
-    [("status",), ("pools",), ("containers",), ("explain", "x"), ("what-if", "-f", "-"), ("nrt",)],
+    [
+        ("status",),
+        ("pools",),
+        ("containers",),
+        ("explain", "x"),
+        ("what-if", "-f", "-"),
+        ("nrt",),
+        ("config", "show"),
+    ],
 )
 def test_a_daemon_that_is_not_there_is_code_3_and_one_line_that_helps(
     args: tuple[str, ...], tmp_path: Path
@@ -278,8 +286,22 @@ def test_a_daemon_that_is_not_there_is_code_3_and_one_line_that_helps(
     assert (result.exit_code, result.stdout) == (3, "")
     assert result.stderr == (
         f"nri-policy: the daemon cannot be reached at {tmp_path}/control.sock: No such file or"
-        " directory (is `nri-policy run` running? --control-socket names its socket)\n"
+        " directory; start it by `systemctl start nri-policy` or `nri-policy run`, or name its"
+        " socket by --control-socket\n"
     )
+
+
+def test_who_may_not_open_the_socket_hears_who_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: socket.socket, __: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    result = run(tmp_path / "control.sock", "status")
+    assert result.exit_code == 3
+    assert "Permission denied; root may ask it (try sudo)" in result.stderr
+    assert "the group nri-policy" in result.stderr
 
 
 def test_a_socket_that_nobody_serves_any_more_is_code_3(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -88,3 +89,44 @@ def test_a_reader_that_leaves_is_no_news(form: str) -> None:
     finally:
         os.close(writer)
     assert result.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("nri-policy re", "plain,replay"),
+        ("nri-policy config ch", "plain,check"),
+        ("nri-policy what-if --rep", "plain,--replicas"),
+        ("nri-policy topology -o y", "plain,yaml"),
+    ],
+)
+def test_a_shell_completes_commands_options_and_forms(
+    words: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_NRI_POLICY_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    result = CliRunner().invoke(main, [], prog_name="nri-policy")
+    assert wanted in result.stdout.splitlines()
+
+
+def _commands(group: click.Group) -> Iterator[click.Command]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _commands(command)
+        else:
+            yield command
+
+
+def test_what_is_printed_as_json_is_printed_as_yaml_too() -> None:
+    forms = [
+        set(parameter.type.choices)
+        for command in _commands(main)
+        for parameter in command.params
+        if isinstance(parameter.type, click.Choice) and "-o" in parameter.opts
+    ]
+    assert len(forms) > 8
+    assert all({"table", "json", "yaml"} <= each for each in forms), forms
