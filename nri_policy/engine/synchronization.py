@@ -138,12 +138,13 @@ def resumed(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> St
     pools = {pool.name: pool.id for pool in layout.tree.pools}
     for listed in picture.containers:
         stored = picture.held[listed.id]
-        container = replace(listed, resized=stored.resized)
+        asked = stored.resources or listed.resources
+        container = replace(listed, resized=stored.resized, resources=asked)
         candidate = Candidate(
             container=container,
             request=_with_entitlement(request_of(container), stored.request),
-            cpus=parsed(container.resources.cpus),
-            mems=parsed(container.resources.mems),
+            cpus=parsed(listed.resources.cpus),
+            mems=parsed(listed.resources.mems),
         )
         _keep(state, candidate, replace(stored.grant, pool=pools[stored.pool]))
         state.told[container.id] = candidate.cpus, candidate.mems

@@ -18,8 +18,8 @@ from nri_policy.engine import view
 from nri_policy.engine.event import Started
 from nri_policy.engine.explanation import render
 from nri_policy.engine.grant import Decision
-from nri_policy.nri.telling import MAX_TRIES
 from nri_policy.hardware.document import to_json
+from nri_policy.nri.telling import MAX_TRIES
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.proto import nri_pb2
 from nri_policy.proto.control_pb2_grpc import ControlStub
