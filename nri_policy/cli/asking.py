@@ -13,7 +13,7 @@ from nri_policy.control.client import Client, DeclinedError, UnreachableError, c
 
 socket_option = click.option(
     "--control-socket",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),  # who may ask, asking tells
     default=Path("/run/nri-policy/control.sock"),
     show_default=True,
     help="The daemon's socket.",

@@ -34,7 +34,7 @@ def command(file: Path, host_root: Path, force: bool) -> None:
     the host, no serial numbers, no network addresses. Root is not needed: what cannot be read
     without is left out, and named.
     """
-    if file.exists() and not force:
+    if os.path.lexists(file) and not force:
         raise Failure(f"{file} is there already; --force replaces it")
     packed = BytesIO()  # whole before it is written: a few hundred KB, for 4096 CPUs some MB
     try:

@@ -46,7 +46,7 @@ class _Course:
 
 
 @click.command
-@click.argument("journal", type=click.Path(exists=True, path_type=Path))
+@click.argument("journal", type=click.Path(exists=True, readable=False, path_type=Path))
 @settings_option
 @machine_options
 @form_option
@@ -89,11 +89,17 @@ def command(
 
 def _store_in(path: Path) -> Path:
     """Return the store's file that *path* means: itself, or the one in that state folder."""
-    for inner in (path / "store" / FILE, path / FILE):
-        if inner.is_file():
-            return inner
-    if path.is_dir():
-        raise Failure(f"{path}: there is no store/{FILE} in it; is it a daemon's --state-dir?")
+    try:
+        for inner in (path / "store" / FILE, path / FILE):
+            if inner.is_file():
+                return inner
+        if path.is_dir():
+            raise Failure(f"{path}: there is no store/{FILE} in it; is it a daemon's --state-dir?")
+        path.open("rb").close()
+    except OSError as error:
+        raise Failure(
+            f"{path}: {error.strerror}; the daemon's state is for root alone: try sudo, or a copy"
+        ) from error
     return path
 
 

@@ -53,6 +53,18 @@ def test_what_is_left_out_is_named(root: Path, tmp_path: Path) -> None:
     assert "left out: sys/devices/system/node/node0/distance: cannot be read" in result.stderr
 
 
+def test_a_folder_that_may_not_be_looked_into_is_a_no(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    result = _run("capture", tmp_path / "c.tar.xz", "--host-root", root)
+    assert result.exit_code == Exit.NO
+    assert "Permission denied" in result.stderr
+
+
 def test_no_machine_or_no_place_for_the_file_is_a_no(root: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     nothing = _run("capture", tmp_path / "c.tar.xz", "--host-root", tmp_path / "empty")

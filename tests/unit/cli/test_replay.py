@@ -128,6 +128,18 @@ def test_settings_that_the_recorded_machine_cannot_meet_are_an_error_of_settings
     assert "reservedResources.cpu" in result.stderr
 
 
+def test_who_may_not_read_the_state_hears_who_may(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    result = _replay(state)
+    assert result.exit_code == Exit.NO
+    assert "for root alone: try sudo" in result.stderr
+
+
 def test_what_is_no_journal_says_so(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("nothing of ours")
     wrong, empty, absent = (_replay(path) for path in (tmp_path / "text", tmp_path, tmp_path / "x"))
