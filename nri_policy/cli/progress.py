@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,17 +11,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+def progress(
+    what: str, total: int | None = None, *, shown: bool = True
+) -> Iterator[Callable[[], None]]:
     """Yield what to call after each of *total* parts of the work; None: nobody knows how many."""
-    console = Console(stderr=True)
     bar = [BarColumn()] if total is not None else [SpinnerColumn()]
     with Progress(
         TextColumn(what),
         *bar,
         MofNCompleteColumn(),
-        console=console,
+        console=Console(stderr=True),
         transient=True,
-        disable=not console.is_terminal,
+        disable=not (shown and sys.stderr.isatty()),
     ) as line:
         task = line.add_task(what, total=total)
         yield lambda: line.advance(task)

@@ -15,6 +15,7 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import Source, form_option, machine_options, settings_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.picture import Picture, picture_of
+from nri_policy.cli.progress import progress
 from nri_policy.cli.simulation import SimulatedNode
 from nri_policy.hardware.machine import Machine
 from nri_policy.runtime.playback import Playback, Result
@@ -60,8 +61,11 @@ async def _play(
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="nri-policy-")))
         node = SimulatedNode(machine, settings, folder, stack)
+        # what is drawn meanwhile is progress enough
+        step = stack.enter_context(progress("playing", len(steps), shown=not drawn))
         await stack.enter_async_context(node.runtime)
         async for result in Playback(node.runtime, node).play(steps):
+            step()
             results.append(result)
             if drawn:
                 before = _draw(steps[result.step - 1], result, node, before)
