@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tarfile
 from pathlib import Path
 
@@ -148,6 +149,18 @@ def test_what_cannot_be_read_is_left_out_and_named(plant: Plant, tmp_path: Path)
     assert notes == ("sys/bus/pci/devices/0000:00:01.0/numa_node: cannot be read: Is a directory",)
     with open_capture(tmp_path / "c.tar.xz") as again:
         assert not (again / loop).exists()
+
+
+def test_what_is_there_but_cannot_be_read_is_not_there_as_an_empty_file(
+    plant: Plant, tmp_path: Path
+) -> None:
+    listed = "sys/devices/system/cpu/isolated"
+    root = plant(FOUR)
+    (root / listed).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as unreadable:
+        unreadable.bind(str(root / listed))
+    packed(root, tmp_path / "c.tar.xz")
+    assert listed not in texts(tmp_path / "c.tar.xz")
 
 
 def test_it_is_the_same_whenever_it_is_made(plant: Plant, tmp_path: Path) -> None:

@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.event import Created, Elapsed, Reconfigured, Started, Stopped, Synchronized
+from nri_policy.engine.event import (
+    Created,
+    Elapsed,
+    Event,
+    Reconfigured,
+    Started,
+    Stopped,
+    Synchronized,
+    kind,
+)
+from nri_policy.engine.grant import Decision
 from nri_policy.engine.tally import Tally
 from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Settings
@@ -14,11 +24,17 @@ from nri_policy.store import writer
 from nri_policy.store.database import Link
 from nri_policy.store.journal import Record
 from nri_policy.store.replay import Alternative, Difference, Recorded
-from nri_policy.workload.pod import QoS
+from nri_policy.workload.hints import Hint
+from nri_policy.workload.pod import QoS, State
+from nri_policy.workload.preferences import HintKind
 from tests import memories, nodes, stored
 
 # pmem that the kernel itself may use: containers can do with it alone
 PMEM = memories.with_nodes(nodes.machine(memories.TIERED), normal=True)
+COLD = {
+    "memory-type.resource-policy.nri.io/pod": "dram,pmem",
+    "cold-start.resource-policy.nri.io/pod": "duration: 30s",
+}
 BURSTABLE_ANYWHERE = {"unlimited-burstable.resource-policy.nri.io/pod": "system"}
 
 
@@ -41,19 +57,37 @@ def test_those_who_share_are_told_in_the_same_order_after_a_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose pool came into use first, a base does not tell."""
-    monkeypatch.setattr(writer, "BASE_EVERY", 5)
-    store, engine = stored.started(tmp_path)
+    monkeypatch.setattr(writer, "BASE_EVERY", 1)
+    store, engine = stored.started(tmp_path, nodes.machine("package:2 core:4 pu:1"))
     first = nodes.container(500)
     wide = nodes.container(500, 500, qos=QoS.BURSTABLE, annotations=BURSTABLE_ANYWHERE)
     wide = replace(wide, resources=nodes.resources(500, None))
     for container in (first, wide, nodes.container(500), nodes.container(500)):
         stored.commit(store, engine, Created(container=container))
     pools = [placed.grant.pool for placed in engine.state.placed.values()]
-    assert pools[0] < pools[1], "one in a node, one above"
+    assert (pools[0], len(set(pools))) == (pools[3], 3), "the last where the first is"
     stored.commit(store, engine, Stopped(container_id=first.id))
-    for _ in range(6):
-        stored.commit(store, engine, Created(container=nodes.container(1000)))
-    assert recorded(store.path)[1] == []
+    base = max(each.seq for each in stored.records(store.path) if each.link is Link.BASE)
+    told = [
+        stored.commit(store, engine, Created(container=nodes.container(1000))) for _ in range(2)
+    ]
+    assert all(isinstance(each, Decision) and len(each.changes) == 2 for each in told)
+    stored.replayed(store.path, after=base - 1)
+
+
+def test_who_has_not_started_at_a_base_starts_cold_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BASE_EVERY", 1)
+    store, engine = stored.started(tmp_path, PMEM)
+    container = nodes.container(1000, annotations=COLD)
+    stored.commit(store, engine, Created(container=container), now=0.0)
+    base = max(each.seq for each in stored.records(store.path) if each.link is Link.BASE)
+    listed = nodes.running(container, *engine.state.told[container.id])
+    created = replace(listed, state=State.CREATED)
+    stored.commit(store, engine, Synchronized(containers=(created,), now=5.0), now=5.0)
+    assert engine.next_deadline is None
+    assert stored.replayed(store.path, after=base - 1).next_deadline is None
 
 
 def test_a_decision_that_comes_out_otherwise_is_named(tmp_path: Path) -> None:
@@ -170,11 +204,7 @@ def test_who_runs_when_the_journal_begins_comes_as_if_anew_and_gaps_are_caught_u
 def test_a_cold_start_ends_in_time_under_other_circumstances(tmp_path: Path) -> None:
     machine = PMEM
     store, engine = stored.started(tmp_path, machine)
-    cold = {
-        "memory-type.resource-policy.nri.io/pod": "dram,pmem",
-        "cold-start.resource-policy.nri.io/pod": "duration: 30s",
-    }
-    container = nodes.container(1000, annotations=cold)
+    container = nodes.container(1000, annotations=COLD)
     stored.commit(store, engine, Created(container=container), now=0.0)
     stored.commit(store, engine, Started(container_id=container.id, now=1.0), now=1.0)
     assert engine.next_deadline == 31.0
@@ -198,3 +228,45 @@ def test_a_record_is_of_a_stretch_that_can_be_replayed_or_is_counted(tmp_path: P
         [*replay.step(record)]
     assert [record.link for record in links] == [Link.GAP, Link.BASE, Link.NEXT]
     assert replay.skipped == 1
+
+
+def test_who_was_refused_is_not_tried_again_for_running_in_truth(tmp_path: Path) -> None:
+    """There it had a place, so it is in every picture."""
+    store, engine = stored.started(tmp_path)
+    wide = nodes.container(6000)
+    stored.commit(store, engine, Created(container=wide))
+    listed = nodes.running(wide, *engine.state.told[wide.id])
+    stored.commit(store, engine, Synchronized(containers=(listed,)))
+    replay = Alternative(None, nodes.machine("package:1 core:4"))
+    decided: list[str] = []
+    note = replay.tally.note
+
+    def noted(event: Event, *more: object) -> None:
+        decided.append(kind(event))
+        note(event, *more)  # type: ignore[arg-type]
+
+    replay.tally.note = noted  # type: ignore[method-assign, assignment]
+    for record in stored.records(store.path):
+        replay.step(record)
+    assert replay.tally.score().refused == 1
+    assert decided == ["created"]
+
+
+def test_what_was_near_to_a_container_is_not_on_another_machine(tmp_path: Path) -> None:
+    store, engine = stored.started(tmp_path)
+    near = Hint(kind=HintKind.DEVICES, source="gpu", cpus=CPUSet([12]), nodes=CPUSet([3]))
+    container = replace(nodes.container(1000), hints=(near,))
+    stored.commit(store, engine, Created(container=container))
+    name = container.full_name
+    assert recorded(store.path)[0].fates[name].pool == "NUMA node #3"
+    assert otherwise(store.path, nodes.settings()).fates[name].pool == "NUMA node #3"
+    there = otherwise(store.path, machine=nodes.machine("package:2 numa:2 core:4 pu:2"))
+    assert there.fates[name].pool == "NUMA node #1"
+
+
+def test_sharing_a_cpu_less_is_an_update_and_no_move(tmp_path: Path) -> None:
+    store, engine = stored.started(tmp_path, nodes.machine("package:1 core:4"))
+    for container in (nodes.best_effort(), nodes.container(1000)):
+        stored.commit(store, engine, Created(container=container))
+    score = recorded(store.path)[0].score()
+    assert (score.updates, score.moves) == (1, 0)
