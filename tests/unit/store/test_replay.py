@@ -254,13 +254,13 @@ def test_who_was_refused_is_not_tried_again_for_running_in_truth(tmp_path: Path)
 
 def test_what_was_near_to_a_container_is_not_on_another_machine(tmp_path: Path) -> None:
     store, engine = stored.started(tmp_path)
-    near = Hint(kind=HintKind.DEVICES, source="gpu", cpus=CPUSet([12]), nodes=CPUSet([3]))
+    near = Hint(kind=HintKind.DEVICES, source="gpu", cpus=CPUSet([12]), nodes=CPUSet())
     container = replace(nodes.container(1000), hints=(near,))
     stored.commit(store, engine, Created(container=container))
     name = container.full_name
     assert recorded(store.path)[0].fates[name].pool == "NUMA node #3"
     assert otherwise(store.path, nodes.settings()).fates[name].pool == "NUMA node #3"
-    there = otherwise(store.path, machine=nodes.machine("package:2 numa:2 core:4 pu:2"))
+    there = otherwise(store.path, machine=nodes.machine("package:2 numa:2 core:8 pu:2"))
     assert there.fates[name].pool == "NUMA node #1"
 
 
