@@ -41,8 +41,6 @@ from nri_policy.workload.request import Sort
 Zone = dict[str, Any]
 Devices = Mapping[int, Mapping[str, tuple[int, int]]]  # node -> resource -> all, those left
 
-_NONE: Devices = {}
-
 MOST_NODES = 64  # schedulers crash on ids beyond
 _UNREACHABLE = 255  # ACPI's distance to what cannot be reached, or is not there
 _LOCAL = 10
@@ -97,7 +95,7 @@ def measure(state: State) -> Amounts:
     )
 
 
-def zones(layout: Layout, amounts: Amounts, devices: Devices = _NONE) -> list[Zone]:
+def zones(layout: Layout, amounts: Amounts, devices: Devices) -> list[Zone]:
     """Return the zones of a *layout* with these *amounts*, and *devices* in those of NUMA nodes."""
     return [*_numa_zones(layout, amounts, devices), *_pool_zones(layout, amounts)]
 
