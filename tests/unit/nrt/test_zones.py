@@ -214,7 +214,9 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: i
             life.create(container)
         except RefusalError:
             continue
-        numa = [zone for zone in published(life.engine) if zone["type"] == "Node"]
+        found = published(life.engine)
+        Twin(life.engine.state).check(found)
+        numa = [zone for zone in found if zone["type"] == "Node"]
         left = max(amounts(zone)["cpu"][2] for zone in numa)
         if left:
             life.engine.fork().handle(Created(container=nodes.container(left)))
