@@ -45,6 +45,11 @@ def print_document(document: object, form: str) -> None:
         click.echo(yaml.safe_dump(document, sort_keys=False, width=100), nl=False)
 
 
+def print_page(text: str) -> None:
+    """Print an SVG or HTML file, which is UTF-8 whatever the terminal takes."""
+    click.echo(text.encode(), nl=False)
+
+
 def print_drawing(*drawings: RenderableType) -> None:
     """Print *drawings* one below the other."""
     if isinstance(sys.stdout, TextIOWrapper):
