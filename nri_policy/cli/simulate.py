@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +28,8 @@ from nri_policy.runtime.playback import Playback, Result
 from nri_policy.runtime.scenario import Apply, Delete, Resize, ScenarioError, Step, read_scenario
 from nri_policy.settings import Settings
 from nri_policy.wording import printable
+
+_MOST_NAMES = 8  # in the title of a step
 
 
 @click.command
@@ -94,13 +96,18 @@ def _title(step: Step) -> str:
     """Return what a step does, in a line."""
     match step:
         case Apply():
-            return f"apply {', '.join(pod.key.removeprefix('default/') for pod in step.pods)}"
+            return f"apply {_few([pod.key.removeprefix('default/') for pod in step.pods])}"
         case Delete():
-            return f"delete {', '.join(step.names)}"
+            return f"delete {_few(step.names)}"
         case Resize():
             return f"resize {step.pod}/{step.container}"
         case _:
             return type(step).__name__.lower()
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _scene(node: SimulatedNode, result: Result, before: Scene | None) -> Scene | None:

@@ -15,6 +15,9 @@ from nri_policy.picture.scene import Scene, headline
 from nri_policy.picture.svg import Strip, cells, figure
 from nri_policy.picture.svg_parts import swatch
 
+_LONGEST = 24  # characters of a word that is not broken
+_LONGEST_PROBLEM = 160
+
 
 def page(title: str, *sections: Element, script: Verbatim | None = None) -> str:
     """Return a page; *script* is the only one that may run in it."""
@@ -56,7 +59,7 @@ def section(heading: str, *content: Element) -> Element:
 
 
 def _step(strip: Strip, number: int) -> Element:
-    content = [_paragraph(problem, "problem") for problem in strip.problems]
+    content = [_problem(problem) for problem in strip.problems]
     if strip.scene is not None:
         content += pictured(strip.scene, f"s{number}-")
     heading = Element("h2", strip.heading)
@@ -88,7 +91,7 @@ def containers(scene: Scene) -> Element:
             Element(
                 "tr",
                 mark,
-                *(Element("td", text) for text in texts),
+                *map(_cell, texts),
                 class_="changed" if each.change else None,
                 data_container=each.name,
             )
@@ -109,7 +112,7 @@ def containers(scene: Scene) -> Element:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Element:
     """Return a table of texts."""
-    return _framed(heads, [Element("tr", *(Element("td", text) for text in row)) for row in rows])
+    return _framed(heads, [Element("tr", *map(_cell, row)) for row in rows])
 
 
 def listed(texts: Iterable[str]) -> Element:
@@ -144,6 +147,20 @@ def _framed(heads: Sequence[str], rows: Sequence[Element], class_: str | None = 
     return Element(
         "div", Element("table", head, Element("tbody", *rows), class_=class_), class_="wide"
     )
+
+
+def _cell(text: str) -> Element:
+    """Return a cell, which may break anywhere if that is needed: a list of CPUs, a long name."""
+    unbroken = len(text) > _LONGEST and " " not in text
+    return Element("td", text, class_="list" if unbroken else None)
+
+
+def _problem(text: str) -> Element:
+    """Return what is wrong, which is opened by who wants to read all of it."""
+    if len(text) <= _LONGEST_PROBLEM:
+        return _paragraph(text, "problem")
+    summary = Element("summary", f"{text[:_LONGEST_PROBLEM]}…")
+    return Element("details", summary, _paragraph(text, "problem"), class_="problem")
 
 
 def _paragraph(text: str, class_: str) -> Element:

@@ -24,6 +24,9 @@ from nri_policy.picture.svg_parts import (
     swatch,
 )
 
+_KEY_WIDTH = 600
+# Within the square, so that neighbours do not cover it
+_EDGE = Element("rect", class_="edge", x=1, y=1, width=METRICS.cell - 2, height=METRICS.line - 2)
 _MOST_SHARING = 5  # named in a tooltip
 
 
@@ -72,12 +75,14 @@ class _Painter:
         mark = self._scene.marks.get(place.owner)
         classes = ["cpu", place.use.value]
         classes += [f"k{mark.colour}"] if mark else []
-        classes += ["moved"] if cpu in self._scene.moved else []
+        moved = cpu in self._scene.moved
+        classes += ["moved"] if moved else []
         return group(
             x,
             y,
             Element("title", "\n".join(self._told(cpu, place))),
             *swatch(mark.letter if mark else LETTERS[place.use]),
+            *([_EDGE] if moved else []),
             class_=" ".join(classes),
             id_=f"{self._prefix}cpu-{cpu}",
             data_cpu=cpu,
@@ -101,25 +106,20 @@ class _Painter:
 
 def _key(scene: Scene) -> Drawn:
     present = {place.use for place in scene.places.values()}
-    entries = [(f"cpu {use.value}", LETTERS[use], MEANINGS[use]) for use in Use if use in present]
+    entries: list[tuple[str, tuple[Element, ...], str]] = [
+        (f"cpu {use.value}", swatch(LETTERS[use]), MEANINGS[use]) for use in Use if use in present
+    ]
     if scene.moved:
-        entries.append(("cpu idle moved", "", "changed hands"))
+        entries.append(("cpu idle", (*swatch(""), _EDGE), "changed hands"))
     if any(len(core) > 1 for core in scene.cores):
-        entries.append(("", "", "a column a core, a square a thread"))
+        entries.append(("", (), "a column a core, a square a thread"))
     elements, x, y = [], 0.0, 0.0
-    for class_, letter, meaning in entries:
-        lead = METRICS.cell + 6 if class_ else 0
+    for class_, square, meaning in entries:
+        lead = METRICS.cell + 6 if square else 0
         width = lead + len(meaning) * LETTER
-        if x and x + width > WIDTH / 2:
+        if x and x + width > _KEY_WIDTH:
             x, y = 0.0, y + LINE + 2
-        square = swatch(letter) if class_ else ()
-        elements.append(
-            group(
-                x,
-                y,
-                Element("g", *square, class_=class_ or None),
-                Element("text", meaning, class_="caption", x=lead, y=12),
-            )
-        )
+        look = group(x, y, *square, class_=class_ or None)
+        elements += [look, group(x, y, Element("text", meaning, class_="caption", x=lead, y=12))]
         x += width + 20
-    return Drawn(tuple(elements), WIDTH / 2, y + LINE + 10)
+    return Drawn(tuple(elements), _KEY_WIDTH, y + LINE + 10)
