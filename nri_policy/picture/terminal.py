@@ -6,6 +6,7 @@ without colour each thread has a line of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -65,13 +66,46 @@ class Drawing:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         scene = self.scene
-        colour = console.color_system is not None and not console.no_color
+        colour = _in_colour(console)
         yield Text(headline(scene.machine), "bold")
         if not scene.has_outer_box:
             yield Text(f"{scene.top.title} · {scene.top.caption}")
         layout = plan(scene, options.max_width, _IN_COLOUR if colour else METRICS)
         yield _Canvas(scene, layout, colour=colour).drawn()
         yield _key(scene, colour=colour)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A scene in as few lines as there can be: no boxes, but their names before their cores."""
+
+    scene: Scene
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        colour = _in_colour(console)
+        layout = plan(self.scene, options.max_width, _IN_COLOUR if colour else METRICS)
+        canvas = _Canvas(self.scene, layout, colour=colour)
+        areas = list(_areas(layout.boxes, 0, 0))
+        names = [box.title.partition(":")[0] for box, _, _ in areas]
+        for name, (box, x, y) in zip(names, areas, strict=True):
+            for line in range(y + METRICS.top, y + box.height - METRICS.bottom):
+                label = name if line == y + METRICS.top else ""
+                cells = canvas.part(x + METRICS.side, line, box.width - 2 * METRICS.side)
+                text = Text.assemble(f"{label:{max(map(len, names))}} ", cells)
+                text.no_wrap, text.overflow = True, "ellipsis"
+                yield text
+
+
+def _areas(boxes: Iterable[Box], x: int, y: int) -> Iterator[tuple[Box, int, int]]:
+    """Yield the boxes of cores, and where they are on the canvas."""
+    for box in boxes:
+        if box.cells:
+            yield box, x + box.x, y + box.y
+        yield from _areas(box.boxes, x + box.x, y + box.y)
+
+
+def _in_colour(console: Console) -> bool:
+    return console.color_system is not None and not console.no_color
 
 
 def letter(scene: Scene, name: str) -> Text:
@@ -115,15 +149,14 @@ class _Canvas:
 
     def drawn(self) -> Text:
         """Return what was drawn."""
-        text = Text("\n")
-        return text.join(
-            Text.assemble(
-                *(
-                    ("".join(character for character, _ in run), style)
-                    for style, run in groupby(line, key=lambda cell: cell[1])
-                )
-            )
-            for line in self._lines
+        lines = (self.part(0, y, len(line)) for y, line in enumerate(self._lines))
+        return Text("\n").join(lines)
+
+    def part(self, x: int, y: int, width: int) -> Text:
+        """Return a part of a line."""
+        runs = groupby(self._lines[y][x : x + width], key=lambda cell: cell[1])
+        return Text.assemble(
+            *(("".join(character for character, _ in run), style) for style, run in runs)
         )
 
     def _write(self, x: int, y: int, text: str, style: str) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from nri_policy.cli.occupants import occupants
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
-from nri_policy.picture.terminal import Drawing
+from nri_policy.picture.terminal import Drawing, Rows
 from nri_policy.workload.pod import QoS
 from tests import nodes
 from tests.scenes import container, printed, scene_of
@@ -97,3 +97,19 @@ def test_an_empty_machine_has_its_floor_plan() -> None:
         "╰ mem 0 · shared 0 of 3 ╯",
         "· shared, idle   r reserved",
     ]
+
+
+def test_rows_have_the_cores_of_each_box_behind_its_name(engine: Engine) -> None:
+    scene = scene_of(engine)
+    assert printed(Rows(scene)).splitlines() == [
+        "NUMA node #0 r· ·i",
+        "             ·· ··",
+        "NUMA node #1 A· Bs",
+        "             A· ss",
+        "NUMA node #2 ss ss",
+        "             ss ss",
+        "NUMA node #3 · ··",
+        "             · ·",
+        "in no pool   --x",
+    ]
+    assert len(printed(Rows(scene), colour="256").splitlines()) == 5
