@@ -10,13 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 _ENDLESS = 100_000  # columns
+_GAP = 2  # between columns
 
 
 class Columns:
     """A table without lines. What does not fit into a cell is folded.
 
     Of the *dispensable* columns, the least important first, as many are left out as it takes to
-    keep the words of all others whole; a line below says which.
+    keep the words of all others whole; a line below says which. rich alone would squeeze them all.
     """
 
     def __init__(
@@ -37,33 +38,55 @@ class Columns:
         self._rows.append((cells, style))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table, left_out = self._fitted(console, options)
-        yield table
+        needs = [self._need(at, console, options) for at in range(len(self._names))]
+        left_out = self._left_out(needs, options.max_width)
+        kept = [at for at, name in enumerate(self._names) if name not in left_out]
+        yield self._table(kept, _widths([needs[at] for at in kept], options.max_width))
         if left_out:
             yield Text(f"left out in this width: {', '.join(left_out)}", "dim")
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement.get(console, options, self._fitted(console, options)[0])
+        needs = [self._need(at, console, options) for at in range(len(self._names))]
+        widest = sum(need.maximum for need in needs) + _GAP * (len(needs) - 1)
+        return Measurement(0, widest).with_maximum(options.max_width)
 
-    def _fitted(self, console: Console, options: ConsoleOptions) -> tuple[Table, Sequence[str]]:
+    def _need(self, at: int, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return how broad a column is at least, with its words whole, and at most."""
         wide = options.update(width=_ENDLESS)
-        for count in range(len(self._dispensable) + 1):
-            left_out = self._dispensable[:count]
-            table = self._table(left_out)
-            if Measurement.get(console, wide, table).minimum <= options.max_width:
-                break
-        return table, left_out
+        cells = [Text(self._names[at]), *(cells[at] for cells, _ in self._rows)]
+        each = [Measurement.get(console, wide, cell) for cell in cells]
+        most = max(measured.maximum for measured in each)
+        whole = self._names[at] in self._whole
+        return Measurement(most if whole else max(one.minimum for one in each), most)
 
-    def _table(self, left_out: Collection[str]) -> Table:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        kept = [at for at, name in enumerate(self._names) if name not in left_out]
-        for name in (self._names[at] for at in kept):
+    def _left_out(self, needs: Sequence[Measurement], width: int) -> Sequence[str]:
+        for count in range(len(self._dispensable)):
+            left_out = self._dispensable[:count]
+            named = zip(self._names, needs, strict=True)
+            least = [need.minimum for name, need in named if name not in left_out]
+            if sum(least) + _GAP * (len(least) - 1) <= width:
+                return left_out
+        return self._dispensable
+
+    def _table(self, kept: Sequence[int], widths: Sequence[int]) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+        for at, width in zip(kept, widths, strict=True):
             table.add_column(
-                Text(name),
-                justify="right" if name in self._right else "left",
+                Text(self._names[at]),
+                justify="right" if self._names[at] in self._right else "left",
                 overflow="fold",
-                no_wrap=name in self._whole,
+                width=width,
             )
         for cells, style in self._rows:
             table.add_row(*(cells[at] for at in kept), style=style)
         return table
+
+
+def _widths(needs: Sequence[Measurement], width: int) -> list[int]:
+    """Return how broad columns are: the broadest give way, and words only if there is no other."""
+    room = width - _GAP * (len(needs) - 1)
+    widths = [need.maximum for need in needs]
+    for least in ([need.minimum for need in needs], [1] * len(needs)):
+        while sum(widths) > room and (wide := [at for at, w in enumerate(widths) if w > least[at]]):
+            widths[max(wide, key=lambda at: widths[at])] -= 1
+    return widths

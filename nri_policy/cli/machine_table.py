@@ -69,7 +69,7 @@ def _pools(machine: Machine, tree: PoolTree) -> Columns:
     table = Columns(
         *("pool", "stands for", "count", "CPUs", *kinds),
         right=("count",),
-        whole=("pool",),  # its lines would break
+        whole=("pool", *kinds),  # the lines of the tree would break
         dispensable=("stands for", *kinds, "count"),
     )
     sizes = {node.id: node.memory for node in machine.nodes}
@@ -103,7 +103,16 @@ def _guided(tree: PoolTree, pool: Pool, first: str, rest: str) -> Iterator[tuple
 
 
 def _nodes(machine: Machine) -> Columns:
-    table = Columns("node", "kind", "memory", "CPUs", "remarks", right=("node", "memory"))
+    table = Columns(
+        "node",
+        "kind",
+        "memory",
+        "CPUs",
+        "remarks",
+        right=("node", "memory"),
+        whole=("memory",),
+        dispensable=("remarks",),
+    )
     for node in machine.nodes:
         table.add_row(
             str(node.id),
