@@ -47,13 +47,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
 
 
-def printable(text: str) -> str:
-    """Return *text* with what would disturb a terminal or a page spelled out, as `repr` does."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def counted(number: int, noun: str) -> str:
     """Return `1 core`, `2 cores`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -10,12 +10,11 @@ from rich.text import Text
 from nri_policy.cli.pieces import Pieces, cpu_list, path
 from nri_policy.cpuset import CPUSet
 from nri_policy.units import format_cpu
-from nri_policy.wording import printable
 
 
 def short(name: str) -> str:
-    """Return the name of a pod or container without the namespace `default`, fit to be shown."""
-    return printable(name.removeprefix("default/"))
+    """Return the name of a pod or container without the namespace `default`."""
+    return name.removeprefix("default/")
 
 
 def amount(fields: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from nri_policy.control.client import Client, DeclinedError, UnreachableError, c
 from nri_policy.picture.scene import Occupant, Scene
 from nri_policy.picture.terminal import Drawing, Rows
 from nri_policy.proto.control_pb2 import Decision
-from nri_policy.wording import counted, printable
+from nri_policy.wording import counted
 
 _MOST_DECISIONS = 100  # kept
 _SHOWN_DECISIONS = 5  # where there is room
@@ -149,7 +149,7 @@ def _said(decision: Decision) -> Iterator[str]:
     """Yield what a decision was about and what came of it."""
     yield " ".join(filter(None, (decision.event, short(decision.container))))
     if decision.summary:
-        yield printable(decision.summary)
+        yield decision.summary
     if decision.changes:
         yield f"{counted(len(decision.changes), 'other')} changed"
     if decision.released:

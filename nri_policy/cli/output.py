@@ -22,12 +22,13 @@ from nri_policy.wording import printable
 _PIPED_WIDTH = 120  # columns
 
 
-class _Paper(Console):
+class Paper(Console):
     """Shows text, whatever is in it: names come from others, and must not command a terminal."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
+        """Yield the segments of a renderable, of text that is fit to be shown."""
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
@@ -58,6 +59,6 @@ def print_drawing(*drawings: RenderableType) -> None:
     # what goes to a file or a pipe is not cut to a terminal that is not there
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     width = _PIPED_WIDTH if piped else None
-    console = _Paper(highlight=False, markup=False, emoji=False, width=width)
+    console = Paper(highlight=False, markup=False, emoji=False, width=width)
     for drawing in drawings:
         console.print(drawing)

@@ -27,7 +27,6 @@ from nri_policy.picture.terminal import Drawing
 from nri_policy.runtime.playback import Playback, Result
 from nri_policy.runtime.scenario import Apply, Delete, Resize, ScenarioError, Step, read_scenario
 from nri_policy.settings import Settings
-from nri_policy.wording import printable
 
 _MOST_NAMES = 8  # in the title of a step
 
@@ -126,9 +125,9 @@ def _strip(step: Step, result: Result, after: Scene | None) -> Strip:
 
 
 def _drawn(strip: Strip) -> Iterator[RenderableType]:
-    yield Text(f"\n{printable(strip.heading)}", "bold")
+    yield Text(f"\n{strip.heading}", "bold")
     for problem in strip.problems:
-        yield Text(printable(problem), "red")
+        yield Text(problem, "red")
     if strip.scene is not None:
         yield Drawing(strip.scene)
         if strip.scene.occupants:

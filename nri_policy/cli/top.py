@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from nri_policy.cli.asking import socket_option
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.live import Feed, show
+from nri_policy.cli.output import Paper
 
 
 @click.command
@@ -23,7 +23,7 @@ def command(control_socket: Path) -> None:
 
     Ends with Ctrl-C. While the daemon is away it waits for it.
     """
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = Paper(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         raise Failure("it needs a terminal; `pools` prints the same once", Exit.USAGE)
     with closing(Feed(control_socket, _now)) as feed, suppress(KeyboardInterrupt):

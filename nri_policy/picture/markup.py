@@ -52,7 +52,7 @@ class Element:
 
 
 def _escaped(text: str) -> str:
-    return escape("\n".join(map(printable, text.split("\n"))))
+    return escape(printable(text))
 
 
 class Verbatim(Element):

@@ -160,7 +160,7 @@ def scene(
 
     Without *containers* it is the machine alone that is shown, with the sizes of its memory.
     """
-    held = {printable(name): fields for name, fields in (containers or {}).items()}
+    held = {_line(name): fields for name, fields in (containers or {}).items()}
     occupants = tuple(
         _occupant(name, fields) for name, fields in held.items() if fields["pool"] is not None
     )
@@ -179,11 +179,16 @@ def scene(
         places=places,
         occupants=occupants,
         refused={
-            name: printable(fields["error"]) for name, fields in held.items() if fields.get("error")
+            name: _line(fields["error"]) for name, fields in held.items() if fields.get("error")
         },
         marks=marked(owners, before.marks if before is not None else {}),
         moved=CPUSet(cpu for cpu in places if places[cpu].moved_from(known.get(cpu, places[cpu]))),
     )
+
+
+def _line(text: str) -> str:
+    """Return *text* fit to be shown, in one line."""
+    return printable(text).replace("\n", "\\n")
 
 
 def headline(machine: Document) -> str:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from nri_policy.cli import main
 from nri_policy.cli.live import Feed, Frame, Glimpse, show
+from nri_policy.cli.output import Paper
 from nri_policy.picture.scene import Scene
 from nri_policy.proto.control_pb2 import Change, Decision
 from tests import nodes
@@ -50,7 +50,7 @@ def glimpse(shown: Scene | None, *, decisions: int = 0, problem: str = "") -> Gl
 def lines(seen: Glimpse, width: int = 80, height: int = 24) -> list[str]:
     """Return the lines of a frame, which must fit."""
     out = StringIO()
-    console = Console(file=out, width=width, height=height, color_system=None, _environ={})
+    console = Paper(file=out, width=width, height=height, color_system=None, _environ={})
     console.print(Frame(START, seen), end="")
     shown = [line.rstrip() for line in out.getvalue().splitlines()]
     assert len(shown) <= height
@@ -65,7 +65,7 @@ def test_a_frame_has_the_picture_the_containers_and_the_latest_decisions() -> No
     assert any(line.startswith("B  c1/main") for line in shown)
     assert shown[-4:] == [
         "latest decisions",
-        *["03:04:05 created \\x1bc/main · placed: 1 CPU · 1 other changed · released old/main"] * 3,
+        *["03:04:05 created �c/main · placed: 1 CPU · 1 other changed · released old/main"] * 3,
     ]
     assert not any("more" in line for line in shown)
 
@@ -94,7 +94,7 @@ def test_a_daemon_that_is_away_is_waited_for_with_the_last_picture() -> None:
 
 def test_every_tick_shows_what_is_seen_then() -> None:
     out = StringIO()
-    console = Console(file=out, width=80, height=24, force_terminal=True, _environ={})
+    console = Paper(file=out, width=80, height=24, force_terminal=True, _environ={})
     glimpses = iter([glimpse(None, problem="not yet"), glimpse(scene())])
     show(lambda: next(glimpses), console, [START, START + timedelta(seconds=1)])
     text = out.getvalue()
