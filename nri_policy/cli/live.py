@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -64,7 +64,8 @@ class Feed:
             if self._client is None:
                 self._client = self._connection.enter_context(connected(self._socket))
             if self._watching is None or not self._watching.is_alive():
-                self._watching = Thread(target=self._watch, args=(self._client,), daemon=True)
+                decisions = self._connection.enter_context(self._client.watching())
+                self._watching = Thread(target=self._take_down, args=(decisions,), daemon=True)
                 self._watching.start()
             self._scene = running(self._client).scene(self._scene)
         except (UnreachableError, DeclinedError) as error:
@@ -79,14 +80,11 @@ class Feed:
         if self._watching is not None:
             self._watching.join()
 
-    def _watch(self, client: Client) -> None:
-        """Take down the decisions, until there will be no more; `look` starts it again."""
-        try:
-            with client.watching() as decisions:
-                for decision in decisions:
-                    self._decisions.appendleft((self._now(), decision))
-        except (UnreachableError, DeclinedError):
-            return
+    def _take_down(self, decisions: Iterator[Decision]) -> None:
+        """Keep the decisions, until there will be no more; `look` watches anew then."""
+        with suppress(UnreachableError, DeclinedError):
+            for decision in decisions:
+                self._decisions.appendleft((self._now(), decision))
 
 
 def show(look: Callable[[], Glimpse], console: Console, ticks: Iterable[datetime]) -> None:
