@@ -59,6 +59,7 @@ class Box:
     height: int
     title: str
     caption: str
+    details: tuple[str, ...] = ()
     boxes: tuple[Box, ...] = ()
     cells: tuple[Cell, ...] = ()
 
@@ -110,7 +111,7 @@ class _Planner:
         inner = [self._scene.areas[child] for child in area.children]
         if all(child.levels == ("l3cache",) for child in inner):
             cells = self._packed(self._groups(area, inner), self._room(width))
-            return [self._box(area.title, area.caption, cells, width)]
+            return [self._pool(area, cells, width)]
         is_root = area.parent is None and not self._scene.has_outer_box
         room = width if is_root else self._room(width)
         boxes = [box for child in inner for box in self._inside(child, room)]
@@ -120,7 +121,7 @@ class _Planner:
             boxes.append(self._box(f"rest of {area.name}: {rest}", "", cells, room))
         if is_root:
             return boxes
-        return [self._box(area.title, area.caption, self._arranged(boxes, room), width)]
+        return [self._pool(area, self._arranged(boxes, room), width)]
 
     def _groups(self, area: Area, domains: Iterable[Area]) -> list[list[_Core]]:
         """Return the cells of each L3 domain, and of what is outside of them."""
@@ -131,6 +132,9 @@ class _Planner:
     def _cells(self, cpus: CPUSet) -> list[_Core]:
         cores = [core for core in self._cores if not core.isdisjoint(cpus)]
         return [tuple(cpu if cpu in cpus else None for cpu in core) for core in cores]
+
+    def _pool(self, area: Area, block: _Block, width: int) -> Box:
+        return replace(self._box(area.title, area.caption, block, width), details=area.details)
 
     def _box(self, title: str, caption: str, block: _Block, width: int) -> Box:
         m = self._metrics

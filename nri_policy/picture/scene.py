@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.picture.detail import details_of
 from nri_policy.picture.mark import Mark, marked
 from nri_policy.units import format_bytes, format_cpu
 from nri_policy.wording import counted, printable
@@ -114,6 +115,7 @@ class Area:
     cpus: CPUSet
     title: str
     caption: str
+    details: tuple[str, ...]  # its memory nodes, last-level caches and devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +177,7 @@ def scene(
     owners = [each.name for each in occupants if each.exclusive]
     return Scene(
         machine=machine,
-        areas=_areas(pools, occupants, None if containers is not None else _sizes(machine)),
+        areas=_areas(machine, pools, occupants, with_sizes=containers is None),
         places=places,
         occupants=occupants,
         refused={
@@ -239,13 +241,15 @@ def _places(
     return {cpu: place for cpus, place in layers for cpu in cpus}
 
 
-def _sizes(machine: Document) -> dict[int, int]:
-    return {node["id"]: node["memory"] for node in machine["numa_nodes"]}
-
-
 def _areas(
-    pools: Sequence[Document], occupants: Sequence[Occupant], sizes: Mapping[int, int] | None
+    machine: Document,
+    pools: Sequence[Document],
+    occupants: Sequence[Occupant],
+    *,
+    with_sizes: bool,
 ) -> dict[int, Area]:
+    details = details_of(machine, pools)
+    sizes = {node["id"]: node["memory"] for node in machine["numa_nodes"]}
     owned = CPUSet.union(each.exclusive for each in occupants)
     parents = {pool["id"]: pool["parent"] for pool in pools}
     ids = {pool["name"]: pool["id"] for pool in pools}
@@ -257,7 +261,7 @@ def _areas(
             at = parents[at]
     areas = {}
     for pool in pools:
-        if sizes is None:
+        if not with_sizes:
             left = len(CPUSet.parse(pool["sharable"]) - owned)
             mems = CPUSet.union(map(CPUSet.parse, pool["memory"].values()))
             caption = f"mem {mems or 'none'} · shared {format_cpu(granted[pool['id']])} of {left}"
@@ -271,6 +275,7 @@ def _areas(
             cpus=CPUSet.parse(pool["cpus"]),
             title=f"{pool['name']}: {pool['cpus']}",
             caption=caption,
+            details=details[pool["id"]],
         )
     return areas
 

@@ -55,7 +55,7 @@ class _Painter:
         return group(
             box.x,
             box.y,
-            Element("title", f"{box.title}\n{box.caption}".strip()),
+            Element("title", "\n".join(filter(None, (box.title, box.caption, *box.details)))),
             Element("rect", class_="box", width=box.width, height=box.height, rx=5),
             Element("text", cut(box.title, room), class_="title", x=side, y=17),
             Element("text", cut(box.caption, room), class_="caption", x=side, y=low),

@@ -64,6 +64,17 @@ def test_every_pool_is_an_element_with_its_name(engine: Engine) -> None:
     assert sorted(named) == sorted([*sockets, *(f"NUMA node #{n}" for n in range(4)), "in no pool"])
 
 
+def test_a_pools_tooltip_has_its_memory_and_caches(engine: Engine) -> None:
+    box = drawn(scene_of(engine)).find(f".//{SVG}g[@data-pool='NUMA node #1']")
+    assert box is not None
+    assert tooltip(box).splitlines() == [
+        "NUMA node #1: 8-15",
+        "mem 1 · shared 500m of 5",
+        "memory node 1: 4 GiB dram",
+        "2 L3 caches of 32 MiB",
+    ]
+
+
 def test_the_containers_stand_below_with_their_marks(engine: Engine) -> None:
     texts = [each.text for each in drawn(scene_of(engine)).iter(f"{SVG}text")]
     row = texts.index("shop/web/main")
