@@ -17,7 +17,7 @@ from nri_policy.cli.pieces import cpu_list
 from nri_policy.cli.running import running
 from nri_policy.cpuset import CPUSet
 from nri_policy.picture import svg
-from nri_policy.picture.page import page, pictured, section, table
+from nri_policy.picture.page import containers, page, pictured, section, table
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import Drawing
 from nri_policy.units import format_cpu
@@ -46,7 +46,7 @@ def _picture(scene: Scene, pools: Sequence[_Pool], form: str) -> None:
         case "svg":
             print_page(svg.document([svg.Strip(heading="", scene=scene)]))
         case "html":
-            picture = section("Who runs where", *pictured(scene))
+            picture = section("Who runs where", *pictured(scene), containers(scene))
             print_page(page("Pools", picture, section("Pools", table(_HEADS, _rows(pools)))))
         case _:
             print_drawing(Drawing(scene), "", _table(pools))

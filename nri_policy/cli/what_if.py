@@ -24,7 +24,7 @@ from nri_policy.engine.criteria import REASONS
 from nri_policy.engine.explanation import Outcome
 from nri_policy.picture import svg
 from nri_policy.picture.markup import Element
-from nri_policy.picture.page import listed, page, pictured, section, table
+from nri_policy.picture.page import containers, listed, page, pictured, section, table
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.svg import Strip
 from nri_policy.picture.terminal import Drawing
@@ -109,7 +109,7 @@ def _picture(scenes: tuple[Scene, Scene], document: _Document, form: str) -> Non
 def _sections(before: Scene, after: Scene, document: _Document) -> Iterator[Element]:
     yield listed(map(_sentence, document["pods"]))
     yield section("Before", *pictured(before, "before-"))
-    yield section("After", *pictured(after, "after-"))
+    yield section("After", *pictured(after, "after-"), containers(after))
     whys = [
         (short(name), "; ".join(_remarks(fields)))
         for name, fields in document["containers"].items()

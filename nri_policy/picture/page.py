@@ -61,22 +61,23 @@ def section(heading: str, *content: Element) -> Element:
 def _step(strip: Strip, number: int) -> Element:
     content = [_problem(problem) for problem in strip.problems]
     if strip.scene is not None:
-        content += pictured(strip.scene, f"s{number}-")
+        content += [*pictured(strip.scene, f"s{number}-"), containers(strip.scene)]
     heading = Element("h2", strip.heading)
     return Element("section", heading, *content, id_=f"step-{number}", class_="step")
 
 
 def pictured(scene: Scene, prefix: str = "") -> list[Element]:
-    """Return the picture of a scene and the table of its containers."""
-    content = [
+    """Return the picture of a scene; ids of elements begin with *prefix*."""
+    return [
         _paragraph(headline(scene.machine), "headline"),
         Element("div", figure(scene, prefix), class_="wide"),
     ]
-    return [*content, containers(scene)] if scene.occupants or scene.refused else content
 
 
 def containers(scene: Scene) -> Element:
     """Return the table of the containers of a scene, those that were refused too."""
+    if not scene.occupants and not scene.refused:
+        return _paragraph("no containers", "headline")
     heads = ["", "container", "class", "own + shared", "cpuset", "mems", "pool"]
     heads += ["changed"] if scene.changes else []
     rows = []

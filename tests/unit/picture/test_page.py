@@ -15,7 +15,7 @@ from nri_policy.engine import view
 from nri_policy.engine.engine import Engine
 from nri_policy.hardware.document import to_json
 from nri_policy.picture.machine_page import machine_sections
-from nri_policy.picture.page import heat_map, page, pictured, played_page, section
+from nri_policy.picture.page import containers, heat_map, page, pictured, played_page, section
 from nri_policy.picture.svg import Strip
 from tests import nodes
 from tests.scenes import holding, made_up, scene_of
@@ -67,7 +67,8 @@ def topology(engine: Engine) -> str:
 def test_a_page_of_a_picture_has_the_table_of_containers(engine: Engine) -> None:
     held = view.containers(engine.state)
     refused = {"default/huge/main": view.refused("no pool has room")}
-    text = page("Pools", section("Now", *pictured(made_up(engine, {**held, **refused}))))
+    scene = made_up(engine, {**held, **refused})
+    text = page("Pools", section("Now", *pictured(scene), containers(scene)))
     read(text)
     rows = [
         ["".join(cell.itertext()).strip() for cell in row.iter("td")]
@@ -147,7 +148,11 @@ def test_what_comes_from_outside_stays_text(engine: Engine, *, script: bool) -> 
         made_up(engine, {}),
     )
     strip = Strip(heading=EVIL, problems=(EVIL,), scene=scene)
-    text = played_page(EVIL, [strip]) if script else page(EVIL, section(EVIL, *pictured(scene)))
+    text = (
+        played_page(EVIL, [strip])
+        if script
+        else page(EVIL, section(EVIL, *pictured(scene), containers(scene)))
+    )
     seen = read(text)
     assert seen.names.count("script") == script
     assert not [name for name in seen.attributes if name.startswith("on")]
