@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
@@ -21,9 +21,10 @@ from rich.text import Text
 
 from nri_policy.cli.holdings import short
 from nri_policy.cli.occupants import occupants
-from nri_policy.cli.running import running
+from nri_policy.cli.running import Running, running
 from nri_policy.control.client import Client, DeclinedError, UnreachableError, connected
-from nri_policy.picture.scene import Occupant, Scene
+from nri_policy.picture.occupant import Occupant
+from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import Drawing, Rows
 from nri_policy.proto.control_pb2 import Decision
 from nri_policy.wording import counted
@@ -54,6 +55,8 @@ class Feed:
         self._connection = ExitStack()
         self._client: Client | None = None
         self._watching: Thread | None = None
+        self._running: Running | None = None  # of the latest look
+        self._outdated = Event()  # whether machine and pools may differ from it
         self._scene: Scene | None = None
         self._decisions: deque[_Told] = deque(maxlen=_MOST_DECISIONS)
 
@@ -67,7 +70,13 @@ class Feed:
                 decisions = self._connection.enter_context(self._client.watching())
                 self._watching = Thread(target=self._take_down, args=(decisions,), daemon=True)
                 self._watching.start()
-            self._scene = running(self._client).scene(self._scene)
+                self._outdated.set()
+            if self._running is None or self._outdated.is_set():
+                self._outdated.clear()
+                self._running = running(self._client)
+            else:
+                self._running = replace(self._running, containers=self._client.containers())
+            self._scene = self._running.scene(self._scene)
         except (UnreachableError, DeclinedError) as error:
             problem = str(error)
             self.close()
@@ -85,6 +94,8 @@ class Feed:
         with suppress(UnreachableError, DeclinedError):
             for decision in decisions:
                 self._decisions.appendleft((self._now(), decision))
+                if decision.event == "reconfigured":
+                    self._outdated.set()
 
 
 def show(look: Callable[[], Glimpse], console: Console, ticks: Iterable[datetime]) -> None:

@@ -13,7 +13,8 @@ from math import ceil
 from typing import TypeVar
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.picture.scene import Area, Scene
+from nri_policy.picture.area import Area
+from nri_policy.picture.scene import Scene
 
 _FEWEST = 8  # cells in a line, however narrow it is
 

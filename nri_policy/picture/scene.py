@@ -1,24 +1,23 @@
 """Scene: who runs where on a machine at one moment, as every kind of picture shows it.
 
-Owns what each CPU is for, the marks that containers have, what is written beside a pool, and what
-changed since an earlier scene. Made of the documents that `topology`, `pools` and `containers`
-print; every text in it that came from outside is fit to be shown (`wording.printable`).
+Owns what each CPU is for, and what changed since an earlier scene. Made of the documents that
+`topology`, `pools` and `containers` print; every text in it that came from outside is fit to be
+shown (`wording.printable`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.picture.detail import details_of
+from nri_policy.picture.area import Area, areas_of
 from nri_policy.picture.mark import Mark, marked
-from nri_policy.units import format_bytes, format_cpu
+from nri_policy.picture.occupant import Occupant, changes, occupant
+from nri_policy.units import format_bytes
 from nri_policy.wording import counted, printable
-
-_LONGEST_LIST = 20  # characters of CPUs in a change
 
 Document = Mapping[str, Any]
 
@@ -71,54 +70,6 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occupant:
-    """A container and what it holds."""
-
-    name: str  # namespace/pod/container
-    qos: str
-    sort: str  # normal, reserved, preserve
-    pool: str
-    cpus: CPUSet  # where it may run; empty where that is not the policy's business
-    exclusive: CPUSet  # booked for it; more than `cpus` shows where hyperthreads are hidden
-    isolated: CPUSet  # of the exclusive ones
-    shared: int  # milli-CPU
-    mems: CPUSet  # node ids
-    change: str = ""  # what happened to it since the earlier scene, in a few words
-
-    @property
-    def short(self) -> str:
-        """The name without the namespace `default`."""
-        return self.name.removeprefix("default/")
-
-    @property
-    def amount(self) -> str:
-        """The exclusive CPUs and shared milli-CPU; 0 is a share for who has nothing else."""
-        if self.sort == "preserve":
-            return "preserved"
-        amounts = []
-        if self.exclusive:
-            amounts.append(f"{len(self.exclusive)}{' isolated' if self.isolated else ''}")
-        if self.shared or not self.exclusive:
-            reserved = " reserved" if self.sort == "reserved" else ""
-            amounts.append(format_cpu(self.shared) + reserved)
-        return " + ".join(amounts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Area:
-    """A pool as it is drawn."""
-
-    name: str
-    levels: tuple[str, ...]
-    parent: int | None
-    children: tuple[int, ...]
-    cpus: CPUSet
-    title: str
-    caption: str
-    details: tuple[str, ...]  # its memory nodes, last-level caches and devices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """Who runs where at one moment."""
 
@@ -164,12 +115,12 @@ def scene(
     """
     held = {_line(name): fields for name, fields in (containers or {}).items()}
     occupants = tuple(
-        _occupant(name, fields) for name, fields in held.items() if fields["pool"] is not None
+        occupant(name, fields) for name, fields in held.items() if fields["pool"] is not None
     )
     if before is not None:
         earlier = {each.name: each for each in before.occupants}
         occupants = tuple(
-            replace(each, change="; ".join(_changes(earlier.get(each.name), each)))
+            replace(each, change="; ".join(changes(earlier.get(each.name), each)))
             for each in occupants
         )
     places = _places(machine, pools, occupants)
@@ -177,7 +128,7 @@ def scene(
     owners = [each.name for each in occupants if each.exclusive]
     return Scene(
         machine=machine,
-        areas=_areas(machine, pools, occupants, with_sizes=containers is None),
+        areas=areas_of(machine, pools, occupants, with_sizes=containers is None),
         places=places,
         occupants=occupants,
         refused={
@@ -209,20 +160,6 @@ def headline(machine: Document) -> str:
     )
 
 
-def _occupant(name: str, fields: Document) -> Occupant:
-    return Occupant(
-        name=name,
-        qos=fields["qos"],
-        sort=fields["sort"],
-        pool=fields["pool"],
-        cpus=CPUSet.parse(fields["cpus"]),
-        exclusive=CPUSet.parse(fields["exclusive"]),
-        isolated=CPUSet.parse(fields["isolated"]),
-        shared=fields["shared_milli"],
-        mems=CPUSet.parse(fields["mems"]),
-    )
-
-
 def _places(
     machine: Document, pools: Sequence[Document], occupants: Iterable[Occupant]
 ) -> dict[int, Place]:
@@ -239,69 +176,3 @@ def _places(
         *((each.exclusive, Place(Use.OWN, each.name)) for each in occupants),
     ]
     return {cpu: place for cpus, place in layers for cpu in cpus}
-
-
-def _areas(
-    machine: Document,
-    pools: Sequence[Document],
-    occupants: Sequence[Occupant],
-    *,
-    with_sizes: bool,
-) -> dict[int, Area]:
-    details = details_of(machine, pools)
-    sizes = {node["id"]: node["memory"] for node in machine["numa_nodes"]}
-    owned = CPUSet.union(each.exclusive for each in occupants)
-    parents = {pool["id"]: pool["parent"] for pool in pools}
-    ids = {pool["name"]: pool["id"] for pool in pools}
-    granted = dict.fromkeys(parents, 0)
-    for each in occupants:
-        at = ids.get(each.pool) if each.sort == "normal" else None
-        while at is not None:
-            granted[at] += each.shared
-            at = parents[at]
-    areas = {}
-    for pool in pools:
-        if not with_sizes:
-            left = len(CPUSet.parse(pool["sharable"]) - owned)
-            mems = CPUSet.union(map(CPUSet.parse, pool["memory"].values()))
-            caption = f"mem {mems or 'none'} · shared {format_cpu(granted[pool['id']])} of {left}"
-        else:
-            caption = " · ".join(_memory(pool["memory"], sizes)) or "no memory"
-        areas[pool["id"]] = Area(
-            name=pool["name"],
-            levels=tuple(pool["levels"]),
-            parent=pool["parent"],
-            children=tuple(key for key, parent in parents.items() if parent == pool["id"]),
-            cpus=CPUSet.parse(pool["cpus"]),
-            title=f"{pool['name']}: {pool['cpus']}",
-            caption=caption,
-            details=details[pool["id"]],
-        )
-    return areas
-
-
-def _memory(memory: Mapping[str, str], sizes: Mapping[int, int]) -> Iterator[str]:
-    for kind, nodes in memory.items():
-        if nodes:
-            yield f"{kind} {nodes}: {format_bytes(sum(sizes[id_] for id_ in CPUSet.parse(nodes)))}"
-
-
-def _changes(old: Occupant | None, new: Occupant) -> Iterator[str]:
-    if old is None:
-        yield "new"
-        return
-    if old.pool != new.pool:
-        yield f"from {old.pool}"
-    if gone := old.cpus - new.cpus:
-        yield f"left {_briefly(gone)}"
-    if added := new.cpus - old.cpus:
-        yield f"got {_briefly(added)}"
-    if old.shared != new.shared:
-        yield f"shared {format_cpu(old.shared)} before"
-    if old.mems != new.mems:
-        yield f"mems {old.mems or 'any'} before"
-
-
-def _briefly(cpus: CPUSet) -> str:
-    text = str(cpus)
-    return f"CPU {text}" if len(text) <= _LONGEST_LIST else counted(len(cpus), "CPU")

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nri_policy.picture.markup import Element, Verbatim
-from nri_policy.picture.scene import Occupant, Scene, headline
+from nri_policy.picture.occupant import Occupant
+from nri_policy.picture.scene import Scene, headline
 from nri_policy.picture.svg_parts import LETTER, LINE, Drawn, cut, group, line, stacked, swatch
 from nri_policy.picture.svg_plan import floor_plan
 

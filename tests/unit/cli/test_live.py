@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from nri_policy.cli import main
 from nri_policy.cli.live import Feed, Frame, Glimpse, show
 from nri_policy.cli.output import Paper
-from nri_policy.picture.scene import Scene
+from nri_policy.cpuset import CPUSet
+from nri_policy.picture.scene import Place, Scene, Use
 from nri_policy.proto.control_pb2 import Change, Decision
 from tests import nodes
 from tests.scenes import holding, made_up
@@ -136,6 +137,24 @@ def test_the_feed_outlives_the_daemon(tmp_path: Path) -> None:
             await node.start(pod("two", "1"))
             two = await seen(feed, "default/two/main")
             assert "default/one/main" in [decision.container for _, decision in two.decisions]
+            await asyncio.to_thread(feed.close)
+
+    asyncio.run(play())
+
+
+def test_the_feed_sees_a_machine_that_changes(tmp_path: Path) -> None:
+    async def play() -> None:
+        feed = Feed(tmp_path / "control.sock", lambda: START)
+        async with served(tmp_path) as node:
+            first = await asyncio.to_thread(feed.look)
+            assert first.scene is not None
+            assert first.scene.places[15] == Place(Use.IDLE)
+            machine = node.daemon.engine.layout.machine
+            await node.daemon.reconfigure(machine=machine.restricted(CPUSet(range(15))))
+            async with asyncio.timeout(20):
+                while first.scene.places[15].use is not Use.OFFLINE:
+                    first = await asyncio.to_thread(feed.look)
+                    assert first.scene is not None
             await asyncio.to_thread(feed.close)
 
     asyncio.run(play())
