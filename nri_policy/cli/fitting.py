@@ -34,8 +34,9 @@ class Columns:
         self._rows: list[tuple[tuple[RenderableType, ...], str]] = []
 
     def add_row(self, *cells: RenderableType, style: str = "") -> None:
-        """Add a row with a cell for each column."""
-        self._rows.append((cells, style))
+        """Add a row of cells; columns for which there is none stay empty in it."""
+        missing = len(self._names) - len(cells)
+        self._rows.append(((*cells, *[""] * missing), style))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         needs = [self._need(at, console, options) for at in range(len(self._names))]

@@ -92,3 +92,10 @@ def test_headings_are_no_markup() -> None:
     made = Columns("[bold]a[/]")
     made.add_row("x")
     assert printed(made).splitlines()[0] == "[bold]a[/]"
+
+
+def test_a_row_may_have_fewer_cells_than_there_are_columns() -> None:
+    made = Columns("a", "b")
+    made.add_row("1", "2")
+    made.add_row("and 3 more")
+    assert printed(made).splitlines() == ["a           b", "1           2", "and 3 more"]
