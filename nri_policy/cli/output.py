@@ -20,6 +20,8 @@ from rich.segment import Segment
 from nri_policy.wording import printable
 
 _PIPED_WIDTH = 120  # columns
+# What we draw with, for terminals whose encoding has none of it
+_ASCII = str.maketrans("┌┐└┘╭╮╰╯├─│·…", "+++++++++-|.~")
 
 
 class Paper(Console):
@@ -32,10 +34,12 @@ class Paper(Console):
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
-            else:  # one character for each, for the widths are settled
-                yield Segment(
-                    printable(segment.text, instead="\N{REPLACEMENT CHARACTER}"), segment.style
-                )
+                continue
+            # one character for each, for the widths are settled
+            text = printable(segment.text, instead="\N{REPLACEMENT CHARACTER}")
+            if not self.encoding.startswith("utf"):
+                text = text.translate(_ASCII)
+            yield Segment(text, segment.style)
 
 
 def print_document(document: object, form: str) -> None:

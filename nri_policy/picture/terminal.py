@@ -105,7 +105,9 @@ def _areas(boxes: Iterable[Box], x: int, y: int) -> Iterator[tuple[Box, int, int
 
 
 def _in_colour(console: Console) -> bool:
-    return console.color_system is not None and not console.no_color
+    """Whether to draw in colour, which takes half blocks too."""
+    plain = console.color_system is None or console.no_color
+    return not plain and console.encoding.startswith("utf")
 
 
 def letter(scene: Scene, name: str) -> Text:

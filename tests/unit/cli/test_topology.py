@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -89,6 +90,20 @@ def printed(*args: str, width: int = 100) -> str:
     result = runner.invoke(main, ["topology", "--synthetic", SPEC, *args])
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
+
+
+def test_a_terminal_without_unicode_gets_its_picture_in_ascii() -> None:
+    runner = CliRunner(charset="ascii", env={"COLUMNS": "100", "FORCE_COLOR": "1"})
+    result = runner.invoke(main, ["topology", "--synthetic", "core:3 pu:2 isolated=1"], color=True)
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in result.stdout.splitlines()][
+        :5
+    ] == [
+        "1 package . 1 NUMA node . 3 cores . 6 CPUs . 4 GiB dram",
+        "+ socket #0: 0-5 +",
+        "| ...            |",
+        "| i..            |",
+        "+ dram 0: 4 GiB -+",
+    ]
 
 
 def test_the_table_shows_the_machine_from_the_whole_to_the_parts() -> None:
