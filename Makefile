@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: run demo test faults fuzz stress bench lint proto man
+.PHONY: run demo test faults fuzz stress bench lint proto man pictures
 
 # make run ARGS='--help'
 run: $(BUILT)
@@ -40,6 +40,10 @@ proto: $(BUILT)
 
 man: $(BUILT)
 	$(PY) -m tools.manual
+
+# the documentation's, by the program itself
+pictures: $(BUILT)
+	$(PY) -m tests.drawn
 
 $(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/*)
 	python3 -m tools.environment

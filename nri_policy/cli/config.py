@@ -14,7 +14,7 @@ from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.failure import Exit
-from nri_policy.cli.holdings import columns
+from nri_policy.cli.fitting import Columns
 from nri_policy.cli.options import Source, form_option, machine_options, read_settings
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.engine.layout import Layout, layout_of
@@ -133,8 +133,8 @@ def _remarks(texts: Sequence[str]) -> Iterator[RenderableType]:
         yield Text(f"note: {text}")
 
 
-def _table(settings: Sequence[_Document]) -> Table:
-    table = columns("field", "value", "set by")
+def _table(settings: Sequence[_Document]) -> Columns:
+    table = Columns("field", "value", "set by")
     for each in settings:
         given = each["origin"] != "default"
         value = each["value"]

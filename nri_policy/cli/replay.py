@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.failure import Exit, Failure
-from nri_policy.cli.holdings import columns, short
+from nri_policy.cli.fitting import Columns
+from nri_policy.cli.holdings import short
 from nri_policy.cli.options import Source, form_option, machine_options, settings_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pieces import path as broken
@@ -205,9 +205,9 @@ _LINES: tuple[tuple[str, str], ...] = (
 )
 
 
-def _scores(recorded: _Document, replayed: _Document | None) -> Table:
+def _scores(recorded: _Document, replayed: _Document | None) -> Columns:
     names = ("recorded",) if replayed is None else ("recorded", "replayed")
-    table = columns("", *names, right=names)
+    table = Columns("", *names, right=names)
     for key, title in _LINES:
         cells = [_score(key, each) for each in (recorded, replayed) if each is not None]
         different = len(set(cells)) > 1
@@ -227,8 +227,8 @@ def _score(key: str, score: _Document) -> str:
     return str(score[key])
 
 
-def _otherwise(differences: list[_Document]) -> Table:
-    table = columns("record", "time", "part", "recorded", "replayed")
+def _otherwise(differences: list[_Document]) -> Columns:
+    table = Columns("record", "time", "part", "recorded", "replayed")
     for each in differences:
         table.add_row(
             str(each["seq"]),
@@ -244,7 +244,7 @@ def _elsewhere(changes: Mapping[str, _Document]) -> Iterator[RenderableType]:
         yield Text("Every container ends up where it was.")
         return
     yield Text(f"{len(changes)} containers fare otherwise:", style="bold cyan")
-    table = columns("container", "", "cpuset", "mems", "pool")
+    table = Columns("container", "", "cpuset", "mems", "pool")
     for name, change in [*changes.items()][:_MOST_ROWS]:
         for side, first in (("recorded", broken(short(name))), ("replayed", Text())):
             table.add_row(first, side, *_holding(change[side]))
