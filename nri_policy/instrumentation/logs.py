@@ -23,6 +23,7 @@ from nri_policy.instrumentation.repeats import Repeats
 from nri_policy.wording import one_line
 
 OURS = "nri_policy"
+LONGEST = 8192  # characters of a message
 
 # what the journal takes for the priority of a line
 _PRIORITIES = {
@@ -162,11 +163,13 @@ class _Word:
 def _message(record: logging.LogRecord) -> str:
     """Return the message as key=value; those of others, who write as they like, as one value."""
     if not record.name.startswith(OURS):
-        return f"text={record.getMessage()!r}"
+        return f"text={record.getMessage()[:LONGEST]!r}"
     args = record.args
     if isinstance(args, tuple):
         args = tuple(each if isinstance(each, int | float) else _Word(each) for each in args)
-    return one_line(record.msg % args if args else str(record.msg))
+    text = record.msg % args if args else str(record.msg)
+    left = len(text) - LONGEST
+    return one_line(text[:LONGEST]) + (f"… ({left} characters more)" if left > 0 else "")
 
 
 def _added(record: logging.LogRecord) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Metrics:
         self._drift = Counter(
             "nri_policy_drift",
             "Running containers found to run differently from what was decided.",
-            what=("cpus", "mems", "shares", "threads", "unknown"),
+            what=("cpus", "mems", "threads"),
         )
         self._late = Counter(
             "nri_policy_late_answers",
@@ -154,7 +154,7 @@ class Metrics:
         self._allocations.add(qos, "refused", reason)
 
     def drifted(self, what: str) -> None:
-        """Count a container found to run differently: its cpus, mems, shares, threads, unknown."""
+        """Count a container found to run differently: its cpus, mems or threads."""
         self._drift.add(what)
 
     def answered_late(self, event: str) -> None:

@@ -114,9 +114,6 @@ status: {nodes: {}}
                 "audit",
                 "onExit",
                 "rebalance",
-                "instrumentation.httpEndpoint",
-                "instrumentation.prometheusExport",
-                "instrumentation.reportPeriod",
             )
         ),
         pin_cpu=False,
@@ -153,9 +150,9 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
     settings = load(SAMPLE.read_bytes(), "sample")
     assert settings == from_spec(RESERVED, "sample")
     spec = read(SAMPLE.read_bytes())["spec"]
-    assert not set(_fields(Instrumentation)) - Instrumentation.LATER
-    assert set(spec) == set(_fields(Settings)) - Settings.LATER - {"instrumentation"}
-    for name, section in (("agent", Agent), ("log", Log)):
+    assert set(spec) == set(_fields(Settings)) - Settings.LATER
+    sections = (("agent", Agent), ("instrumentation", Instrumentation), ("log", Log))
+    for name, section in sections:
         assert set(spec[name]) == set(_fields(section)) - section.LATER
 
 
