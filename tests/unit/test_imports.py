@@ -22,7 +22,12 @@ LAYERS = (
     ("wording",),
     ("_affinity", "_cpuset", "_pools", "_picker", "_table"),
 )
-ALLOWED = {("settings", "hardware"), ("instrumentation", "nri"), ("runtime", "nri"), ("workload", "pools")}
+ALLOWED = {
+    ("settings", "hardware"),
+    ("instrumentation", "nri"),
+    ("runtime", "nri"),
+    ("workload", "pools"),
+}
 
 
 def layer(name: str) -> int:
