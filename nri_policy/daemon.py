@@ -46,7 +46,7 @@ from nri_policy.nri.session import Session, backoff
 from nri_policy.nri.singleton import only_instance
 from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
-from nri_policy.nrt.publisher import Publisher, Sink, publishing
+from nri_policy.nrt.publisher import Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
@@ -102,7 +102,12 @@ class Daemon:
         exposure = Exposure(host.state_dir / "containers")
         self._chronicle = Chronicle(self.engine)
         self._publishers: list[Publisher] = []
-        self.metrics = Metrics(version("nri-policy"), self._now())
+        self.metrics = Metrics(
+            version("nri-policy"),
+            self._now(),
+            generation=lambda: self._feed.generation,
+            publish_errors=lambda: sum(each.publication.failed for each in self._publishers),
+        )
         self.heart = Heart(self._turn, self.metrics, Clock())
         self._latest: Explanation | None = None  # of a decision about a container
         self._called: Service | None = None  # for a runtime that calls over gRPC
@@ -157,13 +162,23 @@ class Daemon:
 
     def endpoint(self) -> Endpoint:
         """Return what serves probes and metrics, listening nowhere yet."""
-        probes = Probes(alive=self.heart.trouble, ready={"runtime": self._missing})
+        ready = {"runtime": self._missing, "nrt": self._unpublished}
+        probes = Probes(alive=self.heart.trouble, ready=ready)
         return Endpoint(probes, Exporter(self.metrics, self.engine, self._turn, time.monotonic))
 
     def _missing(self) -> str:
         """Return what keeps the daemon from placing containers; for any thread."""
         called = self._called is not None and self._called.synchronized
         return "" if called or self._session.synchronized else "none is connected and synchronized"
+
+    def _unpublished(self) -> str:
+        """Return why the node's topology could not be published; for any thread.
+
+        A cluster that does not know of such objects, as most do not, has nothing to wait for.
+        """
+        publications = [each.publication for each in self._publishers]
+        failing = [each for each in publications if each.trouble not in (None, Trouble.NO_CRD)]
+        return "; ".join(f"{each.to}: {each.error}" for each in failing)
 
     def status(self) -> str:
         """Return in one line how the daemon is."""

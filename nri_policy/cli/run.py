@@ -74,8 +74,8 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option(
     "--log-format",
-    type=click.Choice([*Form]),
-    default=Form.TEXT,
+    type=click.Choice([form.value for form in Form]),
+    default=Form.TEXT.value,
     show_default=True,
     help="How each line of the log on stderr is written: key=value, or JSON.",
 )

@@ -6,7 +6,7 @@ is not counted: `inventory` has it. For the loop's thread only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
@@ -57,10 +57,22 @@ _ANNOTATION = "annotation"
 class Metrics:
     """Everything that is counted since the daemon started."""
 
-    def __init__(self, version: str, now: float) -> None:
-        """*now*, in seconds since the epoch, is when the first settings were taken."""
+    def __init__(
+        self,
+        version: str,
+        now: float,
+        *,
+        generation: Callable[[], int],
+        publish_errors: Callable[[], int],
+    ) -> None:
+        """Take when the first settings were taken, in seconds since the epoch, and other counters.
+
+        *generation* is the number of decisions so far, *publish_errors* that of failed attempts to
+        publish the node's topology: others count them.
+        """
         self._version = version
-        self.generation = 0  # decisions so far
+        self._generation = generation
+        self._published_in_vain = publish_errors
         self._settings_taken = now
         self._settings_refused = False
         self._requests = Counter(
@@ -106,9 +118,6 @@ class Metrics:
         self._store_errors = Counter(
             "nri_policy_store_errors", "Decisions that could not be stored at once."
         )
-        self._publish_errors = Counter(
-            "nri_policy_nrt_publish_errors", "Failed attempts to publish the node's topology."
-        )
         self._reloads = Counter(
             "nri_policy_config_reloads", "Changes of the settings.", result=("taken", "refused")
         )
@@ -135,7 +144,6 @@ class Metrics:
         if not isinstance(outcome, Decision):
             self._refused(event, outcome, state)
             return
-        self.generation += 1
         if outcome.container_id is None or outcome.explanation is None:
             return
         placed = state.placed[outcome.container_id]
@@ -164,10 +172,6 @@ class Metrics:
     def store_failed(self) -> None:
         """Count a decision that could not be stored at once."""
         self._store_errors.add()
-
-    def publish_failed(self) -> None:
-        """Count a failed attempt to publish the node's topology."""
-        self._publish_errors.add()
 
     def settings_taken(self, now: float) -> None:
         """Count a reload that was taken, at *now*, in seconds since the epoch."""
@@ -198,8 +202,13 @@ class Metrics:
             "How often a runtime has taken the plugin in again.",
             max(0, connections - 1),
         )
-        for each in (self._store_errors, self._publish_errors, self._reloads, self._lag):
+        for each in (self._store_errors, self._reloads, self._lag):
             yield each.family()
+        yield CounterMetricFamily(
+            "nri_policy_nrt_publish_errors",
+            "Failed attempts to publish the node's topology.",
+            self._published_in_vain(),
+        )
         yield GaugeMetricFamily(
             "nri_policy_config_last_reload_successful",
             "Whether the latest settings that were given are in force.",
@@ -211,5 +220,5 @@ class Metrics:
             self._settings_taken,
         )
         yield GaugeMetricFamily(
-            "nri_policy_state_generation", "Decisions since the daemon started.", self.generation
+            "nri_policy_state_generation", "Decisions since the daemon started.", self._generation()
         )

@@ -87,7 +87,7 @@ class Feed:
         self._engine = engine
         self._turn = turn
         self._pods = pods
-        self._generation = 0
+        self.generation = 0  # counts the decisions
         self._followers: list[asyncio.Event] = []
 
     @property
@@ -97,7 +97,7 @@ class Feed:
 
     def decided(self) -> None:
         """Take note of a decision."""
-        self._generation += 1
+        self.generation += 1
         self.changed()
 
     def changed(self) -> None:
@@ -120,5 +120,5 @@ class Feed:
                 zones=zones(self._engine.state),
                 alignment=self._engine.layout.settings.alignment,
                 pods=frozenset(self._pods()),
-                generation=self._generation,
+                generation=self.generation,
             )

@@ -15,6 +15,7 @@ import pytest
 from nri_policy.engine.placement import RefusalError
 from nri_policy.instrumentation import endpoint as module
 from nri_policy.instrumentation.endpoint import Endpoint, Probes
+from nri_policy.nrt.publisher import Phase, PublishError, Trouble, Written
 from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
 from tests.scraped import anywhere, ask, asked, exposed, port_of, scrape, value
@@ -160,6 +161,39 @@ async def test_it_is_ready_only_while_a_runtime_is_there(tmp_path: Path) -> None
         await node.runtime._nri.start()
 
 
+@pytest.mark.parametrize(
+    ("trouble", "answer"),
+    [
+        (None, (200, "ok\n")),
+        (Trouble.NO_CRD, (200, "ok\n")),
+        (Trouble.FORBIDDEN, (503, "nrt: the cluster: may not\n")),
+    ],
+)
+async def test_it_is_not_ready_while_it_cannot_publish(
+    tmp_path: Path, trouble: Trouble | None, answer: tuple[int, str]
+) -> None:
+    class Sink:
+        name = "the cluster"
+
+        async def put(self, new: object, *, fresh: bool) -> Written:
+            del new, fresh
+            if trouble is None:
+                return Written()
+            raise PublishError(trouble, "may not")
+
+        async def remove(self) -> None:
+            raise AssertionError("it is to be kept")
+
+    async with scraped(tmp_path) as (node, port), node.daemon.publishing([Sink()]):
+        (publisher,) = node.daemon._publishers
+        async with asyncio.timeout(10):
+            while publisher.publication.phase is Phase.WAITING:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
+        assert await ask(port, "/readyz") == answer
+        errors = value(await scrape(port), "nri_policy_nrt_publish_errors_total")
+        assert errors == (trouble is not None)
+
+
 async def test_a_further_check_can_keep_it_from_being_ready(tmp_path: Path) -> None:
     async with served(tmp_path, listening=False) as node:
         endpoint = node.daemon.endpoint()
@@ -177,7 +211,7 @@ async def test_a_loop_that_hangs_fails_probes_and_scrapes_instead_of_holding_the
     async with scraped(tmp_path) as (node, port):
         now = node.daemon.heart._clock.now
         node.daemon.heart._clock = replace(node.daemon.heart._clock, now=lambda: now() + 11)
-        answers = []
+        answers: list[tuple[int, str]] = []
         answered = threading.Event()
 
         def client() -> None:

@@ -6,6 +6,7 @@ import math
 from nri_policy.instrumentation.heart import Heart
 from nri_policy.instrumentation.metrics import Metrics
 from nri_policy.nri.clock import Clock
+from tests.scraped import counted
 
 
 class Time:
@@ -35,7 +36,7 @@ def lags(metrics: Metrics) -> dict[str, float]:
 
 
 async def test_a_heart_beats_every_second_and_measures_how_late_it_is() -> None:
-    time, metrics, beats = Time(), Metrics("1", 0.0), asyncio.Queue[None]()
+    time, metrics, beats = Time(), counted(), asyncio.Queue[None]()
     heart = Heart(asyncio.Lock(), metrics, time.clock)
     task = asyncio.create_task(heart.beat(lambda: beats.put_nowait(None)))
     assert await time.pass_(1.0) == 1.0
@@ -48,7 +49,7 @@ async def test_a_heart_beats_every_second_and_measures_how_late_it_is() -> None:
 
 async def test_a_rhythm_that_is_faster_is_followed() -> None:
     time = Time()
-    heart = Heart(asyncio.Lock(), Metrics("1", 0.0), time.clock)
+    heart = Heart(asyncio.Lock(), counted(), time.clock)
     task = asyncio.create_task(heart.beat(lambda: None, 0.25))
     assert await time.pass_(0.25) == 0.25
     task.cancel()
@@ -59,7 +60,7 @@ async def test_a_rhythm_that_is_faster_is_followed() -> None:
 
 async def test_a_request_that_never_ends_stops_the_heart() -> None:
     time, turn, beats = Time(), asyncio.Lock(), asyncio.Queue[None]()
-    heart = Heart(turn, Metrics("1", 0.0), time.clock)
+    heart = Heart(turn, counted(), time.clock)
     task = asyncio.create_task(heart.beat(lambda: beats.put_nowait(None)))
     await turn.acquire()
     await time.pass_(1.0)

@@ -138,6 +138,7 @@ class Lines:
         self.handler.setFormatter(logging.Formatter("%(message)s"))
         self.log = logging.getLogger("nri_policy.test")
         self.log.handlers[:] = [self.handler]
+        self.log.propagate = False
         self.log.setLevel(logging.INFO)
 
     def told(self) -> list[str]:

@@ -117,7 +117,7 @@ async def test_the_file_says_the_same_as_the_cluster(tmp_path: Path) -> None:
         await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
         _, file = node.daemon._publishers
         for _ in range(2000):
-            if file.publication.generation == node.daemon._feed._generation:
+            if file.publication.generation == node.daemon._feed.generation:
                 break
             await asyncio.sleep(0.001)
         assert file.publication.to == str(tmp_path / "nrt.json")
