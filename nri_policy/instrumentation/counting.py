@@ -7,10 +7,11 @@ For the loop's thread only; there are no locks.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import accumulate, product
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
 OTHER = "other"
 
@@ -58,11 +59,14 @@ class Counter:
         """Return the sum of all series that begin with these label *values*."""
         return sum(n for key, n in self._counts.items() if key[: len(values)] == values)
 
-    def family(self) -> CounterMetricFamily:
-        """Return what is counted by now."""
+    def taken(self) -> Callable[[], Metric]:
+        """Take what is counted by now; return what makes a metric of it, on any thread."""
+        return partial(self._family, self._counts.copy())
+
+    def _family(self, counts: dict[tuple[str, ...], int]) -> Metric:
         series = self._series
         family = CounterMetricFamily(series.name, series.text, labels=series.labels)
-        for values, count in self._counts.items():
+        for values, count in counts.items():
             family.add_metric(values, count)
         return family
 
@@ -97,11 +101,15 @@ class Durations:
         cell.counts[bisect_left(self._bounds, seconds)] += 1
         cell.sum += seconds
 
-    def family(self) -> HistogramMetricFamily:
-        """Return what is counted by now."""
+    def taken(self) -> Callable[[], Metric]:
+        """Take what is counted by now; return what makes a metric of it, on any thread."""
+        cells = {values: (cell.counts.copy(), cell.sum) for values, cell in self._cells.items()}
+        return partial(self._family, cells)
+
+    def _family(self, cells: dict[tuple[str, ...], tuple[list[int], float]]) -> Metric:
         series = self._series
         family = HistogramMetricFamily(series.name, series.text, labels=series.labels)
-        for values, cell in self._cells.items():
-            buckets = [*zip(self._names, accumulate(cell.counts), strict=True)]
-            family.add_metric(values, buckets, sum_value=cell.sum)
+        for values, (counts, total) in cells.items():
+            buckets = [*zip(self._names, accumulate(counts), strict=True)]
+            family.add_metric(values, buckets, sum_value=total)
         return family

@@ -70,10 +70,10 @@ class Exporter:
         except TimeoutError:
             reading.cancel()
             raise ScrapeError(f"the daemon is busy for more than {PATIENCE:g} seconds") from None
-        yield from counted
+        yield from (make() for make in counted)
         yield from families(picture)
 
-    async def _read(self) -> tuple[list[Metric], Picture]:
+    async def _read(self) -> tuple[tuple[Callable[[], Metric], ...], Picture]:
         """Return what is counted, and a picture of the state that is not too old."""
         layout = self._engine.layout
         period = layout.settings.instrumentation.report_period
@@ -87,4 +87,4 @@ class Exporter:
             async with self._turn:
                 picture = picture_of(self._engine.state)
             taken = self._taken = _Taken(picture=picture, at=self._now())
-        return list(self._metrics.families()), taken.picture
+        return self._metrics.taken(), taken.picture

@@ -7,6 +7,7 @@ is not counted: `inventory` has it. For the loop's thread only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
@@ -187,38 +188,57 @@ class Metrics:
         """Count by how much the loop came round too late."""
         self._lag.add(seconds=seconds)
 
-    def families(self) -> Iterator[Metric]:
-        """Yield all that was counted by now."""
-        yield InfoMetricFamily(
-            "nri_policy_build", "The version that runs.", {"version": self._version}
+    def taken(self) -> tuple[Callable[[], Metric], ...]:
+        """Take all that was counted by now; return what makes metrics of it, on any thread."""
+        counted = (
+            self._requests,
+            self._request_seconds,
+            self._decision_seconds,
+            self._allocations,
+            self._degraded,
+            self._drift,
+            self._late,
+            self._store_errors,
+            self._reloads,
+            self._lag,
         )
-        for each in (self._requests, self._request_seconds, self._decision_seconds):
-            yield each.family()
-        for each in (self._allocations, self._degraded, self._drift, self._late):
-            yield each.family()
-        connections = self._requests.total("Configure", "ok")
-        yield CounterMetricFamily(
+        return (*(each.taken() for each in counted), *self._single())
+
+    def _single(self) -> Iterator[Callable[[], Metric]]:
+        """Yield what makes the metrics of one number each."""
+        yield partial(
+            InfoMetricFamily,
+            "nri_policy_build",
+            "The version that runs.",
+            {"version": self._version},
+        )
+        yield partial(
+            CounterMetricFamily,
             "nri_policy_reconnects",
             "How often a runtime has taken the plugin in again.",
-            max(0, connections - 1),
+            max(0, self._requests.total("Configure", Result.OK) - 1),
         )
-        for each in (self._store_errors, self._reloads, self._lag):
-            yield each.family()
-        yield CounterMetricFamily(
+        yield partial(
+            CounterMetricFamily,
             "nri_policy_nrt_publish_errors",
             "Failed attempts to publish the node's topology.",
             self._published_in_vain(),
         )
-        yield GaugeMetricFamily(
+        yield partial(
+            GaugeMetricFamily,
             "nri_policy_config_last_reload_successful",
             "Whether the latest settings that were given are in force.",
             float(not self._settings_refused),
         )
-        yield GaugeMetricFamily(
+        yield partial(
+            GaugeMetricFamily,
             "nri_policy_config_last_reload_success_timestamp_seconds",
             "When the settings in force were taken, in seconds since the epoch.",
             self._settings_taken,
         )
-        yield GaugeMetricFamily(
-            "nri_policy_state_generation", "Decisions since the daemon started.", self._generation()
+        yield partial(
+            GaugeMetricFamily,
+            "nri_policy_state_generation",
+            "Decisions since the daemon started.",
+            self._generation(),
         )

@@ -75,7 +75,7 @@ def metrics() -> dict[str, set[str]]:
     metrics.decided(Elapsed(now=0.0), decision, life.engine.state, 0.0)
     process = ProcessCollector(registry=None)
     found: dict[str, set[str]] = {}
-    families_ = (*metrics.families(), *families(picture_of(life.engine.state)))
+    families_ = (*(make() for make in metrics.taken()), *families(picture_of(life.engine.state)))
     for family in (*families_, *process.collect()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)

@@ -225,9 +225,12 @@ async def test_a_loop_that_hangs_fails_probes_and_scrapes_instead_of_holding_the
         assert "busy" in answers[2][1]
 
 
-async def test_of_too_many_connections_the_oldest_makes_way(tmp_path: Path) -> None:
+async def test_of_too_many_connections_the_oldest_makes_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONGEST", 1000)
     async with scraped(tmp_path) as (_, port):
-        held = [socket.create_connection((ADDRESS, port)) for _ in range(40)]
+        held = [socket.create_connection((ADDRESS, port), timeout=10) for _ in range(40)]
         try:
             assert await ask(port, "/livez") == (200, "ok\n")
             assert await asyncio.to_thread(held[0].recv, 1) == b""

@@ -31,7 +31,8 @@ class Time:
 
 
 def lags(metrics: Metrics) -> dict[str, float]:
-    (family,) = (f for f in metrics.families() if f.name == "nri_policy_loop_lag_seconds")
+    made = [make() for make in metrics.taken()]
+    (family,) = (each for each in made if each.name == "nri_policy_loop_lag_seconds")
     return {sample.labels.get("le", sample.name): sample.value for sample in family.samples}
 
 

@@ -36,7 +36,10 @@ class Counted(Life):
             self.metrics.decided(event, decision, self.engine.state, 0.001)
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
-        for family in (*self.metrics.families(), *families(picture_of(self.engine.state))):
+        for family in (
+            *(make() for make in self.metrics.taken()),
+            *families(picture_of(self.engine.state)),
+        ):
             for sample in family.samples:
                 yield sample.name, sample.labels, sample.value
 
