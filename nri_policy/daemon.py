@@ -36,6 +36,8 @@ from nri_policy.instrumentation.logs import Debug, tell_repeats
 from nri_policy.instrumentation.metrics import Metrics
 from nri_policy.instrumentation.service_manager import ServiceManager
 from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.stock import Left, Stock
+from nri_policy.nri.beat import Beat
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.grpc_service import plugin_handler
@@ -44,9 +46,10 @@ from nri_policy.nri.policy import Outcome, Policy, Sources
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, backoff
 from nri_policy.nri.singleton import only_instance
+from nri_policy.nri.telling import Telling
 from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
-from nri_policy.nrt.publisher import Publisher, Sink, Trouble, publishing
+from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
@@ -58,6 +61,7 @@ from nri_policy.store.store import Store
 log = logging.getLogger(__name__)
 
 IDENTITY = Identity(name="nri-policy", index="90")
+LEAVING = 10.0  # seconds, at most, for the runtime to hear that we leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,7 @@ class Options:
     """Where the daemon finds and leaves things."""
 
     host_root: Path
-    nri_socket: Path
+    runtime: Path | int  # its NRI socket, or the descriptor of one that it has opened for us
     identity: Identity
     state_dir: Path
     control_socket: Path
@@ -82,6 +86,7 @@ class Host:
     state_dir: Path
     identity: Identity = IDENTITY
     node_name: str = "localhost"  # in the cluster
+    devices: Callable[[], Left] = dict  # those of each NUMA node
     sources: Sources = field(default_factory=Sources)
     delay: Callable[[int], float] = backoff  # seconds before the session registers again
 
@@ -106,18 +111,22 @@ class Daemon:
             version("nri-policy"),
             self._now(),
             generation=lambda: self._feed.generation,
-            publish_errors=lambda: sum(each.publication.failed for each in self._publishers),
+            late_answers=lambda: self._policy.late_answers,
+            publish_errors=lambda: sum(each.failed for each in self.publications),
         )
-        self.heart = Heart(self._turn, self.metrics, Clock())
+        self.beat = Beat(observe=self.metrics.lagged)
+        self.heart = Heart(self._turn, Clock())
         self._latest: Explanation | None = None  # of a decision about a container
         self._called: Service | None = None  # for a runtime that calls over gRPC
+        self._telling = Telling(self.engine)
         self._policy = Policy(
             self.engine,
             exposure,
+            self._telling,
             sources=replace(host.sources, held=lambda: self._store.held.grants),
             synchronized=self.synchronized.set,
             decided=self._decided,
-            pod_came=self._pod_came,
+            pod_came=self.topology_changed,
         )
         self._feed = Feed(
             self.engine,
@@ -125,6 +134,7 @@ class Daemon:
             node=host.node_name,
             pods=self._policy.pods.values,
             synchronized=self.synchronized,
+            devices=host.devices,
         )
         self._session = Session(
             self._policy,
@@ -135,9 +145,13 @@ class Daemon:
         )
 
     @asynccontextmanager
-    async def serving(self, nri_socket: Path) -> AsyncIterator[asyncio.Task[None]]:
-        """Serve the runtime at *nri_socket* in the task given, which ends only if it fails."""
-        task = asyncio.create_task(self._session.run(str(nri_socket)), name="nri session")
+    async def serving(self, runtime: Path | int) -> AsyncIterator[asyncio.Task[None]]:
+        """Serve the runtime at a socket's path in the task given, which ends only if it fails.
+
+        Or the one that started this daemon with its socket open as a file descriptor: then the task
+        ends with it.
+        """
+        task = asyncio.create_task(self._serve(runtime), name="nri session")
         try:
             yield task
         finally:
@@ -145,7 +159,21 @@ class Daemon:
             await asyncio.wait({task})
             self._store.close()
 
-    def _pod_came(self) -> None:
+    async def _serve(self, runtime: Path | int) -> None:
+        async with asyncio.TaskGroup() as group:
+            others = [
+                group.create_task(self._telling.run(self._session), name="telling"),
+                group.create_task(self.beat.run(), name="beat"),
+            ]
+            if isinstance(runtime, int):
+                await self._session.run_inherited(runtime)
+            else:
+                await self._session.run(str(runtime))
+            for each in others:
+                each.cancel()
+
+    def topology_changed(self) -> None:
+        """Take note of pods or devices that came or went, for those who are told what is left."""
         self._feed.changed()
 
     def _decided(self, event: Event, outcome: Outcome, seconds: float) -> None:
@@ -176,8 +204,8 @@ class Daemon:
 
         A cluster that does not know of such objects, as most do not, has nothing to wait for.
         """
-        publications = [each.publication for each in self._publishers]
-        failing = [each for each in publications if each.trouble not in (None, Trouble.NO_CRD)]
+        fine = (None, Trouble.NO_CRD)
+        failing = [each for each in self.publications if each.trouble not in fine]
         return "; ".join(f"{each.to}: {each.error}" for each in failing)
 
     def status(self) -> str:
@@ -204,10 +232,11 @@ class Daemon:
             self._turn,
             self._chronicle,
             synchronized=self.synchronized,
+            not_taken=self._telling.refused,
             runtime=lambda: str(self._session.runtime or plugin.runtime or ""),
             read=self._wanted,
             topology=self.topology,
-            publications=lambda: [each.publication.message() for each in self._publishers],
+            publications=lambda: [each.message() for each in self.publications],
         )
         health = Health(self.synchronized, [SERVICE.full_name])
         async with listening(
@@ -222,12 +251,19 @@ class Daemon:
         reading = await self._feed.read()
         return await asyncio.to_thread(reading.object)
 
+    @property
+    def publications(self) -> list[Publication]:
+        """How it goes with the copies of that object that are kept up to date."""
+        return [publisher.publication for publisher in self._publishers]
+
     @asynccontextmanager
     async def publishing(self, sinks: Iterable[Sink]) -> AsyncIterator[None]:
         """Keep the node's NodeResourceTopology object up to date at *sinks*."""
         self._publishers = [Publisher(self._feed, sink) for sink in sinks]
-        settings = self.engine.layout.settings
-        async with publishing(self._publishers, keep=lambda: settings.on_exit is OnExit.KEEP):
+        async with publishing(
+            self._publishers,
+            keep=lambda: self.engine.layout.settings.on_exit is OnExit.KEEP,
+        ):
             yield
 
     def _wanted(self, manifests: str, replicas: int) -> tuple[Wanted, ...]:
@@ -236,28 +272,30 @@ class Daemon:
         making = Making(kubelet=kubelet, convert=self._policy.container)
         return wanted_pods(manifests, replicas, making)
 
-    async def elapse(self) -> bool:
-        """Do what is due by now; return whether containers change.
-
-        The runtime hears of it by a new Synchronize, the way that cannot deadlock it (nri.md §3.7).
-        """
+    async def elapse(self) -> None:
+        """Do what is due by now."""
         async with self._turn:
-            changed = self._policy.elapse()
-        if changed:
-            self._session.reconnect()
-        return changed
+            self._policy.elapse()
 
     async def reconfigure(
         self, *, settings: Settings | None = None, machine: Machine | None = None
     ) -> None:
         """Change the settings or the machine under the running containers.
 
-        RefusalError or CapacityError: everything stays as it was. The runtime hears of the changes
-        by a new Synchronize, the way that cannot deadlock it (nri.md §3.7).
+        RefusalError or CapacityError: everything stays as it was.
         """
         async with self._turn:
             self._policy.reconfigure(settings=settings, machine=machine)
-        self._session.reconnect()
+
+    async def tell(self) -> None:
+        """Tell the runtime what it has not heard, without waiting for a response to do so."""
+        await self._telling.tell(self._session)
+
+    async def leave(self) -> None:
+        """Do for the containers what the settings want when the daemon is stopped for good."""
+        if self.engine.layout.settings.on_exit is OnExit.WIDEN:
+            told = await self._telling.leave(self._session, LEAVING)
+            log.log(logging.INFO if told else logging.WARNING, "event=widened complete=%s", told)
 
 
 async def run(load: Callable[[], Settings], options: Options) -> None:
@@ -276,16 +314,20 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
     async with AsyncExitStack() as stack:
         stack.enter_context(only_instance(options.state_dir / "lock"))
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
-        assignments = None
+        assignments = stock = None
         if settings.agent.pod_resource_api:
             assignments = await stack.enter_async_context(Assignments())
+            stock = Stock(assignments)
         host = Host(
             state_dir=options.state_dir,
             identity=options.identity,
             node_name=options.node_name,
+            devices=stock.left if stock else dict,
             sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
         )
         daemon = Daemon(machine, settings, host)
+        if stock:
+            await stack.enter_async_context(stock.kept(daemon.topology_changed))
         _announce(daemon)
         endpoint = daemon.endpoint()
         stack.push_async_callback(endpoint.close)
@@ -310,7 +352,7 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
         async with (
             _publishing(daemon, options),
             daemon.listening(options.control_socket),
-            daemon.serving(options.nri_socket) as serving,
+            daemon.serving(options.runtime) as serving,
         ):
             until = daemon.synchronized if options.once_synchronized_exit else ended
             ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
@@ -320,6 +362,8 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
                 task.cancel()
             if serving.done():
                 serving.result()
+            elif ended.is_set():
+                await daemon.leave()
     log.info("event=ended")
 
 
@@ -345,9 +389,7 @@ async def _elapse(daemon: Daemon) -> None:
     """Look once a second whether anything is due: deadlines are minutes away, and may move."""
     while True:
         await asyncio.sleep(1.0)
-        deadline = daemon.engine.next_deadline
-        if deadline is not None and deadline <= time.time():
-            await daemon.elapse()
+        await daemon.elapse()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,19 +38,27 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    folder: Path, machine: str = nodes.SMALL, *, listening: bool = True, **spec: Any
+    folder: Path,
+    machine: str = nodes.SMALL,
+    *,
+    listening: bool = True,
+    version: str = "2.1.9",
+    **spec: Any,
 ) -> AsyncIterator[Served]:
-    """Yield a daemon that is synchronized with its runtime."""
+    """Yield a daemon that is synchronized with its runtime, a containerd of *version*."""
     hardware = nodes.machine(machine)
     runtime = EmbeddedRuntime(
         folder / "nri.sock",
         online_cpus=hardware.online,
         memory_nodes=CPUSet(node.id for node in hardware.nodes),
+        version=version,
         kubelet=Kubelet(memory_capacity=hardware.memory),
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
-        daemon = Daemon(hardware, nodes.settings(**spec), Host(state_dir=folder))
+        # the embedded runtime needs no rest between two plugins
+        host = Host(state_dir=folder, delay=lambda _: 0.0)
+        daemon = Daemon(hardware, nodes.settings(**spec), host)
         if listening:
             await stack.enter_async_context(daemon.listening(folder / "control.sock"))
         await stack.enter_async_context(daemon.serving(runtime.socket_path))

@@ -1,4 +1,4 @@
-"""Heart: whether the loop that serves requests comes round, and how late it is.
+"""Heart: whether the loop that serves requests comes round, and its turn with it.
 
 A beat takes the daemon's turn, so a request that never ends stops the heart as much as a loop that
 hangs. Everything that is told or fed regularly hangs on it.
@@ -10,7 +10,6 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from nri_policy.instrumentation.metrics import Metrics
 from nri_policy.nri.clock import Clock
 
 INTERVAL = 1.0  # seconds between two beats, at most
@@ -20,9 +19,8 @@ STILL = 10.0  # seconds without a beat after which it is dead
 class Heart:
     """Beats until it is cancelled."""
 
-    def __init__(self, turn: asyncio.Lock, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, turn: asyncio.Lock, clock: Clock) -> None:
         self._turn = turn
-        self._metrics = metrics
         self._clock = clock
         self._last = clock.now()
 
@@ -30,9 +28,7 @@ class Heart:
         """Beat every second, or faster if *rhythm*, in seconds, is; call *then* after each beat."""
         interval = min(INTERVAL, rhythm)
         while True:
-            due = self._clock.now() + interval
             await self._clock.sleep(interval)
-            self._metrics.lagged(max(0.0, self._clock.now() - due))
             async with self._turn:
                 self._last = self._clock.now()
             then()

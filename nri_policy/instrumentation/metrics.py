@@ -6,7 +6,7 @@ is not counted: `inventory` has it. For the loop's thread only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -64,15 +64,18 @@ class Metrics:
         now: float,
         *,
         generation: Callable[[], int],
+        late_answers: Callable[[], Mapping[str, int]],
         publish_errors: Callable[[], int],
     ) -> None:
         """Take when the first settings were taken, in seconds since the epoch, and other counters.
 
-        *generation* is the number of decisions so far, *publish_errors* that of failed attempts to
-        publish the node's topology: others count them.
+        *generation* is the number of decisions so far, *late_answers* that of answers given without
+        one, by method, *publish_errors* that of failed attempts to publish the node's topology:
+        others count them.
         """
         self._version = version
         self._generation = generation
+        self._late_answers = late_answers
         self._published_in_vain = publish_errors
         self._settings_taken = now
         self._settings_refused = False
@@ -110,11 +113,6 @@ class Metrics:
             "nri_policy_drift",
             "Running containers found to run differently from what was decided.",
             what=("cpus", "mems", "threads"),
-        )
-        self._late = Counter(
-            "nri_policy_late_answers",
-            "Requests answered safely because the decision would have missed the deadline.",
-            event=METHODS,
         )
         self._store_errors = Counter(
             "nri_policy_store_errors", "Decisions that could not be stored at once."
@@ -166,10 +164,6 @@ class Metrics:
         """Count a container found to run differently: its cpus, mems or threads."""
         self._drift.add(what)
 
-    def answered_late(self, event: str) -> None:
-        """Count a request, by method, whose answer was a safe one because time ran out."""
-        self._late.add(event)
-
     def store_failed(self) -> None:
         """Count a decision that could not be stored at once."""
         self._store_errors.add()
@@ -197,7 +191,6 @@ class Metrics:
             self._allocations,
             self._degraded,
             self._drift,
-            self._late,
             self._store_errors,
             self._reloads,
             self._lag,
@@ -218,6 +211,7 @@ class Metrics:
             "How often a runtime has taken the plugin in again.",
             max(0, self._requests.total("Configure", Result.OK) - 1),
         )
+        yield partial(_late, dict(self._late_answers()))
         yield partial(
             CounterMetricFamily,
             "nri_policy_nrt_publish_errors",
@@ -242,3 +236,14 @@ class Metrics:
             "Decisions since the daemon started.",
             self._generation(),
         )
+
+
+def _late(answers: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(
+        "nri_policy_late_answers",
+        "Requests answered safely because the decision would have missed the deadline.",
+        labels=("event",),
+    )
+    for method in METHODS:
+        family.add_metric((method,), answers.get(method, 0))
+    return family

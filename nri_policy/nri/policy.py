@@ -1,8 +1,7 @@
 """The policy as a plugin: NRI requests to engine events, decisions to adjustments and updates.
 
-Owns the order of things and what is still to be told: changes that come up where the protocol has
-no room for updates wait for the next response that has (nri.md §3.7: the runtime is never called on
-our own account).
+Owns the order of things. What other containers than the one asked about have to hear goes to
+`telling`, which knows when.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -30,7 +30,8 @@ from nri_policy.engine.event import (
     StoredGrant,
     Synchronized,
 )
-from nri_policy.engine.grant import Decision, Placement
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.interim import known
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.view import exposed
 from nri_policy.hardware.locality import Locator
@@ -46,6 +47,8 @@ from nri_policy.nri.convert import (
 )
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.exposure import Exposure
+from nri_policy.nri.plugin import overdue
+from nri_policy.nri.telling import Telling
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
@@ -95,6 +98,7 @@ class Policy:
         self,
         engine: Engine,
         exposure: Exposure,
+        telling: Telling,
         *,
         sources: Sources,
         synchronized: Callable[[], None],
@@ -116,12 +120,13 @@ class Policy:
         self._held = sources.held
         self._engine = engine
         self._exposure = exposure
+        self._telling = telling
         self._synchronized = synchronized
         self._decided = decided
         self._pod_came = pod_came
         self._stale: dict[str, None] = {}  # containers whose exposed resources are out of date
         self._showing: asyncio.Task[None] | None = None
-        self._untold: dict[str, Placement] = {}  # by container id: the latest that it has not heard
+        self.late_answers: Counter[str] = Counter()  # given without a decision, by method
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
         """Serve any runtime alike, and warn of one that may not survive our coming."""
@@ -161,13 +166,13 @@ class Policy:
         decision = self._decide(
             Synchronized(containers=present, held=self._held(), now=self._now())
         )
-        self._untold.clear()  # whoever differs from the decisions is in this one's changes
+        self._telling.only(decision.changes)  # whoever differs from the decisions is among them
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._exposure.keep_only(self._engine.state.placed.keys())
         for container_id in self._engine.state.placed:
-            self._show(container_id)
+            self._show_later(container_id)
         self._synchronized()
-        return [update_of(change, ignore_failure=True) for change in decision.changes]
+        return self._telling.take()
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
@@ -200,7 +205,9 @@ class Policy:
         if self._assignments is not None:
             await self._assignments.ready([pod_of(pod)])
         decision = self._decide(Created(container=self.container(pod, container)))
-        response = nri_pb2.CreateContainerResponse(update=self._updates(container.id))
+        response = nri_pb2.CreateContainerResponse(
+            update=self._telling.take(container.id, creating=True)
+        )
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(decision.placement))
         if self._show(container.id):
@@ -210,6 +217,7 @@ class Policy:
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Note when a container starts: it has its place since its creation."""
         del pod
+        self._telling.created(container.id)
         self._decide(Started(container_id=container.id, now=self._now()))
 
     async def update_container(
@@ -230,7 +238,7 @@ class Policy:
             if decision.placement is None
             else [update_of(decision.placement, ignore_failure=False)]
         )
-        return nri_pb2.UpdateContainerResponse(update=[*own, *self._updates(container.id)])
+        return nri_pb2.UpdateContainerResponse(update=[*own, *self._telling.take(container.id)])
 
     async def stop_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
@@ -238,22 +246,23 @@ class Policy:
         """Release a container; return who may spread now."""
         del pod
         self._decide(Stopped(container_id=container.id))
-        return nri_pb2.StopContainerResponse(update=self._updates(container.id))
+        self._telling.ended(container.id)
+        return nri_pb2.StopContainerResponse(update=self._telling.take(container.id))
 
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
         del pod
         self._decide(Stopped(container_id=container.id))
-        self._untold.pop(container.id, None)
         self._exposure.remove(container.id)
 
-    def elapse(self) -> bool:
-        """Do what is due by now; return whether the runtime has to hear of it."""
-        decision = self._decide(Elapsed(now=self._now()))
-        return bool(decision.changes)
+    def elapse(self) -> None:
+        """Do what is due by now."""
+        now, deadline = self._now(), self._engine.next_deadline
+        if deadline is not None and deadline <= now:
+            self._decide(Elapsed(now=now))
 
     def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> None:
-        """Change what the decisions rest on; the changes wait for the next response.
+        """Change what the decisions rest on.
 
         RefusalError or CapacityError: nothing has changed.
         """
@@ -277,9 +286,26 @@ class Policy:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""
 
     def late(self, method: str, request: Message) -> Message | None:
-        """Go on: the engine answers in microseconds, there is nothing to wait for."""
-        del method, request
-        return None
+        """Admit what is asked, with what is certain: the decision follows, and is told then.
+
+        A container under creation gets CPUs that are nobody's own, one that is resized keeps its
+        cpuset.
+        """
+        self.late_answers[method] += 1
+        match request:
+            case nri_pb2.ConfigureRequest():
+                return nri_pb2.ConfigureResponse(events=Runtime.from_request(request).events)
+            case nri_pb2.SynchronizeRequest():
+                return nri_pb2.SynchronizeResponse(more=request.more)
+            case nri_pb2.CreateContainerRequest():
+                placement = self._engine.until_decided(container_of(request.pod, request.container))
+                return nri_pb2.CreateContainerResponse(adjust=adjustment_of(placement))
+            case nri_pb2.UpdateContainerRequest():
+                held = known(self._engine.state, request.container.id)
+                own = [] if held is None else [update_of(held, ignore_failure=False)]
+                return nri_pb2.UpdateContainerResponse(update=own)
+        response: Message = getattr(nri_pb2, f"{method}Response")()
+        return response
 
     def _decide(self, event: Event) -> Decision:
         """Hand *event* to the engine; a refusal becomes the request's error."""
@@ -306,8 +332,10 @@ class Policy:
                 decision.placement.mems,
                 decision.explanation.pool_name,
             )
+        self._telling.note(decision.changes)
+        if decision.placement is not None and overdue():
+            self._telling.note([decision.placement])
         for change in decision.changes:
-            self._untold[change.container_id] = change
             self._show_later(change.container_id)
         asked = decision.explanation.container if decision.explanation else "-"
         for warning in decision.warnings:
@@ -337,12 +365,7 @@ class Policy:
             resources = exposed(self._engine.state, container_id)
             try:
                 await asyncio.to_thread(self._exposure.replace, container_id, resources)
+            except FileNotFoundError:
+                continue  # it came without us, and has no mount to see it by
             except (OSError, ValueError) as error:
                 log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
-
-    def _updates(self, asked: str) -> list[nri_pb2.ContainerUpdate]:
-        """Return the updates that other containers than the one *asked* about have not heard."""
-        self._untold.pop(asked, None)
-        updates = [update_of(change, ignore_failure=True) for change in self._untold.values()]
-        self._untold.clear()
-        return updates

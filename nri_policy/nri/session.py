@@ -87,9 +87,14 @@ class Session:
 
     @property
     def synchronized(self) -> bool:
-        """Whether a runtime is connected now, and has told its containers; for any thread."""
+        """Whether the runtime that is connected now has told us all; for any thread."""
         service = self._service
         return service is not None and service.synchronized
+
+    @property
+    def can_register(self) -> bool:
+        """Whether `reconnect` is possible."""
+        return not self._inherited
 
     async def run(self, path: str) -> NoReturn:
         """Serve the runtime that listens at *path*, whenever there is one, until cancelled."""
@@ -150,7 +155,7 @@ class Session:
                 f"UpdateContainers inside {call.method} would wait for that method itself: "
                 "return the updates from it, or ask once it is answered"
             )
-        if self._channel is None or self._service is None or not self._service.synchronized:
+        if self._channel is None or self._service is None or not self.synchronized:
             raise ConnectionError("UpdateContainers: no runtime is connected and synchronized")
         runtime = self._service.runtime
         if runtime is None or not runtime.unsolicited_updates_safe:

@@ -94,7 +94,7 @@ def test_quantities_are_those_of_kubernetes(value: object, right: bool) -> None:
     assert bool(apiserver.invalid(value, quantity, "")) != right
 
 
-def test_the_daemons_account_may_do_three_things_to_one_kind_and_look_up_nodes(
+def test_the_daemons_account_may_keep_one_kind_and_look_up_nodes(
     manifests: dict[str, Any],
 ) -> None:
     role, binding = kubernetes("rbac.yaml")
@@ -105,7 +105,7 @@ def test_the_daemons_account_may_do_three_things_to_one_kind_and_look_up_nodes(
         for resource in rule["resources"]
     } == {
         ("", "nodes"): ["get"],
-        ("topology.node.k8s.io", "noderesourcetopologies"): ["create", "patch", "delete"],
+        ("topology.node.k8s.io", "noderesourcetopologies"): ["get", "create", "patch", "delete"],
     }
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     account = manifests["ServiceAccount"]["metadata"]

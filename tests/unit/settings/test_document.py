@@ -112,7 +112,6 @@ status: {nodes: {}}
             f"spec.{field}: not supported yet, it has no effect"
             for field in (
                 "audit",
-                "onExit",
                 "rebalance",
             )
         ),
