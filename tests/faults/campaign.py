@@ -33,6 +33,13 @@ NODES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("package:2(pmem=8GiB) numa:1(memory=4GiB) core:4 pu:2", {}),
     ("package:2 numa:1(memory=8GiB) core:4 pu:2 isolated=2-3,8", {"colocatePods": True}),
 )
+RUNTIMES = (  # that split a Synchronize or not, update pods or not, and tell of events in two ways
+    ("containerd", "1.7.24"),
+    ("containerd", "2.1.9"),
+    ("containerd", "2.4.0"),
+    ("cri-o", "1.31.0"),
+    ("cri-o", "1.34.0"),
+)
 PROBE = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -342,7 +349,8 @@ async def run(rounds: int, seed: int, folder: Path) -> Counter[str]:
         node_seed = seed + first
         random = Random(node_seed)
         machine, spec = random.choice(NODES)
-        with host(folder / f"n{first}", machine, {**RESERVED, **spec}) as node:
+        runtime = random.choice(RUNTIMES)
+        with host(folder / f"n{first}", machine, {**RESERVED, **spec}, runtime=runtime) as node:
             campaign = Campaign(node, random)
             try:
                 async with node.runtime:
@@ -354,9 +362,9 @@ async def run(rounds: int, seed: int, folder: Path) -> Counter[str]:
                     counts["lives"] += node.lives
             except Exception as error:
                 raise FailedRoundError(
-                    f"{error}\nin round {first + campaign.rounds} of seed {seed}: "
-                    f"{campaign.fault}; to see it again: --seed {node_seed} --rounds"
-                    f" {campaign.rounds}, on {machine}\nthe daemon's log ends:\n{node.tail(60)}"
+                    f"{error}\nin round {first + campaign.rounds} of seed {seed}: {campaign.fault};"
+                    f" to see it again: --seed {node_seed} --rounds {campaign.rounds}\n"
+                    f"{machine}, {' '.join(runtime)}; the daemon's log ends:\n{node.tail(60)}"
                 ) from error
     counts["milliseconds a round"] = int(1000 * (time.monotonic() - began) / rounds)
     return counts
