@@ -317,6 +317,16 @@ async def test_a_port_that_is_taken_refuses_the_reload_and_everything_stays(
         await endpoint.close()
 
 
+async def test_an_endpoint_that_made_way_for_nothing_is_back(tmp_path: Path) -> None:
+    async with served(tmp_path, listening=False) as node:
+        endpoint, port = node.daemon.endpoint(), free_port()
+        await listening(endpoint, at(port))
+        with socket.create_server(("127.0.0.2", port)), pytest.raises(OSError, match="cannot"):
+            await listening(endpoint, Instrumentation(http_endpoint=Address("127.0.0.2", port)))
+        assert (await ask(port, "/metrics"))[0] == 200
+        await endpoint.close()
+
+
 @pytest.mark.parametrize("host", ["", ADDRESS])
 async def test_settings_refused_for_another_reason_leave_the_endpoint_where_it_was(
     tmp_path: Path, host: str
