@@ -50,3 +50,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 core`, `2 cores`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -24,6 +24,7 @@ _COMMANDS = (  # in the order of --help
     "containers",
     "explain",
     "what-if",
+    "top",
     "nrt",
     "simulate",
     "topology",

@@ -218,12 +218,12 @@ class Host:
         if self._life is not None:
             self._life.signal(signal.SIGKILL)
             self._life.close()
+        self.disk.close()
         assert self._nursery.stdin is not None
+        assert self._nursery.stdout is not None
         self._nursery.stdin.close()
         self._nursery.wait(PATIENCE)
-        assert self._nursery.stdout is not None
         self._nursery.stdout.close()
-        self.disk.close()
         shutil.rmtree(self.folder)
 
 

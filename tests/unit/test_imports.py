@@ -15,7 +15,7 @@ LAYERS = (
     ("cli",),
     ("daemon",),
     ("nri", "kubelet", "store", "nrt", "control", "runtime", "instrumentation"),
-    ("engine",),
+    ("engine", "picture"),
     ("workload", "pools"),
     ("hardware", "settings"),
     ("cpuset", "units", "glob", "yamltext", "proto"),
