@@ -10,9 +10,11 @@ import asyncio
 import gc
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 
 from nri_policy.control.chronicle import Chronicle
@@ -21,11 +23,18 @@ from nri_policy.control.health import Health
 from nri_policy.control.service import SERVICE, Control
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
+from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.trial import Wanted
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
+from nri_policy.instrumentation.endpoint import Endpoint, Probes
+from nri_policy.instrumentation.exporter import Exporter
+from nri_policy.instrumentation.heart import Heart
+from nri_policy.instrumentation.logs import Debug, tell_repeats
+from nri_policy.instrumentation.metrics import Metrics
+from nri_policy.instrumentation.service_manager import ServiceManager
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.stock import Left, Stock
 from nri_policy.nri.beat import Beat
@@ -40,7 +49,7 @@ from nri_policy.nri.singleton import only_instance
 from nri_policy.nri.telling import Telling
 from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
-from nri_policy.nrt.publisher import Publication, Publisher, Sink, publishing
+from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
@@ -95,11 +104,21 @@ class Daemon:
         self._store = Store(host.state_dir, machine)
         self.engine = Engine(machine, settings, self._store.held.earlier)
         self.synchronized = asyncio.Event()
-        self.beat = Beat()
         self._turn = asyncio.Lock()
         exposure = Exposure(host.state_dir / "containers")
         self._chronicle = Chronicle(self.engine)
         self._publishers: list[Publisher] = []
+        self.metrics = Metrics(
+            version("nri-policy"),
+            self._now(),
+            generation=lambda: self._feed.generation,
+            late_answers=lambda: self._policy.late_answers,
+            publish_errors=lambda: sum(each.failed for each in self.publications),
+        )
+        self.beat = Beat(observe=self.metrics.lagged)
+        self.heart = Heart(self._turn, Clock())
+        self._latest: Explanation | None = None  # of a decision about a container
+        self._called: Service | None = None  # for a runtime that calls over gRPC
         self._telling = Telling(self.engine)
         self._policy = Policy(
             self.engine,
@@ -118,7 +137,13 @@ class Daemon:
             synchronized=self.synchronized,
             devices=host.devices,
         )
-        self._session = Session(self._policy, host.identity, turn=self._turn, delay=host.delay)
+        self._session = Session(
+            self._policy,
+            host.identity,
+            turn=self._turn,
+            delay=host.delay,
+            observe=self.metrics.requested,
+        )
 
     @asynccontextmanager
     async def serving(self, runtime: Path | int) -> AsyncIterator[asyncio.Task[None]]:
@@ -152,14 +177,47 @@ class Daemon:
         """Take note of pods or devices that came or went, for those who are told what is left."""
         self._feed.changed()
 
-    def _decided(self, event: Event, outcome: Outcome) -> None:
+    def _decided(self, event: Event, outcome: Outcome, seconds: float) -> None:
         """Take down what was decided; what cannot be stored now is made up for later."""
         self._chronicle.note(event, outcome)
         self._feed.decided()
+        self.metrics.decided(event, outcome, self.engine.state, seconds)
+        self._latest = getattr(outcome, "explanation", None) or self._latest
         try:
             self._store.commit(event, outcome, self.engine.state, self._now())
         except StoreError as error:
+            self.metrics.store_failed()
             log.warning("event=not-stored error=%r", str(error))
+
+    def endpoint(self) -> Endpoint:
+        """Return what serves probes and metrics, listening nowhere yet."""
+        ready = {"runtime": self._missing, "nrt": self._unpublished}
+        probes = Probes(alive=self.heart.trouble, ready=ready)
+        return Endpoint(probes, Exporter(self.metrics, self.engine, self._turn, time.monotonic))
+
+    def _missing(self) -> str:
+        """Return what keeps the daemon from placing containers; for any thread."""
+        called = self._called is not None and self._called.synchronized
+        return "" if called or self._session.synchronized else "none is connected and synchronized"
+
+    def _unpublished(self) -> str:
+        """Return why the node's topology could not be published; for any thread.
+
+        A cluster that does not know of such objects, as most do not, has nothing to wait for.
+        """
+        fine = (None, Trouble.NO_CRD)
+        failing = [each for each in self.publications if each.trouble not in fine]
+        return "; ".join(f"{each.to}: {each.error}" for each in failing)
+
+    def status(self) -> str:
+        """Return in one line how the daemon is."""
+        if not self.synchronized.is_set():
+            return "waiting for the runtime"
+        state, latest = self.engine.state, self._latest
+        shown = f"{len(state.layout.tree.pools)} pools, {len(state.placed)} containers"
+        if latest is not None:
+            shown += f"; last decision: {latest.container} {latest.outcome.value}"
+        return shown
 
     @asynccontextmanager
     async def listening(self, control_socket: Path) -> AsyncIterator[None]:
@@ -168,7 +226,8 @@ class Daemon:
         OSError where there can be no socket.
         """
         clock = Clock()
-        plugin = Service(self._policy, self._turn, clock)
+        plugin = Service(self._policy, self._turn, clock, self.metrics.requested)
+        self._called = plugin
         control = Control(
             self.engine,
             self._turn,
@@ -250,6 +309,9 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
     leaves everything as it was, and is logged.
     """
     settings = load()
+    debug = Debug()
+    debug.follow(settings.log.debug)
+    manager = ServiceManager()
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_instance(options.state_dir / "lock"))
@@ -269,12 +331,23 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
         if stock:
             await stack.enter_async_context(stock.kept(daemon.topology_changed))
         _announce(daemon)
+        endpoint = daemon.endpoint()
+        stack.push_async_callback(endpoint.close)
+        async with endpoint.following(settings.instrumentation):
+            pass
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         reload = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
-        reloading = asyncio.create_task(_reload_at(reload, load, daemon), name="reload")
+        reloads = _Reloads(load, daemon, endpoint, manager, debug)
+        reloading = asyncio.create_task(reloads.at(reload), name="reload")
+
+        def beat() -> None:
+            manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status())
+            tell_repeats()
+
+        beating = asyncio.create_task(daemon.heart.beat(beat, manager.rhythm), name="heart")
         elapsing = asyncio.create_task(_elapse(daemon), name="deadlines")
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
@@ -286,7 +359,8 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
             until = daemon.synchronized if options.once_synchronized_exit else ended
             ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
             await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (*ending, reloading, elapsing):
+            manager.stopping()
+            for task in (*ending, reloading, elapsing, beating):
                 task.cancel()
             if serving.done():
                 serving.result()
@@ -320,16 +394,35 @@ async def _elapse(daemon: Daemon) -> None:
         await daemon.elapse()
 
 
-async def _reload_at(reload: asyncio.Event, load: Callable[[], Settings], daemon: Daemon) -> None:
-    """Take new settings whenever *reload* is set."""
-    while await reload.wait():
-        reload.clear()
+@dataclass(frozen=True, slots=True)
+class _Reloads:
+    """New settings for all that follows them."""
+
+    load: Callable[[], Settings]
+    daemon: Daemon
+    endpoint: Endpoint
+    manager: ServiceManager
+    debug: Debug
+
+    async def at(self, reload: asyncio.Event) -> None:
+        """Take new settings whenever *reload* is set."""
+        while await reload.wait():
+            reload.clear()
+            self.manager.reloading()
+            await self._reload()
+            self.manager.reloaded()
+
+    async def _reload(self) -> None:
         try:
-            settings = load()
-            await daemon.reconfigure(settings=settings)
+            settings = self.load()
+            async with self.endpoint.following(settings.instrumentation):
+                await self.daemon.reconfigure(settings=settings)
         except (SettingsError, CapacityError, RefusalError, OSError) as error:
-            log.error("event=reload-refused reason=%r: the old settings stay", str(error))  # noqa: TRY400 - its place says nothing
+            self.daemon.metrics.settings_refused()
+            log.error("event=reload-refused kept=old reason=%r", str(error))  # noqa: TRY400 - its place says nothing
         else:
+            self.daemon.metrics.settings_taken(time.time())
+            self.debug.follow(settings.log.debug)
             log.info("event=reloaded origin=%s", settings.origin)
 
 

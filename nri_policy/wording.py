@@ -1,4 +1,4 @@
-"""How messages quote what came from outside: shortened, on one line, with a near miss named."""
+"""How messages quote what came from outside: short, on one line, with a near miss named."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ def printable(text: str, *, instead: str | None = None) -> str:
         else instead or each.encode("unicode_escape").decode()
         for each in text
     )
+
+
+def one_line(text: str) -> str:
+    """Return *text* as `printable` does, without an end of line in it."""
+    return printable(text).replace("\n", r"\n")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import platform
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import click
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.daemon import IDENTITY, Options, run
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.logs import LineFormatter
+from nri_policy.instrumentation.logs import Form, set_up
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.singleton import AlreadyRunningError
 from nri_policy.nrt.cluster import KubeconfigError
@@ -24,16 +22,12 @@ from nri_policy.store.errors import UnsafeStoreError
 
 
 def _load(config: Path) -> Settings:
-    """Return the settings, and let them say what is logged; SettingsError, also for no file."""
+    """Return the settings; SettingsError, also for no file."""
     try:
-        settings = load(config.read_bytes(), str(config))
+        return load(config.read_bytes(), str(config))
     except OSError as error:
         problem = f"cannot be read: {error.strerror}; configs/settings.yaml is a sample"
         raise SettingsError(str(config), (Problem("", problem),)) from error
-    logging.getLogger().setLevel(logging.DEBUG if "*" in settings.log.debug else logging.INFO)
-    for logger in settings.log.debug:
-        logging.getLogger(None if logger == "*" else logger).setLevel(logging.DEBUG)
-    return settings
 
 
 _PATH = click.Path(path_type=Path)
@@ -88,6 +82,13 @@ _PATH = click.Path(path_type=Path)
     type=_PATH,
     help="Keep the node's NodeResourceTopology object in this JSON file.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice([form.value for form in Form]),
+    default=Form.TEXT.value,
+    show_default=True,
+    help="How each line of the log on stderr is written: key=value, or JSON.",
+)
 @click.option("--once-synchronized-exit", is_flag=True, help="End after the first synchronisation.")
 def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     config: Path,
@@ -101,6 +102,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     kubeconfig: Path | None,
     node_name: str,
     nrt_file: Path | None,
+    log_format: str,
     once_synchronized_exit: bool,
 ) -> None:
     """Run the daemon: connect to the container runtime and place its containers.
@@ -113,9 +115,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         identity = Identity(name=nri_plugin_name, index=nri_plugin_index)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter("%(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    set_up(Form(log_format))
     options = Options(
         host_root=host_root,
         runtime=nri_socket if nri_plugin_socket is None else nri_plugin_socket,

@@ -93,7 +93,7 @@ class Feed:
         self._turn = turn
         self._pods = pods
         self._devices = devices
-        self._generation = 0
+        self.generation = 0  # counts the decisions
         self._followers: list[asyncio.Event] = []
 
     @property
@@ -103,7 +103,7 @@ class Feed:
 
     def decided(self) -> None:
         """Take note of a decision."""
-        self._generation += 1
+        self.generation += 1
         self.changed()
 
     def changed(self) -> None:
@@ -127,5 +127,5 @@ class Feed:
                 amounts=measure(self._engine.state),
                 devices=self._devices(),
                 pods=frozenset(self._pods()),
-                generation=self._generation,
+                generation=self.generation,
             )

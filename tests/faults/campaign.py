@@ -21,6 +21,7 @@ from typing import Any
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import StoredGrant
 from nri_policy.runtime.containers import CRIError
+from nri_policy.workload.request import Sort
 from tests.faults import books
 from tests.faults.host import DEADLINE, Host, host
 from tests.faults.levers import Point
@@ -302,8 +303,11 @@ class Campaign:
         now = books.stored_grants(self.node)
         for container_id in self._unchanged(held):
             before, after = held[container_id].grant, now[container_id].grant
-            # memory zones grow to make room, and guests go where there is any
-            if not before.guest:
+            # memory zones grow to make room, guests go where there is any, and nobody is put on
+            # overbooked reserved CPUs who is not there yet
+            told = books.living(self.node)[container_id].updated_by
+            spilled = before.sort is Sort.RESERVED and bool(told)
+            if not (before.guest or spilled):
                 name = held[container_id].full_name
                 assert replace(after, mems=before.mems) == before, f"{name}: {before} to {after}"
             self.counts["grants kept by a new life"] += 1
