@@ -59,11 +59,7 @@ class Locator:
     def renew(self, machine: Machine) -> None:
         """Look everything up anew from now on: hardware has come or gone, and left *machine*."""
         self._online = machine.online
-        cpus = {node.id: node.cpus for node in machine.nodes}
-        self._node_cpus = {
-            node.id: node.cpus or CPUSet.union(cpus[near] for near in node.nearest)
-            for node in machine.nodes
-        }
+        self._node_cpus = machine.near_cpus
         self._places: dict[str, tuple[CPUSet, CPUSet]] = {}  # nodes, CPUs by sysfs folder
 
     def device(self, kind: str, number: str) -> Locality | None:
