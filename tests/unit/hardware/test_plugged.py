@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
+import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -13,12 +16,15 @@ import pytest
 
 from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
+from nri_policy.daemon import IDENTITY, Options, run
+from nri_policy.hardware import hotplug
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import QUIET, Hotplug, Tell
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
 from nri_policy.nri.policy import Sources
+from nri_policy.proto.control_pb2 import StatusResponse
 from tests import nodes
 from tests.served import Served, pod, served
 
@@ -79,11 +85,13 @@ class Plugged:
     async def notices(self) -> list[str]:
         """Return what `status` has to say."""
 
-        def asked() -> list[str]:
-            with connected(self.served.socket) as client:
-                return [*client.status().notices]
+        status = await asyncio.to_thread(asked, self.served.socket)
+        return [*status.notices]
 
-        return await asyncio.to_thread(asked)
+
+def asked(socket: Path) -> StatusResponse:
+    with connected(socket) as client:
+        return client.status()
 
 
 def swap(link: Path, target: Path) -> None:
@@ -101,8 +109,8 @@ async def plugged(folder: Path, spec: str = SPEC, **settings: Any) -> AsyncItera
     sources = Sources(locator=Locator(tree, machine))
     async with served(folder, spec, sources=sources, **settings) as it:
         plug = Plugged(it, tree)
-        hotplug = Hotplug(tree, partial(discover, tree), listen=plug.listen, sleep=plug.sleep)
-        watching = asyncio.create_task(hotplug.run(machine, plug.changed))
+        watch = Hotplug(tree, partial(discover, tree), listen=plug.listen, sleep=plug.sleep)
+        watching = asyncio.create_task(watch.run(machine, plug.changed))
         await asyncio.sleep(0)
         yield plug
         watching.cancel()
@@ -217,3 +225,58 @@ async def test_a_device_that_comes_or_goes_is_in_the_next_decision_and_moves_no_
             assert {name: it.runs()[name] for name in running} == running
         where = {name: mems for name, (_, mems) in it.runs().items()}
         assert where == {"before": "1", "on-3": "3", "on-2": "2", "on-none": "0"}
+
+
+class Told(logging.Handler):
+    """Waits for lines of the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: asyncio.Queue[str] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.put_nowait(record.getMessage())
+
+    async def line(self, beginning: str) -> str:
+        while not (line := await self._lines.get()).startswith(beginning):
+            pass
+        return line
+
+
+async def test_a_daemon_watches_the_root_that_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With all that `nri-policy run` has; the files are looked at all the time."""
+    monkeypatch.setattr(hotplug, "PERIOD", 0.0)
+    monkeypatch.setattr(hotplug, "PERIOD_UNHEARD", 0.0)
+    caplog.set_level(logging.INFO)
+    told = Told()
+    logging.getLogger().addHandler(told)
+    tree = tmp_path / "root"
+    write(SPEC, tmp_path / "one")
+    write(f"{SPEC} offline=7", tmp_path / "two")
+    swap(tree, tmp_path / "one")
+    options = Options(
+        host_root=tree,
+        nri_socket=tmp_path / "none.sock",
+        identity=IDENTITY,
+        state_dir=tmp_path / "state",
+        control_socket=tmp_path / "control.sock",
+        kubeconfig=None,
+        node_name="node",
+        nrt_file=None,
+        once_synchronized_exit=False,
+    )
+    running = asyncio.create_task(run(nodes.settings, options))
+    try:
+        await told.line("event=not-connected")
+        swap(tree, tmp_path / "two")
+        assert "cpus=0-6,8-15 " in await told.line("event=hardware-changed")
+        status = await asyncio.to_thread(asked, options.control_socket)
+        assert status.online_cpus == "0-6,8-15"
+        assert not running.done()
+        signal.raise_signal(signal.SIGTERM)
+        await running
+    finally:
+        logging.getLogger().removeHandler(told)
+        gc.unfreeze()
