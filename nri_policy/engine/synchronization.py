@@ -7,6 +7,7 @@ container that cannot be placed is named in the outcome, and nobody else is dist
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
@@ -213,8 +214,15 @@ def _remain(state: State, candidate: Candidate) -> bool:
 
 
 def _squeeze(state: State, candidate: Candidate, flagged: list[str]) -> Refused:
-    """Place a container that has lost its CPUs among those who share, with what they leave."""
-    container, request = candidate.container, candidate.request
+    """Place a container that has lost its CPUs away from its strict hints, or with what is left."""
+    container, request = candidate.container, replace(candidate.request, strict_hints=False)
+    if candidate.request.strict_hints:
+        with suppress(RefusalError):
+            place(state, container, request)
+            flagged.append(
+                f"{container.full_name}: its CPUs are gone: strict hints do not hold now"
+            )
+            return []
     left = max(0, state.supply.allocatable_shared(state.layout.tree.top.id))
     less = replace(request, exclusive=0, shared=min(request.milli, left))
     try:
