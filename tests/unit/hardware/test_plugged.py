@@ -67,9 +67,9 @@ class Plugged:
             await asyncio.Event().wait()
 
     async def changed(self, machine: Machine) -> None:
-        before = self.served.runtime.synchronizations
-        if await self.served.daemon.reconfigure(machine=machine):
-            await self.served.runtime.synchronized(after=before)
+        await self.served.daemon.reconfigure(machine=machine)
+        await self.served.daemon.tell()
+        await self.served.runtime.settled()
         self._done.set()
 
     def runs(self) -> dict[str, tuple[str, str]]:
@@ -258,7 +258,7 @@ async def test_a_daemon_watches_the_root_that_it_is_given(
     swap(tree, tmp_path / "one")
     options = Options(
         host_root=tree,
-        nri_socket=tmp_path / "none.sock",
+        runtime=tmp_path / "none.sock",
         identity=IDENTITY,
         state_dir=tmp_path / "state",
         control_socket=tmp_path / "control.sock",
