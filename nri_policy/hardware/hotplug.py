@@ -2,9 +2,9 @@
 
 Owns when to look again, and that only a machine that stood still while it was read is believed. The
 kernel tells of CPUs, memory blocks, memory nodes and PCI functions that come and go, over netlink.
-It may not be heard (there is no libudev, or the network namespace is not the host's in the sense of
-user namespaces) and does not tell everything (memory balloons, huge pages): so a few files that
-cost little are read now and then, too. What the machine is like now, discovery says as ever.
+It cannot be heard without libudev or from within a user namespace, and does not tell everything
+(memory balloons, huge pages), so a few files that cost little are read now and then, too. What the
+machine is like then, discovery says as ever.
 
 Disks and network interfaces are not watched: what is behind one is looked up each time it is asked
 for, down to the PCI function, and that is watched.
@@ -100,9 +100,9 @@ class Hotplug:
         """
         told = asyncio.Event()
         with self._listen(told.set) as heard:
-            usual = PERIOD if heard else PERIOD_UNHEARD
+            pause = usual = PERIOD if heard else PERIOD_UNHEARD
             seen: Glance | None = None  # of when `known` was read
-            pause = usual
+            trouble = ""
             while True:
                 await self._until(told, pause)
                 news = told.is_set()
@@ -114,12 +114,12 @@ class Hotplug:
                         continue
                     machine = await self._whole(glance)
                 except TopologyError as error:
-                    log.warning(
-                        "event=hardware-unreadable reason=%r: going by what it was", str(error)
-                    )
+                    if str(error) != trouble:
+                        trouble = str(error)
+                        log.warning("event=hardware-unreadable reason=%r: it is as it was", trouble)
                     seen, pause = None, AGAIN
                     continue
-                seen, pause = glance, usual
+                seen, pause, trouble = glance, usual, ""
                 if machine != known:
                     _announce(known, machine)
                     known = machine
@@ -162,11 +162,13 @@ def _glance(root: Path) -> Glance:
         with tree.folder("sys/devices/system/node") as nodes:
             sets = [nodes.text(name) for name in ("online", "has_memory", "has_normal_memory")]
             memory = [*_memory(nodes)]
+        with tree.folder("proc") as proc:  # all there is of a kernel without NUMA
+            total = _TOTAL.search(proc.text("meminfo") or "")
         devices = []
         for bus in ("pci", "dax"):
             with tree.folder(f"sys/bus/{bus}/devices") as folder:
                 devices.append(folder.names())
-    return online, sets, memory, devices
+    return online, sets, memory, total and total[1], devices
 
 
 def _memory(nodes: Folder) -> Iterator[tuple[int, object, object]]:
