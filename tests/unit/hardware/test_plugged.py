@@ -126,6 +126,15 @@ async def test_who_loses_all_cpus_is_placed_anew_and_nobody_else_moves(tmp_path:
         assert it.runs() == {"a": ("6-7", "1"), "b": ("8-9", "2"), "c": ("12-15", "3")}
 
 
+def without_node_0() -> dict[str, Change]:
+    return {
+        "sys/devices/system/node/node0": None,
+        "sys/devices/system/node/online": "1-3",
+        "sys/devices/system/node/has_memory": "1-3",
+        "sys/devices/system/node/has_normal_memory": "1-3",
+    }
+
+
 async def test_a_whole_node_goes_and_comes_back(tmp_path: Path) -> None:
     """CPUs and memory of node 0, with the reserved CPU."""
     system = pod("dns", "100m", shared=True, namespace="kube-system")
@@ -134,13 +143,7 @@ async def test_a_whole_node_goes_and_comes_back(tmp_path: Path) -> None:
         before = it.runs()
         assert before["d"] == ("2-3", "0")
         assert before["kube-system/dns"][0] == "0"
-        gone: dict[str, Change] = {
-            "sys/devices/system/node/node0": None,
-            "sys/devices/system/node/online": "1-3",
-            "sys/devices/system/node/has_memory": "1-3",
-            "sys/devices/system/node/has_normal_memory": "1-3",
-        }
-        await it.become(f"{SPEC} offline=0-3", gone)
+        await it.become(f"{SPEC} offline=0-3", without_node_0())
         after = it.runs()
         for name, (cpus, mems) in after.items():
             assert CPUSet.parse(cpus).isdisjoint(CPUSet.parse("0-3")), name
@@ -280,3 +283,26 @@ async def test_a_daemon_watches_the_root_that_it_is_given(
     finally:
         logging.getLogger().removeHandler(told)
         gc.unfreeze()
+
+
+async def test_who_loses_a_node_and_finds_no_memory_elsewhere_still_gets_its_cpus(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It runs all the same; without a place in the books its CPUs could become another's own."""
+    spec = "package:2 numa:2(memory=1GiB) core:2 pu:2"
+    reserved = {"cpu": "cpuset:15"}
+    async with plugged(tmp_path, spec, reservedResources=reserved) as it:
+        pods = [pod(f"p{i}", "1", memory="1Gi") for i in range(4)]
+        assert await it.served.start(*pods) == []
+        before = it.runs()
+        lost = {name for name, (cpus, _) in before.items() if int(cpus) < 4}
+        await it.become(f"{spec} offline=0-3", without_node_0())
+        after = it.runs()
+        assert lost
+        for name in before.keys() - lost:
+            assert after[name][0] == before[name][0]
+        cpus = [CPUSet.parse(each) for each, _ in after.values()]
+        assert len(CPUSet.union(cpus)) == len(cpus) == 4, "each has a CPU of its own"
+        assert "it had to leave its place" in caplog.text
+        assert "are booked with 1 GiB more" in caplog.text
+        assert "left as it runs" not in caplog.text
