@@ -27,6 +27,7 @@ from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.trial import Wanted
 from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.hotplug import Hotplug
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.instrumentation.endpoint import Endpoint, Probes
@@ -284,7 +285,7 @@ class Daemon:
     ) -> None:
         """Change the settings or the machine under the running containers.
 
-        RefusalError or CapacityError: everything stays as it was.
+        RefusalError or CapacityError, never for a machine alone: everything stays as it was.
         """
         async with self._turn:
             self._policy.reconfigure(settings=settings, machine=machine)
@@ -349,6 +350,10 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
 
         beating = asyncio.create_task(daemon.heart.beat(beat, manager.rhythm), name="heart")
         elapsing = asyncio.create_task(_elapse(daemon), name="deadlines")
+        hotplug = Hotplug(options.host_root, lambda: _hardware(options, daemon.engine))
+        watching = asyncio.create_task(
+            hotplug.run(machine, lambda found: daemon.reconfigure(machine=found)), name="hotplug"
+        )
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
         async with (
@@ -360,7 +365,7 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
             ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
             await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
             manager.stopping()
-            for task in (*ending, reloading, elapsing, beating):
+            for task in (*ending, reloading, elapsing, beating, watching):
                 task.cancel()
             if serving.done():
                 serving.result()
@@ -385,6 +390,11 @@ async def _publishing(daemon: Daemon, options: Options) -> AsyncIterator[None]:
             sinks.append(cluster)
         await stack.enter_async_context(daemon.publishing(sinks))
         yield
+
+
+def _hardware(options: Options, engine: Engine) -> Machine:
+    kinds = engine.layout.settings.memory_kinds
+    return discover(options.host_root, memory_kinds=kinds)
 
 
 async def _elapse(daemon: Daemon) -> None:

@@ -332,7 +332,7 @@ class Engine:
 
     def _reconfigured(self, event: Reconfigured) -> Decision:
         """Move everyone to the new layout; settings that leave a container no place are refused."""
-        old = self._state
+        old, forced = self._state, event.machine is not None
         layout = layout_of(
             event.machine or old.layout.machine,
             event.settings or old.layout.settings,
@@ -340,6 +340,7 @@ class Engine:
                 reserved=old.layout.capacity.reserved,
                 exclusive=CPUSet.union(each.grant.exclusive for each in old.placed.values()),
             ),
+            forced=forced,
         )
         pools = {pool.name: pool.id for pool in layout.tree.pools}
         self._state = new = State(layout)
@@ -357,9 +358,9 @@ class Engine:
                     container=placed.container, request=request, cpus=cpus, mems=mems, held=held
                 )
             )
-        forced = event.machine is not None
         cause = "the machine changed" if forced else "the settings changed"
-        decision = self._restored(candidates, [], cause, forced=forced, strict=not forced)
+        shortages = [*layout.shortages]
+        decision = self._restored(candidates, shortages, cause, forced=forced, strict=not forced)
         new.cold = {each: old.cold.get(each) for each in new.cold}
         return decision
 

@@ -268,7 +268,11 @@ class Policy:
         """
         event = Reconfigured(settings=settings, machine=machine)
         began = time.perf_counter()
-        self._note(event, self._engine.handle(event), time.perf_counter() - began)
+        decision = self._engine.handle(event)
+        taken = time.perf_counter() - began
+        if machine is not None and self._locator is not None:
+            self._locator.renew(machine)
+        self._note(event, decision, taken)
 
     def container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
         """Return the engine's view of a container, with what is near to it."""
