@@ -11,11 +11,16 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from nri_policy.audit.auditor import Auditor
+from nri_policy.audit.cgroup import Cgroups
+from nri_policy.audit.comparison import Decided
+from nri_policy.audit.decisions import decisions
+from nri_policy.audit.report import document
 from nri_policy.control.chronicle import Chronicle
 from nri_policy.control.endpoint import listening
 from nri_policy.control.health import Health
@@ -27,6 +32,7 @@ from nri_policy.engine.trial import Wanted
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.exposure import Exposure
@@ -39,7 +45,9 @@ from nri_policy.nri.singleton import only_instance
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
-from nri_policy.settings import Settings, SettingsError
+from nri_policy.settings import Audit, Reload, Settings, SettingsError
+from nri_policy.settings_source.file import SettingsFile, watch
+from nri_policy.settings_source.loggers import set_levels
 from nri_policy.store.errors import StoreError
 from nri_policy.store.store import Store
 
@@ -65,6 +73,8 @@ class Host:
     """What an engine's session has around it."""
 
     state_dir: Path
+    root: Path = Path("/")  # holds the host's /sys and /proc
+    load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
     identity: Identity = IDENTITY
     sources: Sources = field(default_factory=Sources)
     delay: Callable[[int], float] = backoff  # seconds before the session registers again
@@ -89,10 +99,15 @@ class Daemon:
             self.engine,
             exposure,
             sources=replace(host.sources, held=lambda: self._store.held.grants),
-            synchronized=self.synchronized.set,
+            synchronized=self._took_over,
             decided=self._decided,
         )
         self._session = Session(self._policy, host.identity, turn=self._turn, delay=host.delay)
+        self.auditor = Auditor(self, Cgroups(host.root), now=self._now)
+        self._root = host.root
+        self._load = host.load or (lambda: settings)
+        self._reloading = asyncio.Lock()
+        self.reloaded: Reload | None = None  # the latest
 
     @asynccontextmanager
     async def serving(self, nri_socket: Path) -> AsyncIterator[asyncio.Task[None]]:
@@ -104,6 +119,10 @@ class Daemon:
             task.cancel()
             await asyncio.wait({task})
             self._store.close()
+
+    def _took_over(self) -> None:
+        self.synchronized.set()
+        self.auditor.hasten()
 
     def _decided(self, event: Event, outcome: Outcome) -> None:
         """Take down what was decided; what cannot be stored now is made up for later."""
@@ -128,6 +147,8 @@ class Daemon:
             synchronized=self.synchronized,
             runtime=lambda: str(self._session.runtime or plugin.runtime or ""),
             read=self._wanted,
+            audit=self._audited,
+            reloaded=lambda: self.reloaded,
         )
         health = Health(self.synchronized, [SERVICE.full_name])
         async with listening(
@@ -142,6 +163,27 @@ class Daemon:
         kubelet = Kubelet(memory_capacity=max(1, self.engine.layout.machine.memory))
         making = Making(kubelet=kubelet, convert=self._policy.container)
         return wanted_pods(manifests, replicas, making)
+
+    async def _audited(self) -> object:
+        """Return what an audit finds now, as `audit -o json` prints it."""
+        return document(await self.auditor.look(), self.audit)
+
+    @property
+    def audit(self) -> Audit:
+        """What the settings want done about drift."""
+        return self.engine.layout.settings.audit
+
+    async def decided(self) -> Sequence[Decided]:
+        """Return where every running container is to be."""
+        async with self._turn:
+            return decisions(self.engine.state, self._policy.untold)
+
+    async def retell(self, container_ids: Collection[str]) -> None:
+        """Tell the runtime again where these containers are to be, whatever it believes."""
+        async with self._turn:
+            changed = self._policy.drifted(container_ids)
+        if changed:
+            self._session.reconnect()
 
     async def elapse(self) -> bool:
         """Do what is due by now; return whether containers change.
@@ -163,27 +205,58 @@ class Daemon:
         by a new Synchronize, the way that cannot deadlock it (nri.md §3.7).
         """
         async with self._turn:
-            self._policy.reconfigure(settings=settings, machine=machine)
-        self._session.reconnect()
+            changed = self._policy.reconfigure(settings=settings, machine=machine)
+        if changed:
+            self._session.reconnect()
+
+    async def reload(self) -> Reload:
+        """Take the settings that there are now, or keep the ones before; return the outcome."""
+        async with self._reloading:
+            origin, reason = self.engine.layout.settings.origin, ""
+            try:
+                settings = await asyncio.to_thread(self._load)
+                await self.reconfigure(settings=settings, machine=await self._as_seen_by(settings))
+            except (SettingsError, CapacityError, RefusalError, TopologyError, OSError) as error:
+                reason = str(error)
+                log.error("event=reload-refused reason=%r: the old settings stay", reason)  # noqa: TRY400 - its place says nothing
+            else:
+                origin = settings.origin
+                set_levels(settings.log.debug)
+                log.info("event=reloaded origin=%s", origin)
+                _warn(settings)
+            self.reloaded = Reload(
+                accepted=not reason, origin=origin, reason=reason, time=self._now()
+            )
+            return self.reloaded
+
+    async def _as_seen_by(self, settings: Settings) -> Machine | None:
+        """Return the machine if *settings* want it seen in another way, else None."""
+        kinds = settings.memory_kinds
+        if kinds == self.engine.layout.settings.memory_kinds:
+            return None
+        return await asyncio.to_thread(discover, self._root, memory_kinds=kinds)
 
 
-async def run(load: Callable[[], Settings], options: Options) -> None:
-    """Serve until SIGTERM or SIGINT, with the settings that *load* gives now and at each SIGHUP.
+async def run(file: SettingsFile, options: Options) -> None:
+    """Serve until SIGTERM or SIGINT, with the settings in *file*.
+
+    They are read again when the file changes, and at SIGHUP.
 
     Raises SettingsError, TopologyError or CapacityError where the settings or the machine allow no
     start, AlreadyRunningError where another daemon holds the state folder, OSError for folders,
     files and sockets. A reload that fails so leaves everything as it was, and is logged.
     """
-    settings = load()
+    settings = file.load()
+    set_levels(settings.log.debug)
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_instance(options.state_dir / "lock"))
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
-        assignments = None
-        if settings.agent.pod_resource_api:
-            assignments = await stack.enter_async_context(Assignments())
+        assignments = await stack.enter_async_context(Assignments())
         host = Host(
             state_dir=options.state_dir,
+            root=options.host_root,
+            load=file.load,
             identity=options.identity,
             sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
         )
@@ -194,8 +267,12 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         reload = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
-        reloading = asyncio.create_task(_reload_at(reload, load, daemon), name="reload")
-        elapsing = asyncio.create_task(_elapse(daemon), name="deadlines")
+        beside = [
+            asyncio.create_task(_reload_at(reload, daemon), name="reload"),
+            asyncio.create_task(watch(file, reload.set), name="settings"),
+            asyncio.create_task(_elapse(daemon), name="deadlines"),
+            asyncio.create_task(daemon.auditor.run(), name="audit"),
+        ]
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
         async with (
@@ -205,7 +282,7 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
             until = daemon.synchronized if options.once_synchronized_exit else ended
             ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
             await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (*ending, reloading, elapsing):
+            for task in (*ending, *beside):
                 task.cancel()
             if serving.done():
                 serving.result()
@@ -221,23 +298,24 @@ async def _elapse(daemon: Daemon) -> None:
             await daemon.elapse()
 
 
-async def _reload_at(reload: asyncio.Event, load: Callable[[], Settings], daemon: Daemon) -> None:
+async def _reload_at(reload: asyncio.Event, daemon: Daemon) -> None:
     """Take new settings whenever *reload* is set."""
     while await reload.wait():
         reload.clear()
         try:
-            settings = load()
-            await daemon.reconfigure(settings=settings)
-        except (SettingsError, CapacityError, RefusalError, OSError) as error:
-            log.error("event=reload-refused reason=%r: the old settings stay", str(error))  # noqa: TRY400 - its place says nothing
-        else:
-            log.info("event=reloaded origin=%s", settings.origin)
+            await daemon.reload()
+        except Exception:
+            log.exception("event=failed method=reload")
+
+
+def _warn(settings: Settings) -> None:
+    for note in settings.notices:
+        log.warning("event=settings note=%r", note)
 
 
 def _announce(daemon: Daemon) -> None:
     layout = daemon.engine.layout
-    for note in layout.settings.notices:
-        log.warning("event=settings note=%r", note)
+    _warn(layout.settings)
     for note in (*layout.machine.notes, *layout.tree.notes):
         log.info("event=hardware note=%r", note)
     log.info(

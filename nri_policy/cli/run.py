@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from functools import partial
 from pathlib import Path
 
 import click
@@ -17,22 +16,9 @@ from nri_policy.logs import LineFormatter
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.singleton import AlreadyRunningError
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.settings import Problem, Settings, SettingsError, load
+from nri_policy.settings import SettingsError
+from nri_policy.settings_source.file import SettingsFile
 from nri_policy.store.errors import UnsafeStoreError
-
-
-def _load(config: Path) -> Settings:
-    """Return the settings, and let them say what is logged; SettingsError, also for no file."""
-    try:
-        settings = load(config.read_bytes(), str(config))
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror}; configs/settings.yaml is a sample"
-        raise SettingsError(str(config), (Problem("", problem),)) from error
-    logging.getLogger().setLevel(logging.DEBUG if "*" in settings.log.debug else logging.INFO)
-    for logger in settings.log.debug:
-        logging.getLogger(None if logger == "*" else logger).setLevel(logging.DEBUG)
-    return settings
-
 
 _PATH = click.Path(path_type=Path)
 
@@ -91,7 +77,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         once_synchronized_exit=once_synchronized_exit,
     )
     try:
-        asyncio.run(run(partial(_load, config), options))
+        asyncio.run(run(SettingsFile(config), options))
     except SettingsError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
     except CapacityError as error:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.options import form_option
-from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list
 from nri_policy.cpuset import CPUSet
 from nri_policy.proto.control_pb2 import StatusResponse
@@ -44,6 +44,11 @@ def _table(status: StatusResponse) -> Table:
     table.add_row("pools", str(status.pools))
     for name in ("online", "reserved", "isolated", "exclusive", "shared"):
         table.add_row(f"CPUs {name}", cpu_list(CPUSet.parse(getattr(status, f"{name}_cpus"))))
+    if status.HasField("latest_reload"):
+        latest = status.latest_reload
+        outcome = "accepted" if latest.accepted else f"refused: {latest.reason}"
+        when = local_time(latest.time)
+        table.add_row("latest reload", Text(f"{when}, {latest.origin}: {outcome}", overflow="fold"))
     for notice in status.notices:
         table.add_row("note", Text(notice, overflow="fold"))
     return table

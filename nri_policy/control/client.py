@@ -69,6 +69,10 @@ class Client:
         request = pb.WhatIfRequest(manifests=manifests, replicas=replicas)
         return self._document(self._stub.WhatIf, request)
 
+    def audit(self) -> Any:
+        """Return what an audit finds."""
+        return self._document(self._stub.Audit, pb.AuditRequest())
+
     def _document(self, method: Callable[..., pb.Document], request: Any) -> Any:
         return json.loads(self._ask(method, request).json)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -23,6 +24,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.explanation import Explanation, render
 from nri_policy.engine.trial import Trial, Wanted
 from nri_policy.proto import control_pb2 as pb
+from nri_policy.settings import Reload
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
 
@@ -39,7 +41,8 @@ class Control:
 
     *turn* is shared with whatever else calls the engine. *runtime* tells which one is connected
     now. *read* returns the pods that manifests ask for, so many of each; ValueError where they make
-    no sense. It runs on another thread.
+    no sense. It runs on another thread. *audit* looks whether containers are where they are to be,
+    and *reloaded* tells the latest reload of the settings.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -51,6 +54,8 @@ class Control:
         synchronized: asyncio.Event,
         runtime: Callable[[], str],
         read: Callable[[str, int], Sequence[Wanted]],
+        audit: Callable[[], Awaitable[object]],
+        reloaded: Callable[[], Reload | None],
     ) -> None:
         self._engine = engine
         self._turn = turn
@@ -59,6 +64,8 @@ class Control:
         self._runtime = runtime
         self._read = read
         self._trying = asyncio.Lock()  # each trial holds a copy of the state, and a thread
+        self._audit = audit
+        self._reloaded = reloaded
         self._watching = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -69,6 +76,7 @@ class Control:
             "Containers": self.containers,
             "Explain": self.explain,
             "WhatIf": self.what_if,
+            "Audit": self.audit,
             "Watch": self.watch,
         }
         return service_handler(SERVICE, methods)
@@ -78,6 +86,7 @@ class Control:
         del request, context
         async with self._turn:
             state, layout = self._engine.state, self._engine.layout
+            latest = self._reloaded()
             return pb.StatusResponse(
                 version=version("nri-policy"),
                 synchronized=self._synchronized.is_set(),
@@ -93,6 +102,7 @@ class Control:
                 ),
                 shared_cpus=str(state.supply.free_cpus()),
                 notices=[*layout.settings.notices, *layout.machine.notes, *layout.tree.notes],
+                latest_reload=None if latest is None else pb.Reload(**asdict(latest)),
             )
 
     async def pools(self, request: pb.PoolsRequest, context: _Context) -> pb.Document:
@@ -158,6 +168,13 @@ class Control:
                 for _ in trial.run(pod):
                     await asyncio.sleep(0)  # the runtime's requests come first
             return _document(trial.document())
+
+    async def audit(self, request: pb.AuditRequest, context: _Context) -> pb.Document:
+        """Return what an audit finds now, as `audit -o json` prints it."""
+        del request
+        if not self._synchronized.is_set():
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
+        return _document(await self._audit())
 
     async def watch(
         self, request: pb.WatchRequest, context: _Context

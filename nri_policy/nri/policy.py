@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
+    Drifted,
     Elapsed,
     Event,
     PodStopped,
@@ -47,6 +48,7 @@ from nri_policy.nri.convert import (
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.versions import Runtime
+from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
 from nri_policy.workload.annotations import AnnotationError, warnings
@@ -55,7 +57,7 @@ from nri_policy.workload.pod import Container, Pod
 
 log = logging.getLogger(__name__)
 
-Outcome = Decision | RefusalError | AnnotationError
+Outcome = Decision | RefusalError | AnnotationError | CapacityError
 
 
 class Assignments(Protocol):
@@ -133,10 +135,10 @@ class Policy:
     ) -> Sequence[nri_pb2.ContainerUpdate]:
         """Take the runtime's containers for the truth; return updates of those that must change."""
         by_id = {pod.id: pod for pod in pods}
-        if self._assignments is not None:
+        if assignments := self._kubelet:
             running = [pod_of(pod) for pod in pods]
-            self._assignments.ask_all(running)
-            await self._assignments.ready(running)
+            assignments.ask_all(running)
+            await assignments.ready(running)
         present = tuple(
             self.container(by_id[container.pod_sandbox_id], container)
             for container in containers
@@ -145,18 +147,21 @@ class Policy:
         decision = self._decide(
             Synchronized(containers=present, held=self._held(), now=self._now())
         )
-        self._untold.clear()  # whoever differs from the decisions is in this one's changes
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._exposure.keep_only(self._engine.state.placed.keys())
         for container_id in self._engine.state.placed:
             self._show(container_id)
         self._synchronized()
-        return [update_of(change, ignore_failure=True) for change in decision.changes]
+        told = self._engine.state.told
+        for container_id, change in [*self._untold.items()]:
+            if told.get(container_id) != (change.cpus, change.mems):  # it ended, or moved on since
+                del self._untold[container_id]
+        return self._updates()
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
-        if self._assignments is not None:
-            self._assignments.ask(pod_of(pod))
+        if assignments := self._kubelet:
+            assignments.ask(pod_of(pod))
         for warning in warnings(pod.annotations):
             log.warning("event=annotation pod=%s/%s text=%r", pod.namespace, pod.name, warning)
 
@@ -177,8 +182,8 @@ class Policy:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> nri_pb2.CreateContainerResponse:
         """Return where a container to be must run, and who has to move for it."""
-        if self._assignments is not None:
-            await self._assignments.ready([pod_of(pod)])
+        if assignments := self._kubelet:
+            await assignments.ready([pod_of(pod)])
         decision = self._decide(Created(container=self.container(pod, container)))
         response = nri_pb2.CreateContainerResponse(update=self._updates(container.id))
         if decision.placement is not None:
@@ -232,25 +237,48 @@ class Policy:
         decision = self._decide(Elapsed(now=self._now()))
         return bool(decision.changes)
 
-    def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> None:
-        """Change what the decisions rest on; the changes wait for the next response.
+    def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> bool:
+        """Change what the decisions rest on; return whether the runtime has to hear of changes.
 
         RefusalError or CapacityError: nothing has changed.
         """
         event = Reconfigured(settings=settings, machine=machine)
-        self._note(event, self._engine.handle(event))
+        try:
+            decision = self._engine.handle(event)
+        except (RefusalError, CapacityError) as error:
+            self._decided(event, error)
+            raise
+        self._note(event, decision)
+        return bool(decision.changes)
+
+    def drifted(self, container_ids: Iterable[str]) -> bool:
+        """Tell again where these containers run; return whether the runtime has to hear of it."""
+        decision = self._decide(Drifted(container_ids=tuple(container_ids)))
+        return bool(decision.changes)
+
+    @property
+    def untold(self) -> Collection[str]:
+        """The ids of containers that the runtime has not heard the latest of."""
+        return self._untold.keys()
 
     def container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
         """Return the engine's view of a container, with what is near to it."""
         plain = container_of(pod, container)
         if self._locator is None:
             return plain
-        assigned = self._assignments.devices(plain.pod, plain.name) if self._assignments else {}
+        assignments = self._kubelet
+        assigned = assignments.devices(plain.pod, plain.name) if assignments else {}
         interfaces = container.linux.net_devices
         hints = candidates(
             mounts_of(container), devices_of(container), interfaces, assigned, self._locator
         )
         return replace(plain, hints=hints)
+
+    @property
+    def _kubelet(self) -> Assignments | None:
+        """What the kubelet has assigned, if the settings say that it is asked."""
+        asked = self._engine.layout.settings.agent.pod_resource_api
+        return self._assignments if asked else None
 
     async def disconnected(self) -> None:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""
@@ -317,7 +345,7 @@ class Policy:
             except (OSError, ValueError) as error:
                 log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
 
-    def _updates(self, asked: str) -> list[nri_pb2.ContainerUpdate]:
+    def _updates(self, asked: str = "") -> list[nri_pb2.ContainerUpdate]:
         """Return the updates that other containers than the one *asked* about have not heard."""
         self._untold.pop(asked, None)
         updates = [update_of(change, ignore_failure=True) for change in self._untold.values()]

@@ -11,6 +11,7 @@ from nri_policy.settings.document import (
     load,
     to_spec,
 )
+from nri_policy.settings.outcome import Reload
 from nri_policy.settings.schema import (
     Agent,
     Available,
@@ -50,6 +51,7 @@ __all__ = [
     "Problem",
     "Quantity",
     "Rebalance",
+    "Reload",
     "Reserved",
     "Settings",
     "SettingsError",

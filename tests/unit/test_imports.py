@@ -14,7 +14,7 @@ ROOT = Path(nri_policy.__file__).parent
 LAYERS = (
     ("cli",),
     ("daemon",),
-    ("nri", "kubelet", "store", "nrt", "control", "runtime"),
+    ("nri", "kubelet", "store", "nrt", "control", "runtime", "audit", "settings_source"),
     ("engine",),
     ("workload", "pools"),
     ("hardware", "settings"),
