@@ -215,12 +215,14 @@ class Daemon:
             origin, reason = self.engine.layout.settings.origin, ""
             try:
                 settings = await asyncio.to_thread(self._load)
+                origin = settings.origin
                 await self.reconfigure(settings=settings, machine=await self._as_seen_by(settings))
             except (SettingsError, CapacityError, RefusalError, TopologyError, OSError) as error:
                 reason = str(error)
+                if isinstance(error, SettingsError):
+                    origin = error.origin
                 log.error("event=reload-refused reason=%r: the old settings stay", reason)  # noqa: TRY400 - its place says nothing
             else:
-                origin = settings.origin
                 set_levels(settings.log.debug)
                 log.info("event=reloaded origin=%s", origin)
                 _warn(settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.runtime.manifest import PodManifest
+from nri_policy.settings import Settings
 from tests import nodes
 
 
@@ -38,9 +39,14 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    folder: Path, machine: str = nodes.SMALL, *, listening: bool = True, **spec: Any
+    folder: Path,
+    machine: str = nodes.SMALL,
+    *,
+    listening: bool = True,
+    load: Callable[[], Settings] | None = None,
+    **spec: Any,
 ) -> AsyncIterator[Served]:
-    """Yield a daemon that is synchronized with its runtime."""
+    """Yield a daemon that is synchronized with its runtime; *folder* is the root of its host."""
     hardware = nodes.machine(machine)
     runtime = EmbeddedRuntime(
         folder / "nri.sock",
@@ -50,7 +56,8 @@ async def served(
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
-        daemon = Daemon(hardware, nodes.settings(**spec), Host(state_dir=folder))
+        host = Host(state_dir=folder, root=folder, load=load, delay=lambda _failures: 0.0)
+        daemon = Daemon(hardware, nodes.settings(**spec), host)
         if listening:
             await stack.enter_async_context(daemon.listening(folder / "control.sock"))
         await stack.enter_async_context(daemon.serving(runtime.socket_path))

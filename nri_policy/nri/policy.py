@@ -117,6 +117,7 @@ class Policy:
         self._decided = decided
         self._stale: dict[str, None] = {}  # containers whose exposed resources are out of date
         self._showing: asyncio.Task[None] | None = None
+        self._doubted: set[str] = set()  # ids of containers that were found elsewhere than told
         self._untold: dict[str, Placement] = {}  # by container id: the latest that it has not heard
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
@@ -140,23 +141,21 @@ class Policy:
             assignments.ask_all(running)
             await assignments.ready(running)
         present = tuple(
-            self.container(by_id[container.pod_sandbox_id], container)
+            self._listed(by_id[container.pod_sandbox_id], container)
             for container in containers
             if container.pod_sandbox_id in by_id and container.state != nri_pb2.CONTAINER_STOPPED
         )
+        self._doubted.clear()
         decision = self._decide(
             Synchronized(containers=present, held=self._held(), now=self._now())
         )
+        self._untold.clear()  # whoever differs from the decisions is in this one's changes
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._exposure.keep_only(self._engine.state.placed.keys())
         for container_id in self._engine.state.placed:
             self._show(container_id)
         self._synchronized()
-        told = self._engine.state.told
-        for container_id, change in [*self._untold.items()]:
-            if told.get(container_id) != (change.cpus, change.mems):  # it ended, or moved on since
-                del self._untold[container_id]
-        return self._updates()
+        return [update_of(change, ignore_failure=True) for change in decision.changes]
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
@@ -251,8 +250,9 @@ class Policy:
         self._note(event, decision)
         return bool(decision.changes)
 
-    def drifted(self, container_ids: Iterable[str]) -> bool:
+    def drifted(self, container_ids: Collection[str]) -> bool:
         """Tell again where these containers run; return whether the runtime has to hear of it."""
+        self._doubted |= {*container_ids}
         decision = self._decide(Drifted(container_ids=tuple(container_ids)))
         return bool(decision.changes)
 
@@ -279,6 +279,13 @@ class Policy:
         """What the kubelet has assigned, if the settings say that it is asked."""
         asked = self._engine.layout.settings.agent.pod_resource_api
         return self._assignments if asked else None
+
+    def _listed(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
+        """Return a container that the runtime lists, without what it only believes to be set."""
+        listed = self.container(pod, container)
+        if listed.id not in self._doubted:
+            return listed
+        return replace(listed, resources=replace(listed.resources, cpus="", mems=""))
 
     async def disconnected(self) -> None:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""
@@ -345,7 +352,7 @@ class Policy:
             except (OSError, ValueError) as error:
                 log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
 
-    def _updates(self, asked: str = "") -> list[nri_pb2.ContainerUpdate]:
+    def _updates(self, asked: str) -> list[nri_pb2.ContainerUpdate]:
         """Return the updates that other containers than the one *asked* about have not heard."""
         self._untold.pop(asked, None)
         updates = [update_of(change, ignore_failure=True) for change in self._untold.values()]
