@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,8 +38,9 @@ class Daemon:
             "--nri-plugin-name": "nri-policy",
             "--nri-plugin-index": "90",
             "--state-dir": folder / "state",
-            "--control-socket": folder / "control.sock",
+            "--control-socket": (control := folder / "control.sock"),
         }
+        self._ask = str(program), control
         self._command = [str(program), "run"]
         self._command += [str(part) for option in options.items() for part in option]
         self._process: Process | None = None
@@ -54,6 +56,16 @@ class Daemon:
         """Wait until it is synchronized once more than when this was last waited for."""
         assert self._process is not None
         self._seen = self._process.await_line(SYNCHRONIZED, after=self._seen)
+
+    def ask(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Return what a sub-command that asks the daemon prints, and how it ended."""
+        program, control = self._ask
+        return subprocess.run(
+            [program, command, "--control-socket", str(control), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def kill(self) -> None:
         """End it without notice."""

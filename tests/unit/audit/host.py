@@ -44,8 +44,8 @@ class Root:
             (self.path / "sys/fs/cgroup").mkdir(parents=True)
             (self.path / "sys/fs/cgroup/cgroup.controllers").write_text("cpuset cpu io memory\n")
 
-    def cgroup(self, path: str, cpus: str = "2-5", mems: str = "0") -> Cgroup:
-        """Make a cgroup with one thread, 70."""
+    def cgroup(self, path: str, cpus: str = "2-5", mems: str = "0", *, thread: int = 70) -> Cgroup:
+        """Make a cgroup with one thread."""
         mount = "sys/fs/cgroup/cpuset" if self.version == 1 else "sys/fs/cgroup"
         folder = self.path / mount / path
         folder.mkdir(parents=True)
@@ -54,8 +54,8 @@ class Root:
         cgroup.set("mems", mems)
         if self.version == 2:
             (folder / "cgroup.events").write_text("populated 1\nfrozen 0\n")
-        cgroup.hold(70)
-        self.thread(70, cpus)
+        cgroup.hold(thread)
+        self.thread(thread, cpus)
         return cgroup
 
     def thread(self, number: int, cpus: str, *, of: int | None = None, started: int = 500) -> None:
