@@ -11,7 +11,7 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,10 +42,14 @@ from nri_policy.nri.policy import Outcome, Policy, Sources
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, backoff
 from nri_policy.nri.singleton import only_instance
+from nri_policy.nrt.cluster import Cluster, access
+from nri_policy.nrt.file import File
+from nri_policy.nrt.publisher import Publisher, Sink, publishing
+from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
-from nri_policy.settings import Audit, Reload, Settings, SettingsError
+from nri_policy.settings import Audit, OnExit, Reload, Settings, SettingsError
 from nri_policy.settings_source.file import SettingsFile, watch
 from nri_policy.settings_source.loggers import set_levels
 from nri_policy.store.errors import StoreError
@@ -65,6 +69,9 @@ class Options:
     identity: Identity
     state_dir: Path
     control_socket: Path
+    kubeconfig: Path | None
+    node_name: str
+    nrt_file: Path | None
     once_synchronized_exit: bool
 
 
@@ -76,6 +83,7 @@ class Host:
     root: Path = Path("/")  # holds the host's /sys and /proc
     load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
     identity: Identity = IDENTITY
+    node_name: str = "localhost"  # in the cluster
     sources: Sources = field(default_factory=Sources)
     delay: Callable[[int], float] = backoff  # seconds before the session registers again
 
@@ -95,12 +103,21 @@ class Daemon:
         self._turn = asyncio.Lock()
         exposure = Exposure(host.state_dir / "containers")
         self._chronicle = Chronicle(self.engine)
+        self._publishers: list[Publisher] = []
         self._policy = Policy(
             self.engine,
             exposure,
             sources=replace(host.sources, held=lambda: self._store.held.grants),
             synchronized=self._took_over,
             decided=self._decided,
+            pod_came=self._pod_came,
+        )
+        self._feed = Feed(
+            self.engine,
+            self._turn,
+            node=host.node_name,
+            pods=self._policy.pods.values,
+            synchronized=self.synchronized,
         )
         self._session = Session(self._policy, host.identity, turn=self._turn, delay=host.delay)
         self.auditor = Auditor(self, Cgroups(host.root), now=self._now)
@@ -124,9 +141,13 @@ class Daemon:
         self.synchronized.set()
         self.auditor.hasten()
 
+    def _pod_came(self) -> None:
+        self._feed.changed()
+
     def _decided(self, event: Event, outcome: Outcome) -> None:
         """Take down what was decided; what cannot be stored now is made up for later."""
         self._chronicle.note(event, outcome)
+        self._feed.decided()
         try:
             self._store.commit(event, outcome, self.engine.state, self._now())
         except StoreError as error:
@@ -149,6 +170,8 @@ class Daemon:
             read=self._wanted,
             audit=self._audited,
             reloaded=lambda: self.reloaded,
+            topology=self.topology,
+            publications=lambda: [each.publication.message() for each in self._publishers],
         )
         health = Health(self.synchronized, [SERVICE.full_name])
         async with listening(
@@ -156,6 +179,19 @@ class Daemon:
             shared=[control.handler(), health.handler()],
             private=[plugin_handler(plugin, clock)],
         ):
+            yield
+
+    async def topology(self) -> Object:
+        """Return the node's NodeResourceTopology object."""
+        reading = await self._feed.read()
+        return await asyncio.to_thread(reading.object)
+
+    @asynccontextmanager
+    async def publishing(self, sinks: Iterable[Sink]) -> AsyncIterator[None]:
+        """Keep the node's NodeResourceTopology object up to date at *sinks*."""
+        self._publishers = [Publisher(self._feed, sink) for sink in sinks]
+        settings = self.engine.layout.settings
+        async with publishing(self._publishers, keep=lambda: settings.on_exit is OnExit.KEEP):
             yield
 
     def _wanted(self, manifests: str, replicas: int) -> tuple[Wanted, ...]:
@@ -245,8 +281,9 @@ async def run(file: SettingsFile, options: Options) -> None:
     They are read again when the file changes, and at SIGHUP.
 
     Raises SettingsError, TopologyError or CapacityError where the settings or the machine allow no
-    start, AlreadyRunningError where another daemon holds the state folder, OSError for folders,
-    files and sockets. A reload that fails so leaves everything as it was, and is logged.
+    start, AlreadyRunningError where another daemon holds the state folder, KubeconfigError where
+    one is named that cannot be used, OSError for folders, files and sockets. A reload that fails so
+    leaves everything as it was, and is logged.
     """
     settings = file.load()
     set_levels(settings.log.debug)
@@ -260,6 +297,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             root=options.host_root,
             load=file.load,
             identity=options.identity,
+            node_name=options.node_name,
             sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
         )
         daemon = Daemon(machine, settings, host)
@@ -278,6 +316,7 @@ async def run(file: SettingsFile, options: Options) -> None:
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
         async with (
+            _publishing(daemon, options),
             daemon.listening(options.control_socket),
             daemon.serving(options.nri_socket) as serving,
         ):
@@ -289,6 +328,24 @@ async def run(file: SettingsFile, options: Options) -> None:
             if serving.done():
                 serving.result()
     log.info("event=ended")
+
+
+@asynccontextmanager
+async def _publishing(daemon: Daemon, options: Options) -> AsyncIterator[None]:
+    """Publish the node's topology wherever *options* say, and in the cluster if it is known."""
+    async with AsyncExitStack() as stack:
+        sinks: list[Sink] = [] if options.nrt_file is None else [File(options.nrt_file)]
+        connect = access(options.kubeconfig)
+        if connect is None:
+            log.info(
+                "event=nrt-not-published reason='no cluster: neither in a pod nor --kubeconfig'"
+            )
+        else:
+            cluster = Cluster(connect, options.node_name)
+            stack.push_async_callback(cluster.close)
+            sinks.append(cluster)
+        await stack.enter_async_context(daemon.publishing(sinks))
+        yield
 
 
 async def _elapse(daemon: Daemon) -> None:

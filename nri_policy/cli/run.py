@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import platform
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.logs import LineFormatter
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.singleton import AlreadyRunningError
+from nri_policy.nrt.cluster import KubeconfigError
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import SettingsError
 from nri_policy.settings_source.file import SettingsFile
@@ -45,6 +47,23 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--control-socket", type=_PATH, default=Path("/run/nri-policy/control.sock"), show_default=True
 )
+@click.option(
+    "--kubeconfig",
+    type=_PATH,
+    help="How to reach the cluster from outside of it; in a pod, its service account says.",
+)
+@click.option(
+    "--node-name",
+    envvar="NODE_NAME",
+    default=lambda: platform.node().lower(),
+    show_default="NODE_NAME, or the host's name",
+    help="The node's name in the cluster.",
+)
+@click.option(
+    "--nrt-file",
+    type=_PATH,
+    help="Keep the node's NodeResourceTopology object in this JSON file.",
+)
 @click.option("--once-synchronized-exit", is_flag=True, help="End after the first synchronisation.")
 def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     config: Path,
@@ -54,6 +73,9 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     nri_plugin_index: str,
     state_dir: Path,
     control_socket: Path,
+    kubeconfig: Path | None,
+    node_name: str,
+    nrt_file: Path | None,
     once_synchronized_exit: bool,
 ) -> None:
     """Run the daemon: connect to the container runtime and place its containers.
@@ -74,6 +96,9 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         identity=identity,
         state_dir=state_dir.absolute(),
         control_socket=control_socket,
+        kubeconfig=kubeconfig,
+        node_name=node_name,
+        nrt_file=nrt_file,
         once_synchronized_exit=once_synchronized_exit,
     )
     try:
@@ -82,5 +107,11 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         raise Failure(str(error), Exit.SETTINGS) from error
     except CapacityError as error:
         raise Failure(f"{config}: {error}", Exit.SETTINGS) from error
-    except (TopologyError, AlreadyRunningError, UnsafeStoreError, OSError) as error:
+    except (
+        TopologyError,
+        AlreadyRunningError,
+        UnsafeStoreError,
+        KubeconfigError,
+        OSError,
+    ) as error:
         raise Failure(str(error)) from error

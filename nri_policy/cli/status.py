@@ -14,7 +14,7 @@ from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list
 from nri_policy.cpuset import CPUSet
-from nri_policy.proto.control_pb2 import StatusResponse
+from nri_policy.proto.control_pb2 import Publication, StatusResponse
 
 
 @click.command
@@ -49,6 +49,18 @@ def _table(status: StatusResponse) -> Table:
         outcome = "accepted" if latest.accepted else f"refused: {latest.reason}"
         when = local_time(latest.time)
         table.add_row("latest reload", Text(f"{when}, {latest.origin}: {outcome}", overflow="fold"))
+    for publication in status.publications:
+        table.add_row("topology", Text(_told(publication), overflow="fold"))
     for notice in status.notices:
         table.add_row("note", Text(notice, overflow="fold"))
     return table
+
+
+def _told(publication: Publication) -> str:
+    """Return how it goes with one copy of the node's NodeResourceTopology object."""
+    text = f"{publication.phase}: {publication.to}"
+    if publication.error:
+        text += f": {publication.error}"
+    if publication.rivals:
+        text += f"; written by others too: {', '.join(publication.rivals)}"
+    return text

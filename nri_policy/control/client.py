@@ -73,6 +73,10 @@ class Client:
         """Return what an audit finds."""
         return self._document(self._stub.Audit, pb.AuditRequest())
 
+    def topology(self) -> Any:
+        """Return the NodeResourceTopology object as it would be published."""
+        return self._document(self._stub.Topology, pb.TopologyRequest())
+
     def _document(self, method: Callable[..., pb.Document], request: Any) -> Any:
         return json.loads(self._ask(method, request).json)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -42,7 +42,8 @@ class Control:
     *turn* is shared with whatever else calls the engine. *runtime* tells which one is connected
     now. *read* returns the pods that manifests ask for, so many of each; ValueError where they make
     no sense. It runs on another thread. *audit* looks whether containers are where they are to be,
-    and *reloaded* tells the latest reload of the settings.
+    and *reloaded* tells the latest reload of the settings. *topology* returns the node's
+    NodeResourceTopology object, *publications* how it goes with what is kept of it elsewhere.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -56,6 +57,8 @@ class Control:
         read: Callable[[str, int], Sequence[Wanted]],
         audit: Callable[[], Awaitable[object]],
         reloaded: Callable[[], Reload | None],
+        topology: Callable[[], Awaitable[object]],
+        publications: Callable[[], Iterable[pb.Publication]],
     ) -> None:
         self._engine = engine
         self._turn = turn
@@ -63,6 +66,8 @@ class Control:
         self._synchronized = synchronized
         self._runtime = runtime
         self._read = read
+        self._topology = topology
+        self._publications = publications
         self._trying = asyncio.Lock()  # each trial holds a copy of the state, and a thread
         self._audit = audit
         self._reloaded = reloaded
@@ -77,6 +82,7 @@ class Control:
             "Explain": self.explain,
             "WhatIf": self.what_if,
             "Audit": self.audit,
+            "Topology": self.topology,
             "Watch": self.watch,
         }
         return service_handler(SERVICE, methods)
@@ -103,6 +109,7 @@ class Control:
                 shared_cpus=str(state.supply.free_cpus()),
                 notices=[*layout.settings.notices, *layout.machine.notes, *layout.tree.notes],
                 latest_reload=None if latest is None else pb.Reload(**asdict(latest)),
+                publications=self._publications(),
             )
 
     async def pools(self, request: pb.PoolsRequest, context: _Context) -> pb.Document:
@@ -175,6 +182,13 @@ class Control:
         if not self._synchronized.is_set():
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
         return _document(await self._audit())
+
+    async def topology(self, request: pb.TopologyRequest, context: _Context) -> pb.Document:
+        """Return the NodeResourceTopology object as it would be published."""
+        del request
+        if not self._synchronized.is_set():
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
+        return _document(await self._topology())
 
     async def watch(
         self, request: pb.WatchRequest, context: _Context

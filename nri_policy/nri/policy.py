@@ -93,7 +93,7 @@ class Sources:
 class Policy:
     """Handles the requests of one runtime with one engine; a `Plugin`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
         self,
         engine: Engine,
         exposure: Exposure,
@@ -101,12 +101,16 @@ class Policy:
         sources: Sources,
         synchronized: Callable[[], None],
         decided: Callable[[Event, Outcome], None],
+        pod_came: Callable[[], None] = lambda: None,
     ) -> None:
         """Take the engine, and whom to tell.
 
         *synchronized* is called whenever the runtime's containers are all known, *decided* with
-        each event and what became of it.
+        each event and what became of it, *pod_came* when there is another pod.
         """
+        self.pods: dict[
+            str, tuple[str, str]
+        ] = {}  # sandbox id -> namespace and name, until it stops
         self._locator = sources.locator
         self._assignments = sources.assignments
         self._now = sources.now
@@ -115,6 +119,7 @@ class Policy:
         self._exposure = exposure
         self._synchronized = synchronized
         self._decided = decided
+        self._pod_came = pod_came
         self._stale: dict[str, None] = {}  # containers whose exposed resources are out of date
         self._showing: asyncio.Task[None] | None = None
         self._doubted: set[str] = set()  # ids of containers that were found elsewhere than told
@@ -136,6 +141,16 @@ class Policy:
     ) -> Sequence[nri_pb2.ContainerUpdate]:
         """Take the runtime's containers for the truth; return updates of those that must change."""
         by_id = {pod.id: pod for pod in pods}
+        # what a runtime lists without namespaces and containers has stopped (nri.md §4)
+        living = {
+            each.pod_sandbox_id for each in containers if each.state != nri_pb2.CONTAINER_STOPPED
+        }
+        self.pods.clear()
+        self.pods |= {
+            pod.id: (pod.namespace, pod.name)
+            for pod in pods
+            if pod.id in living or pod.linux.namespaces
+        }
         if assignments := self._kubelet:
             running = [pod_of(pod) for pod in pods]
             assignments.ask_all(running)
@@ -161,6 +176,8 @@ class Policy:
         """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
         if assignments := self._kubelet:
             assignments.ask(pod_of(pod))
+        self.pods[pod.id] = pod.namespace, pod.name
+        self._pod_came()
         for warning in warnings(pod.annotations):
             log.warning("event=annotation pod=%s/%s text=%r", pod.namespace, pod.name, warning)
 
@@ -171,10 +188,12 @@ class Policy:
         """Release what is left of a pod."""
         if self._assignments is not None:
             self._assignments.forget(pod_of(pod))
+        self.pods.pop(pod.id, None)
         self._decide(PodStopped(pod_id=pod.id))
 
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod."""
+        self.pods.pop(pod.id, None)
         self._decide(PodStopped(pod_id=pod.id))
 
     async def create_container(

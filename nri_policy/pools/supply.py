@@ -10,7 +10,9 @@ from nri_policy._table import COLUMNS, Table
 from nri_policy.cpuset import CPUSet
 from nri_policy.pools.tree import PoolTree
 
-__all__ = ["COLUMNS", "Slack", "Supply", "Table", "supply_of"]
+__all__ = ["COLUMNS", "Slack", "Supply", "Table", "cuttable", "supply_of"]
+
+_LEFT = COLUMNS.index("capacity")
 
 
 def supply_of(tree: PoolTree, sharable: CPUSet, isolated: CPUSet) -> Supply:
@@ -21,3 +23,12 @@ def supply_of(tree: PoolTree, sharable: CPUSet, isolated: CPUSet) -> Supply:
         sharable,
         isolated,
     )
+
+
+def cuttable(supply: Supply, count: int) -> tuple[int, ...]:
+    """Return how many sharable CPUs a new exclusive grant could have in each of *count* pools (§2).
+
+    Containers without a request are not counted: they make room.
+    """
+    table = supply.score(1, 0, False, 0, False, None, None, None)
+    return tuple(max(0, int(table.row(pool)[_LEFT]) + 1) for pool in range(count))

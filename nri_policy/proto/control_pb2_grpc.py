@@ -64,6 +64,11 @@ class ControlStub:
                 request_serializer=nri__policy_dot_proto_dot_control__pb2.AuditRequest.SerializeToString,
                 response_deserializer=nri__policy_dot_proto_dot_control__pb2.Document.FromString,
                 _registered_method=True)
+        self.Topology = channel.unary_unary(
+                '/nripolicy.control.v1.Control/Topology',
+                request_serializer=nri__policy_dot_proto_dot_control__pb2.TopologyRequest.SerializeToString,
+                response_deserializer=nri__policy_dot_proto_dot_control__pb2.Document.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/nripolicy.control.v1.Control/Watch',
                 request_serializer=nri__policy_dot_proto_dot_control__pb2.WatchRequest.SerializeToString,
@@ -115,6 +120,14 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Topology(self, request, context):
+        """The NodeResourceTopology object as it would be published now. FAILED_PRECONDITION before the
+        runtime has told its containers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """The decisions from now on. RESOURCE_EXHAUSTED ends it for who reads too slowly.
         """
@@ -153,6 +166,11 @@ def add_ControlServicer_to_server(servicer, server):
             'Audit': grpc.unary_unary_rpc_method_handler(
                     servicer.Audit,
                     request_deserializer=nri__policy_dot_proto_dot_control__pb2.AuditRequest.FromString,
+                    response_serializer=nri__policy_dot_proto_dot_control__pb2.Document.SerializeToString,
+            ),
+            'Topology': grpc.unary_unary_rpc_method_handler(
+                    servicer.Topology,
+                    request_deserializer=nri__policy_dot_proto_dot_control__pb2.TopologyRequest.FromString,
                     response_serializer=nri__policy_dot_proto_dot_control__pb2.Document.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
@@ -322,6 +340,33 @@ class Control:
             target,
             '/nripolicy.control.v1.Control/Audit',
             nri__policy_dot_proto_dot_control__pb2.AuditRequest.SerializeToString,
+            nri__policy_dot_proto_dot_control__pb2.Document.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Topology(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nripolicy.control.v1.Control/Topology',
+            nri__policy_dot_proto_dot_control__pb2.TopologyRequest.SerializeToString,
             nri__policy_dot_proto_dot_control__pb2.Document.FromString,
             options,
             channel_credentials,

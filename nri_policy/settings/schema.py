@@ -53,8 +53,6 @@ class Reserved(Section, frozen=True, kw_only=True):
 class Agent(Section, frozen=True, kw_only=True):
     """What is asked of, and told to, the cluster."""
 
-    LATER = frozenset({"nodeResourceTopology"})
-
     node_resource_topology: Flag = field(name="nodeResourceTopology", default=True)
     pod_resource_api: Flag = field(name="podResourceAPI", default=False)
 

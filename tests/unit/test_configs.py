@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tomllib
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests import apiserver
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONFIGS = PROJECT / "configs"
@@ -57,6 +60,80 @@ def test_the_pod_has_no_capability_and_cannot_gain_one(pod: Any) -> None:
         "readOnlyRootFilesystem": True,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+
+
+def kubernetes(name: str) -> list[Any]:
+    return [*yaml.safe_load_all((CONFIGS / "kubernetes" / name).read_text())]
+
+
+def test_the_kind_is_the_one_that_schedulers_read() -> None:
+    (crd,) = kubernetes("crd.yaml")
+    spec = crd["spec"]
+    assert crd["metadata"]["name"] == f"{spec['names']['plural']}.{spec['group']}"
+    assert "api-approved.kubernetes.io" in crd["metadata"]["annotations"], "the API server insists"
+    assert spec["scope"] == "Cluster"
+    versions = {each["name"]: (each["served"], each["storage"]) for each in spec["versions"]}
+    assert versions == {"v1alpha2": (True, True), "v1alpha1": (True, False)}
+    old = spec["versions"][1]["schema"]["openAPIV3Schema"]
+    assert (old["required"], "attributes" in old["properties"]) == (
+        ["topologyPolicies", "zones"],
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "right"),
+    [
+        *((value, True) for value in ("4", "1500m", "17179869184", "-1", "1e3", "2Gi", ".5", 7)),
+        *((value, False) for value in ("4x", "", "m", "1 Gi", "0x4", "1GiB", 1.5, None)),
+    ],
+)
+def test_quantities_are_those_of_kubernetes(value: object, right: bool) -> None:
+    schema = apiserver.schemas()["v1alpha2"]["properties"]["zones"]["items"]["properties"]
+    quantity = schema["resources"]["items"]["properties"]["available"]
+    assert bool(apiserver.invalid(value, quantity, "")) != right
+
+
+def test_the_daemons_account_may_do_three_things_to_one_kind_and_look_up_nodes(
+    manifests: dict[str, Any],
+) -> None:
+    role, binding = kubernetes("rbac.yaml")
+    assert {
+        (group, resource): rule["verbs"]
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    } == {
+        ("", "nodes"): ["get"],
+        ("topology.node.k8s.io", "noderesourcetopologies"): ["create", "patch", "delete"],
+    }
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    account = manifests["ServiceAccount"]["metadata"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+    pod = manifests["DaemonSet"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == account["name"]
+    environment = {each["name"]: each for each in pod["containers"][0]["env"]}
+    assert environment["NODE_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
+
+
+def test_each_daemon_is_kept_to_its_own_node(manifests: dict[str, Any]) -> None:
+    policy, binding = kubernetes("node-restriction.yaml")
+    assert binding["spec"] == {
+        "policyName": policy["metadata"]["name"],
+        "validationActions": ["Deny"],
+    }
+    account = manifests["ServiceAccount"]["metadata"]
+    name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
+    (condition,) = policy["spec"]["matchConditions"]
+    assert condition["expression"] == f"request.userInfo.username == '{name}'"
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert rule["operations"] == ["CREATE", "UPDATE", "DELETE"]
+    assert rule["resources"] == ["noderesourcetopologies"]
+    defined = {each["name"] for each in policy["spec"]["variables"]}
+    (validation,) = policy["spec"]["validations"]
+    for expression in validation.values():
+        assert {*re.findall(r"variables\.(\w+)", expression)} == defined
+        assert "\n" not in expression
 
 
 @pytest.fixture

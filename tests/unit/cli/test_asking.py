@@ -291,6 +291,7 @@ def test_a_what_if_that_makes_no_sense_is_a_wrong_usage(
         ("explain", "x"),
         ("what-if", "-f", "-"),
         ("audit",),
+        ("nrt",),
     ],
 )
 def test_a_daemon_that_is_not_there_is_code_3_and_one_line_that_helps(
@@ -353,3 +354,27 @@ def test_names_that_are_commands_to_a_terminal_are_only_shown(tmp_path: Path) ->
         renamed(pod("refused", "99"), name=f"{evil}2"),
     ]
     beside_a_daemon(tmp_path, check, *there)
+
+
+def test_nrt_shows_the_object_as_it_would_be_published(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        shown = json.loads(run(control, "nrt", "-o", "json").stdout)
+        assert (shown["kind"], shown["metadata"]) == ("NodeResourceTopology", {"name": "localhost"})
+        assert yaml.safe_load(run(control, "nrt", "-o", "yaml").stdout) == shown
+        table = [line.split() for line in lines(run(control, "nrt"))]
+        assert table[0] == ["zone", "type", "CPU", *(["for", "pods", "left", "memory"] * 2)[:-1]]
+        assert table[2] == ["node-1", "Node", "4", "4", "2", "4", "GiB", "4", "GiB", "4", "GiB"]
+        assert ["root", "virtual", "node", "16", "15", "13", *(["16", "GiB"] * 3)] in table
+
+    beside_a_daemon(tmp_path, check, pod("own", "2"))
+
+
+def test_nrt_tells_nothing_before_the_runtime_told_its_containers(tmp_path: Path) -> None:
+    async def both() -> Result:
+        async with served(tmp_path, MACHINE) as node:
+            node.daemon.synchronized.clear()
+            return await asyncio.to_thread(run, node.socket, "nrt")
+
+    result = asyncio.run(both())
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "has not told its containers yet" in result.stderr

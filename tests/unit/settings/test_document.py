@@ -113,7 +113,6 @@ status: {nodes: {}}
             for field in (
                 "onExit",
                 "rebalance",
-                "agent.nodeResourceTopology",
                 "instrumentation.httpEndpoint",
                 "instrumentation.prometheusExport",
                 "instrumentation.reportPeriod",

@@ -1,0 +1,51 @@
+"""`nri-policy nrt`: the NodeResourceTopology object as the running daemon would publish it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.holdings import columns
+from nri_policy.cli.options import form_option
+from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.units import format_bytes
+
+
+@click.command
+@socket_option
+@form_option
+def command(control_socket: Path, form: str) -> None:
+    """Show what the cluster's scheduler is told of this node.
+
+    It is the object that the daemon publishes, made anew; a cluster is not needed.
+    """
+    with asking(control_socket) as client:
+        topology = client.topology()
+    if form == "table":
+        print_drawing(_table(topology))
+    else:
+        print_document(topology, form)
+
+
+def _table(topology: Mapping[str, Any]) -> Table:
+    table = columns(
+        *("zone", "type", "CPU", "for pods", "left", "memory", "for pods", "left"),
+        right=("CPU", "for pods", "left", "memory"),
+    )
+    for zone in topology["zones"]:
+        amounts = {each["name"]: each for each in zone["resources"]}
+        cpu, memory = amounts["cpu"], amounts["memory"]
+        kinds = ("capacity", "allocatable", "available")
+        table.add_row(
+            Text(zone["name"], no_wrap=True),
+            zone["type"],
+            *(cpu[kind] for kind in kinds),
+            *(format_bytes(int(memory[kind])) for kind in kinds),
+        )
+    return table

@@ -1,0 +1,1 @@
+"""NodeResourceTopology: what the node has left, published for schedulers; spec nrt.md."""

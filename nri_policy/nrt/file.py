@@ -1,0 +1,51 @@
+"""The object as a JSON file, for who reads it on the node itself.
+
+It is replaced by renaming: a reader sees one whole object or another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+from nri_policy.nrt.publisher import PublishError, Trouble, Written
+from nri_policy.nrt.reading import Object
+
+
+class File:
+    """A sink for publishers."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._path = path
+
+    async def put(self, new: Object, *, fresh: bool) -> Written:
+        """Replace the file; PublishError where that cannot be."""
+        del fresh
+        try:
+            await asyncio.to_thread(self._replace, new)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return Written(version=new["apiVersion"])
+
+    async def remove(self) -> None:
+        """Remove the file if it is there; PublishError where that cannot be."""
+        try:
+            await asyncio.to_thread(self._path.unlink, missing_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _replace(self, new: Object) -> None:
+        beside = self._path.with_name(f".{self._path.name}.new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(beside, flags, 0o644)
+        with os.fdopen(descriptor, "w") as file:
+            os.fchmod(descriptor, 0o644)  # whatever our umask is
+            json.dump(new, file, indent=2)
+            file.write("\n")
+        beside.rename(self._path)
+
+    def _unwritable(self, error: OSError) -> PublishError:
+        return PublishError(Trouble.UNWRITABLE, f"{self._path}: {error.strerror}")

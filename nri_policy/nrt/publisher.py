@@ -1,0 +1,269 @@
+"""Publisher: one task that keeps a copy of the object somewhere as the engine has it.
+
+Rule 1: nobody waits for it. Decisions only set a flag; what is written is read from the engine when
+its time has come, so the latest state wins and an older one never follows a newer one. Rule 2: the
+number of writes is bounded: the first comes at once, the next a quarter of a second later, those
+that would change nothing are left out, failures make the next attempt wait. Rule 3: how it goes can
+be seen at any time, in a Publication.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import NoReturn, Protocol
+
+from nri_policy.nrt.reading import Feed, Object, Reading
+from nri_policy.proto import control_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 0.25  # seconds between two writes at least
+REFRESH = 600.0  # seconds after which an unchanged object is written again
+FAREWELL = 2.0  # seconds for the last write
+_MIN_DELAY, _MAX_DELAY = 0.5, 30.0  # seconds after failures
+_LOG_AGAIN = 300.0  # seconds before the same failure is logged again
+
+
+class Trouble(StrEnum):
+    """What keeps an object from being written."""
+
+    UNREACHABLE = "unreachable"  # no connection, one that broke, or no answer in time
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    NO_NODE = "no-node"
+    NO_CRD = "no-crd"
+    CONFLICT = "conflict"
+    THROTTLED = "throttled"
+    SERVER_ERROR = "server-error"
+    REFUSED = "refused"  # any other answer
+    UNWRITABLE = "unwritable"  # a file
+
+
+class PublishError(Exception):
+    """An object was not written; the text says why, and what helps."""
+
+    def __init__(self, trouble: Trouble, message: str, *, wait: float = 0.0) -> None:
+        super().__init__(message)
+        self.trouble = trouble
+        self.wait = wait  # seconds that the other side wants to be left alone
+
+
+class Phase(StrEnum):
+    """Where a publication is."""
+
+    WAITING = "waiting"  # nothing has been written yet
+    PUBLISHED = "published"
+    FAILING = "failing"  # the last attempt failed; the next one will come
+    OFF = "off"  # the settings do not want it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """How it goes with one copy of the object. Counters begin with the daemon."""
+
+    to: str  # for people
+    phase: Phase = Phase.WAITING
+    version: str = ""  # API version written
+    generation: int = 0  # of the state written last
+    written_at: float = 0.0  # seconds since the epoch, 0 for never
+    written: int = 0
+    unchanged: int = 0  # writes left out because nothing had changed
+    failed: int = 0
+    trouble: Trouble | None = None  # of the last attempt, with the text
+    error: str = ""
+    rivals: tuple[str, ...] = ()  # who else wrote the zones when we did last
+
+    def message(self) -> pb.Publication:
+        """Return this as `status` shows it."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return pb.Publication(**{name: value for name, value in named.items() if value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a write came to."""
+
+    version: str = ""
+    rivals: tuple[str, ...] = ()
+
+
+class Sink(Protocol):
+    """Where an object is written to. Methods raise PublishError."""
+
+    name: str
+
+    async def put(self, new: Object, *, fresh: bool) -> Written:
+        """Write an object; *fresh*: rely on nothing that was found out before."""
+        ...
+
+    async def remove(self) -> None:
+        """Remove the object, if it is there."""
+
+
+def backoff(failures: int, chance: Callable[[], float] = random.random) -> float:
+    """Return the seconds to wait, anywhere from the least to a bound that doubles."""
+    bound = min(_MAX_DELAY, _MIN_DELAY * 2.0 ** min(failures, 10))
+    return _MIN_DELAY + chance() * (bound - _MIN_DELAY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """The clock that a publisher goes by."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    delay: Callable[[int], float] = backoff  # seconds after so many failures in a row
+    farewell: float = FAREWELL
+
+
+class Publisher:
+    """Keeps the object at one place."""
+
+    def __init__(self, feed: Feed, sink: Sink, pace: Pace | None = None) -> None:
+        self.publication = Publication(to=sink.name)
+        self._feed = feed
+        self._sink = sink
+        self._pace = pace or Pace()
+        self._changes = feed.follow()
+        self._held: Reading | None = None  # what was written last
+        self._there = False  # whether there may be something of ours, be it by a write given up
+        self._refresh_at = 0.0
+        self._failures = 0
+        self._logged: tuple[Trouble, float] | None = None
+
+    async def run(self) -> NoReturn:
+        """Write whenever there is something to write."""
+        await self._feed.synchronized.wait()
+        while True:
+            self._changes.clear()
+            await self._pace.sleep(await self._attempt())
+            if not self._failures:
+                await self._change()
+
+    async def end(self, *, keep: bool) -> None:
+        """Mark what is there as the last word of a daemon, or remove it; in bounded time."""
+        if not self._there:
+            return
+        try:
+            async with asyncio.timeout(self._pace.farewell):
+                if keep:
+                    last = await self._feed.read()
+                    await self._sink.put(last.object(stopped=True), fresh=False)
+                else:
+                    await self._sink.remove()
+        except (PublishError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {self._pace.farewell:g} s"
+            log.warning("event=nrt-left-behind to=%s reason=%r", self._sink.name, reason)
+
+    async def _change(self) -> None:
+        """Wait until there may be something new, or it is time to write again anyway."""
+        timer = asyncio.ensure_future(
+            self._pace.sleep(max(0.0, self._refresh_at - self._pace.now()))
+        )
+        change = asyncio.ensure_future(self._changes.wait())
+        try:
+            await asyncio.wait({timer, change}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            change.cancel()
+
+    async def _attempt(self) -> float:
+        """Write if there is something to write; return the seconds to do nothing after it."""
+        try:
+            await self._write()
+        except PublishError as error:
+            self._failures += 1
+            self._failed(error)
+            return max(error.wait, self._pace.delay(self._failures))
+        self._failures = 0
+        return INTERVAL
+
+    async def _write(self) -> None:
+        now = self._pace.now()
+        if not self._feed.wanted:
+            await self._withdraw()
+            self._refresh_at = now + REFRESH
+            return
+        reading = await self._feed.read()
+        fresh = now >= self._refresh_at
+        if not fresh and not self._failures and reading.same(self._held):
+            self._note(unchanged=self.publication.unchanged + 1)
+            return
+        new = await asyncio.to_thread(reading.object)
+        self._there = True
+        written = await self._sink.put(new, fresh=fresh or bool(self._failures))
+        self._held = reading
+        if fresh:
+            self._refresh_at = now + REFRESH
+        self._succeeded(reading, written)
+
+    async def _withdraw(self) -> None:
+        if self._there:
+            await self._sink.remove()
+            self._there, self._held = False, None
+        self._note(phase=Phase.OFF, trouble=None, error="", rivals=())
+
+    def _succeeded(self, reading: Reading, written: Written) -> None:
+        before = self.publication
+        if before.phase is not Phase.PUBLISHED:
+            log.info("event=nrt-published to=%s generation=%d", before.to, reading.generation)
+        if written.rivals and written.rivals != before.rivals:
+            log.warning(
+                "event=nrt-rivals to=%s managers=%r text='they write the zones of this object too:"
+                " stop them, or agent.nodeResourceTopology here'",
+                before.to,
+                ", ".join(written.rivals),
+            )
+        self._logged = None
+        self._note(
+            phase=Phase.PUBLISHED,
+            version=written.version,
+            generation=reading.generation,
+            written_at=time.time(),
+            written=before.written + 1,
+            trouble=None,
+            error="",
+            rivals=written.rivals,
+        )
+
+    def _failed(self, error: PublishError) -> None:
+        self._note(
+            phase=Phase.FAILING,
+            failed=self.publication.failed + 1,
+            trouble=error.trouble,
+            error=str(error),
+        )
+        now = self._pace.now()
+        if self._logged is None or self._logged[0] is not error.trouble or now >= self._logged[1]:
+            self._logged = error.trouble, now + _LOG_AGAIN
+            log.warning(
+                "event=nrt-not-published to=%s trouble=%s reason=%r",
+                self._sink.name,
+                error.trouble,
+                str(error),
+            )
+
+    def _note(self, **changed: object) -> None:
+        self.publication = replace(self.publication, **changed)  # type: ignore[arg-type]  # as named
+
+
+@asynccontextmanager
+async def publishing(
+    publishers: Collection[Publisher], *, keep: Callable[[], bool]
+) -> AsyncIterator[None]:
+    """Let *publishers* run; at the end *keep* says if what they wrote stays, marked, or goes."""
+    tasks = {asyncio.create_task(each.run(), name="nrt publisher") for each in publishers}
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(each.end(keep=keep()) for each in publishers))

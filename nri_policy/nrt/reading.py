@@ -1,0 +1,124 @@
+"""Reading: what the engine held at one moment, and the NodeResourceTopology object made of it.
+
+Owns when the engine is read: in the turn that everybody who calls it shares, so that all numbers of
+an object are of one state, and only once the runtime has told its containers, for before that all
+seems free. What takes longer than copying numbers is done with a Reading later, on another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nri_policy.engine.engine import Engine
+from nri_policy.nrt.fingerprint import fingerprint
+from nri_policy.nrt.zones import Zone, named_values, zones
+from nri_policy.settings import Alignment
+
+GROUP = "topology.node.k8s.io"
+VERSION = "v1alpha2"
+KIND = "NodeResourceTopology"
+
+GENERATION = "nri-policy/generation"
+STOPPED = "nri-policy/stopped"
+
+PodName = tuple[str, str]  # namespace and name
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One state of the node."""
+
+    node: str
+    zones: list[Zone]
+    alignment: Alignment
+    pods: frozenset[PodName]
+    generation: int  # decisions until then
+
+    def same(self, other: Reading | None) -> bool:
+        """Return whether *other* says the same, be it from an earlier decision."""
+        return other is not None and (self.zones, self.alignment, self.pods) == (
+            other.zones,
+            other.alignment,
+            other.pods,
+        )
+
+    def object(self, *, stopped: bool = False) -> Object:
+        """Return the object to publish; *stopped* marks it as the last one of a daemon."""
+        aligned = self.alignment is Alignment.NUMA
+        attributes: Mapping[str, object] = {
+            "topologyManagerPolicy": "single-numa-node" if aligned else "none",
+            "topologyManagerScope": "container",
+            "TopologyPolicy": "topology-aware",
+            "nodeTopologyPodsFingerprint": fingerprint(self.pods),
+            "nodeTopologyPodsFingerprintMethod": "all",
+            GENERATION: self.generation,
+            STOPPED: "true" if stopped else "",
+        }
+        return {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "metadata": {"name": self.node},
+            "attributes": named_values(attributes),
+            "zones": self.zones,
+        }
+
+
+class Feed:
+    """Readings of one engine, and word of when there may be something new to read.
+
+    *turn* is shared with whatever else calls the engine; *pods* returns those on the node by now.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        turn: asyncio.Lock,
+        *,
+        node: str,
+        pods: Callable[[], Collection[PodName]],
+        synchronized: asyncio.Event,
+    ) -> None:
+        self.node = node
+        self.synchronized = synchronized
+        self._engine = engine
+        self._turn = turn
+        self._pods = pods
+        self._generation = 0
+        self._followers: list[asyncio.Event] = []
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the settings in force want the object published."""
+        return self._engine.layout.settings.agent.node_resource_topology
+
+    def decided(self) -> None:
+        """Take note of a decision."""
+        self._generation += 1
+        self.changed()
+
+    def changed(self) -> None:
+        """Take note that there may be something new; costs next to nothing."""
+        for follower in self._followers:
+            follower.set()
+
+    def follow(self) -> asyncio.Event:
+        """Return what is set now, and again whenever there may be something new."""
+        follower = asyncio.Event()
+        follower.set()
+        self._followers.append(follower)
+        return follower
+
+    async def read(self) -> Reading:
+        """Return how it is now."""
+        async with self._turn:
+            return Reading(
+                node=self.node,
+                zones=zones(self._engine.state),
+                alignment=self._engine.layout.settings.alignment,
+                pods=frozenset(self._pods()),
+                generation=self._generation,
+            )

@@ -1,0 +1,343 @@
+"""Writing to a real API server over TLS, and everything that it may answer."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.engine.engine import Engine
+from nri_policy.nrt import cluster as under_test
+from nri_policy.nrt.cluster import Cluster, KubeconfigError, access
+from nri_policy.nrt.publisher import PublishError, Trouble
+from nri_policy.nrt.reading import Feed, Object
+from tests import nodes
+from tests.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer
+
+
+async def topology(**spec: Any) -> Object:
+    """Return the object of an idle node."""
+    engine = Engine(nodes.machine(), nodes.settings(**spec))
+    feed = Feed(engine, asyncio.Lock(), node="node-a", pods=set, synchronized=asyncio.Event())
+    return (await feed.read()).object()
+
+
+@asynccontextmanager
+async def reached(
+    server: APIServer, node: str = "node-a", **options: Any
+) -> AsyncIterator[Cluster]:
+    connect = access(server.kubeconfig)
+    assert connect is not None
+    cluster = Cluster(connect, node, **options)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+async def failing(cluster: Cluster, new: Object) -> PublishError:
+    with pytest.raises(PublishError) as error:
+        await cluster.put(new, fresh=False)
+    return error.value
+
+
+def only(method: str, answer: Answer) -> Any:
+    return lambda request: answer if request.method == method else None
+
+
+async def test_the_object_is_made_and_belongs_to_the_node(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        new = await topology()
+        written = await cluster.put(new, fresh=True)
+        assert (written.version, written.rivals) == ("v1alpha2", ())
+        assert server.topology["zones"] == new["zones"]
+        assert server.topology["attributes"] == new["attributes"]
+        assert server.topology["metadata"]["ownerReferences"] == [
+            {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "uid-of-the-node"}
+        ]
+        assert server.owners["node-a"].keys() == {"nri-policy"}
+        await cluster.put(new, fresh=False)
+        assert [request.method for request in server.requests] == ["GET", "PATCH", "PATCH"]
+        assert server.topology["metadata"]["resourceVersion"] == "1", "the same is no change"
+
+
+async def test_where_only_the_old_version_is_served_it_is_written(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        server.versions = {"v1alpha1"}
+        written = await cluster.put(await topology(alignment="numa"), fresh=True)
+        assert written.version == "v1alpha1"
+        assert server.topology["topologyPolicies"] == ["SingleNUMANodeContainerLevel"]
+        assert "attributes" not in server.topology
+        await cluster.put(await topology(), fresh=False)
+        assert server.topology["topologyPolicies"] == ["None"]
+        assert "v1alpha1" in server.requests[-1].path
+        server.versions = {"v1alpha1", "v1alpha2"}
+        assert (await cluster.put(await topology(), fresh=True)).version == "v1alpha2"
+        assert "topologyPolicies" not in server.topology
+
+
+async def test_a_cluster_without_the_kind_is_told_how_to_get_it(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        served, server.versions = server.versions, set()
+        error = await failing(cluster, await topology())
+        assert error.trouble is Trouble.NO_CRD
+        assert "crd.yaml" in str(error)
+        server.versions = served
+        assert (await cluster.put(await topology(), fresh=True)).version == "v1alpha2"
+        server.versions = set()
+        assert (await failing(cluster, await topology())).trouble is Trouble.NO_CRD
+
+
+async def test_a_node_that_the_cluster_does_not_know_is_named(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server, "elsewhere") as cluster:
+        error = await failing(cluster, await topology())
+        assert error.trouble is Trouble.NO_NODE
+        assert "'elsewhere'" in str(error)
+        assert "--node-name" in str(error)
+        assert server.objects == {}
+
+
+async def test_a_node_that_came_anew_is_the_owner_from_the_next_fresh_write_on(
+    tmp_path: Path,
+) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        await cluster.put(await topology(), fresh=True)
+        server.nodes["node-a"] = "another-uid"
+        await cluster.put(await topology(), fresh=True)
+        (owner,) = server.topology["metadata"]["ownerReferences"]
+        assert owner["uid"] == "another-uid"
+
+
+async def test_another_writer_of_the_zones_is_overruled_and_told_of(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        new = await topology()
+        await cluster.put(new, fresh=True)
+        server.meddle("exporter", zones=[{"name": "node-0", "type": "Node"}])
+        assert (await cluster.put(new, fresh=False)).rivals == ("exporter",)
+        assert server.topology["zones"] == new["zones"]
+        assert server.owners["node-a"]["exporter"] == set()
+        assert (await cluster.put(new, fresh=False)).rivals == ()
+
+
+async def test_what_others_add_stays(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        await cluster.put(await topology(), fresh=True)
+        server.meddle("exporter", topologyPolicies=["Restricted"])
+        await cluster.put(await topology(alignment="numa"), fresh=False)
+        assert server.topology["topologyPolicies"] == ["Restricted"]
+
+
+async def test_a_conflict_that_is_nobodys_field_is_tried_again_later(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        body = {"kind": "Status", "code": 409, "reason": "Conflict", "message": "was modified"}
+        server.disturb = only("PATCH", Answer(status=409, body=body))
+        error = await failing(cluster, await topology())
+        assert (error.trouble, str(error)) == (Trouble.CONFLICT, "409: was modified")
+        assert len(server.writes()) == 1
+
+
+async def test_a_token_that_was_rotated_is_read_again(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        await cluster.put(await topology(), fresh=True)
+        server.tokens = {"second"}
+        assert (await failing(cluster, await topology())).trouble is Trouble.UNAUTHORIZED
+        server.token_file.write_text("second")
+        await cluster.put(await topology(alignment="numa"), fresh=False)
+        assert server.requests[-1].headers["authorization"] == "Bearer second"
+        assert {"name": "topologyManagerPolicy", "value": "single-numa-node"} in server.topology[
+            "attributes"
+        ]
+
+
+@pytest.mark.parametrize("verb", ["get", "create", "patch"])
+async def test_each_permission_is_missed_by_name(tmp_path: Path, verb: str) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        server.forbidden = {verb}
+        error = await failing(cluster, await topology())
+        assert error.trouble is Trouble.FORBIDDEN
+        assert f"cannot {verb}" in str(error)
+        assert "rbac.yaml" in str(error)
+
+
+async def test_no_permission_is_more_than_needed(tmp_path: Path) -> None:
+    """The role of configs/kubernetes allows all that is done, the removal included."""
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        await cluster.put(await topology(), fresh=True)
+        await cluster.remove()
+        assert server.objects == {}
+        await cluster.remove()
+        server.forbidden = {"delete"}
+        with pytest.raises(PublishError, match="cannot delete"):
+            await cluster.remove()
+
+
+@pytest.mark.parametrize(
+    ("status", "trouble"),
+    [
+        (400, Trouble.REFUSED),
+        (422, Trouble.REFUSED),
+        (429, Trouble.THROTTLED),
+        (500, Trouble.SERVER_ERROR),
+        (503, Trouble.SERVER_ERROR),
+        (504, Trouble.SERVER_ERROR),
+    ],
+)
+async def test_an_error_is_told_by_its_number(
+    tmp_path: Path, status: int, trouble: Trouble
+) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        server.disturb = lambda _: Answer(
+            status=status, body="not now", headers={"Retry-After": "7"}
+        )
+        error = await failing(cluster, await topology())
+        assert (error.trouble, error.wait) == (trouble, 7.0)
+        assert str(status) in str(error)
+        server.disturb = lambda _: None
+        await cluster.put(await topology(), fresh=True)
+
+
+async def test_a_server_cannot_ask_for_ever(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        for asked, waited in (
+            ("99999999", 120.0),
+            ("Wed, 21 Oct 2026 07:28:00 GMT", 0.0),
+            ("-3", 0.0),
+        ):
+            server.disturb = _throttled(asked)
+            assert (await failing(cluster, await topology())).wait == waited
+
+
+def _throttled(wait: str) -> Any:
+    return lambda _: Answer(status=429, body="later", headers={"Retry-After": wait})
+
+
+async def test_a_refused_object_is_told_with_the_reason(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        new = await topology()
+        new["zones"][0]["resources"][0]["capacity"] = "4x"
+        new["surprise"] = 1
+        error = await failing(cluster, new)
+        assert error.trouble is Trouble.REFUSED
+        assert "'4x' is no quantity" in str(error)
+        assert ".surprise: unknown field" in str(error)
+
+
+@pytest.mark.parametrize("answer", [CUT, GARBLED, NOT_HTTP, Answer(status=500, body=["x"])])
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+async def test_a_connection_that_breaks_or_makes_no_sense_is_tried_again(
+    tmp_path: Path, answer: Answer, method: str
+) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        server.disturb = only(method, answer)
+        if answer is not GARBLED or method == "GET":  # what comes back of a write is not needed
+            assert (await failing(cluster, await topology())).trouble is not Trouble.FORBIDDEN
+        server.disturb = lambda _: None
+        await cluster.put(await topology(), fresh=True)
+        assert server.topology["zones"]
+
+
+async def test_an_answer_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server, patience=0.05) as cluster:
+        server.hanging.set()
+        error = await failing(cluster, await topology())
+        assert (error.trouble, str(error)) == (Trouble.UNREACHABLE, "no answer within 0.05 s")
+        server.hanging.clear()
+        async with server.asked:
+            server.asked.notify_all()
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        await cluster.put(await topology(), fresh=True)
+
+
+async def test_a_server_that_went_and_came_is_reached_again(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        await cluster.put(await topology(), fresh=True)
+        await server.stop()
+        assert (await failing(cluster, await topology())).trouble is Trouble.UNREACHABLE
+        await server.start()
+        await cluster.put(await topology(alignment="numa"), fresh=True)
+        assert server.requests[-1].method == "PATCH"
+
+
+async def test_a_server_with_another_authority_is_not_believed(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    async with APIServer(tmp_path) as server, APIServer(other) as stranger:
+        shutil.copy(stranger.ca, server.ca)
+        async with reached(server) as cluster:
+            error = await failing(cluster, await topology())
+            assert error.trouble is Trouble.UNREACHABLE
+            assert "certificate verify failed" in str(error).lower()
+            assert server.requests == []
+
+
+async def test_in_a_pod_the_service_account_says_how_to_reach_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "_SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    async with APIServer(tmp_path) as server:
+        assert access(None) is None
+        host, port = server.address
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+        (tmp_path / "namespace").write_text("kube-system")
+        connect = access(None)
+        assert connect is not None
+        cluster = Cluster(connect, "node-a")
+        await cluster.put(await topology(), fresh=True)
+        server.tokens = {"second"}
+        server.token_file.write_text("second")
+        await cluster.put(await topology(alignment="numa"), fresh=False)
+        assert len({str(request.headers["authorization"]) for request in server.requests}) == 2
+        await cluster.close()
+
+
+async def test_a_service_account_that_is_half_there_is_no_reason_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "_SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    (tmp_path / "token").write_text("first")
+    connect = access(None)
+    assert connect is not None
+    error = await failing(Cluster(connect, "node-a"), await topology())
+    assert error.trouble is Trouble.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "a: b",
+        "{",
+        "[1, 2]",
+        "clusters: 7",
+        "clusters: []\ncontexts: []\ncurrent-context: none",
+        "clusters: [{name: c, cluster: {server: 7}}]\ncontexts: []",
+        (
+            "clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: none}}]\n"
+            "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
+            "current-context: c"
+        ),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(KubeconfigError, match=f"--kubeconfig {path}: .+"):
+        access(path)
+
+
+def test_lightkube_is_not_imported_before_it_is_needed() -> None:
+    """It is large, and most commands have no use for it."""
+    program = "import sys, nri_policy.daemon; sys.exit('lightkube' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

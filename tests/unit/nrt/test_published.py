@@ -1,0 +1,147 @@
+"""A daemon, a runtime and an API server together: what is placed is soon to be seen."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.nrt.cluster import Cluster, access
+from nri_policy.nrt.file import File
+from nri_policy.nrt.fingerprint import fingerprint
+from tests.apiserver import APIServer
+from tests.served import Served, pod, served
+from tests.topology_twin import Twin
+
+
+@asynccontextmanager
+async def published(folder: Path, **spec: Any) -> AsyncIterator[tuple[Served, APIServer]]:
+    """Yield a daemon that publishes to an API server, whose node is called as the daemon thinks."""
+    async with (
+        APIServer(folder, node="localhost") as server,
+        served(folder, **spec) as node,
+    ):
+        connect = access(server.kubeconfig)
+        assert connect is not None
+        cluster = Cluster(connect, "localhost")
+        async with node.daemon.publishing([cluster, File(folder / "nrt.json")]):
+            await server.until(lambda: bool(server.objects))
+            yield node, server
+        await cluster.close()
+
+
+def exclusive(server: APIServer, pool: str) -> str:
+    (zone,) = (zone for zone in server.topology["zones"] if zone["name"] == pool)
+    return next((a["value"] for a in zone["attributes"] if a["name"] == "exclusive cpuset"), "")
+
+
+def attribute(server: APIServer, name: str) -> str | None:
+    found = {each["name"]: each["value"] for each in server.topology["attributes"]}
+    return found.get(name)
+
+
+async def test_an_allocation_is_visible_within_a_second(tmp_path: Path) -> None:
+    async with published(tmp_path) as (node, server):
+        await node.start(pod("own", "2"))
+        async with asyncio.timeout(1.0):
+            await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
+        Twin(node.daemon.engine.state).check(server.topology["zones"])
+        await node.runtime.delete_pod(node.runtime.pod("own"))
+        async with asyncio.timeout(1.0):
+            await server.until(lambda: exclusive(server, "NUMA node #1") == "")
+
+
+async def test_the_fingerprint_counts_pods_from_their_sandbox_on(tmp_path: Path) -> None:
+    async with published(tmp_path) as (node, server):
+        await node.runtime.run_pod(pod("first"))
+        await node.runtime.run_pod(pod("second", namespace="kube-system"))
+        both = fingerprint([("default", "first"), ("kube-system", "second")])
+        await server.until(lambda: attribute(server, "nodeTopologyPodsFingerprint") == both)
+        await node.runtime.stop_pod(node.runtime.pod("first"))
+        one = fingerprint([("kube-system", "second")])
+        await server.until(lambda: attribute(server, "nodeTopologyPodsFingerprint") == one)
+
+
+async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stopped(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as node:
+        await node.start(pod("runs"))
+        await node.runtime.run_pod(pod("empty"))
+        stopped = await node.runtime.run_pod(pod("stopped"))
+        await node.runtime.stop_pod(stopped)
+        # as containerd shows it once its task is gone
+        stopped.message.linux.ClearField("namespaces")
+        before = node.runtime.synchronizations
+        node.daemon._session.reconnect()
+        await node.runtime.synchronized(after=before)
+        topology: Any = await node.daemon.topology()
+    attributes = {each["name"]: each["value"] for each in topology["attributes"]}
+    assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(
+        [("default", "runs"), ("default", "empty")]
+    )
+
+
+async def test_placements_go_on_while_the_server_is_away_and_it_is_told_the_latest(
+    tmp_path: Path,
+) -> None:
+    async with published(tmp_path) as (node, server):
+        await server.stop()
+        seen = len(server.requests)
+        took = []
+        for number in range(8):
+            before = time.perf_counter()
+            assert await node.start(pod(f"own-{number}", "1")) == []
+            took.append(time.perf_counter() - before)
+        (publication, _) = node.daemon._publishers
+        assert max(took) < 0.5, "the runtime was kept waiting"
+        for _ in range(2000):  # let an attempt fail
+            if publication.publication.trouble:
+                break
+            await asyncio.sleep(0.001)
+        assert publication.publication.phase == "failing"
+        await server.start()
+        await server.until(lambda: any(r.method == "PATCH" for r in server.requests[seen:]))
+        first = next(r for r in server.requests[seen:] if r.method == "PATCH")
+        Twin(node.daemon.engine.state).check(first.body["zones"])
+
+
+async def test_the_file_says_the_same_as_the_cluster(tmp_path: Path) -> None:
+    async with published(tmp_path) as (node, server):
+        await node.start(pod("own", "2"))
+        await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
+        _, file = node.daemon._publishers
+        for _ in range(2000):
+            if file.publication.generation == node.daemon._feed._generation:
+                break
+            await asyncio.sleep(0.001)
+        assert file.publication.to == str(tmp_path / "nrt.json")
+        assert '"4-5"' in await asyncio.to_thread((tmp_path / "nrt.json").read_text)
+
+
+@pytest.mark.parametrize("on_exit", ["keep", "widen"])
+async def test_what_is_left_at_the_end_is_marked_or_gone(tmp_path: Path, on_exit: str) -> None:
+    async with published(tmp_path, onExit=on_exit) as (_, server):
+        assert attribute(server, "nri-policy/stopped") is None
+    if on_exit == "keep":
+        assert attribute(server, "nri-policy/stopped") == "true"
+        assert '"nri-policy/stopped"' in (tmp_path / "nrt.json").read_text()
+    else:
+        assert server.objects == {}
+        assert not (tmp_path / "nrt.json").exists()
+
+
+async def test_a_server_that_does_not_answer_holds_up_the_end_for_two_seconds_at_most(
+    tmp_path: Path,
+) -> None:
+    async with published(tmp_path) as (node, server):
+        server.hanging.set()
+        await node.start(pod("own", "2"))
+        before = time.perf_counter()
+    took = time.perf_counter() - before
+    assert took < 4.0

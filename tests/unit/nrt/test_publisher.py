@@ -1,0 +1,395 @@
+"""When the publisher writes, how often, and what it tells of itself; nrt.md §0."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created, Reconfigured, Stopped
+from nri_policy.nrt.publisher import (
+    FAREWELL,
+    INTERVAL,
+    REFRESH,
+    Pace,
+    Phase,
+    Publication,
+    Publisher,
+    PublishError,
+    Trouble,
+    Written,
+    backoff,
+    publishing,
+)
+from nri_policy.nrt.reading import Feed, Object
+from nri_policy.workload.pod import Container
+from tests import nodes
+from tests.steps import Steps
+
+
+class Shelf:
+    """A sink that keeps what it is given, or fails as it is told."""
+
+    name = "a shelf"
+
+    def __init__(self) -> None:
+        self.puts: list[Object] = []
+        self.fresh: list[bool] = []
+        self.error: PublishError | None = None
+        self.rivals: tuple[str, ...] = ()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked = asyncio.Event()
+        self.removed = 0
+
+    async def put(self, new: Object, *, fresh: bool) -> Written:
+        self.asked.set()
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        self.puts.append(new)
+        self.fresh.append(fresh)
+        return Written(version="v1alpha2", rivals=self.rivals)
+
+    async def remove(self) -> None:
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        self.removed += 1
+
+
+class Node:
+    """An engine whose state is published on a shelf, by a clock of steps."""
+
+    def __init__(self, farewell: float = FAREWELL) -> None:
+        self.engine = Engine(nodes.machine(), nodes.settings())
+        self.turn = asyncio.Lock()
+        self.steps = Steps()
+        self.shelf = Shelf()
+        self.pods: set[tuple[str, str]] = set()
+        self.synchronized = asyncio.Event()
+        self.synchronized.set()
+        self.feed = Feed(
+            self.engine,
+            self.turn,
+            node="node-a",
+            pods=lambda: self.pods,
+            synchronized=self.synchronized,
+        )
+        pace = Pace(
+            now=self.steps.now,
+            sleep=self.steps.sleep,
+            delay=lambda n: min(2.0**n, 60.0),
+            farewell=farewell,
+        )
+        self.publisher = Publisher(self.feed, self.shelf, pace)
+        self.keep = True
+
+    @property
+    def publication(self) -> Publication:
+        return self.publisher.publication
+
+    @property
+    def phase(self) -> str:
+        return str(self.publication.phase)
+
+    def start(self, container: Container) -> None:
+        self.engine.handle(Created(container=container))
+        self.feed.decided()
+
+    def stop(self, container: Container) -> None:
+        self.engine.handle(Stopped(container_id=container.id))
+        self.feed.decided()
+
+    def reconfigure(self, **spec: Any) -> None:
+        self.engine.handle(Reconfigured(settings=nodes.settings(**spec), machine=None))
+        self.feed.decided()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with publishing([self.publisher], keep=lambda: self.keep):
+            await self.steps.settled()
+            yield
+
+
+def attribute(topology: Object, name: str) -> str | None:
+    found = {each["name"]: each["value"] for each in topology["attributes"]}
+    return found.get(name)
+
+
+def available(topology: Object) -> list[str]:
+    return [
+        zone["resources"][0]["available"] for zone in topology["zones"] if zone["type"] == "Node"
+    ]
+
+
+async def test_the_first_write_comes_at_once_and_the_next_a_quarter_second_later() -> None:
+    node = Node()
+    async with node.running():
+        assert len(node.shelf.puts) == 1
+        node.start(nodes.container(2000))
+        node.start(nodes.container(1000))
+        await node.steps.advance(INTERVAL - 0.01)
+        assert len(node.shelf.puts) == 1
+        await node.steps.advance(0.01)
+        assert len(node.shelf.puts) == 2
+        assert available(node.shelf.puts[1]) == ["3", "2", "3", "4"]
+        assert attribute(node.shelf.puts[1], "nri-policy/generation") == "2"
+
+
+async def test_nothing_is_written_before_the_runtime_has_told_its_containers() -> None:
+    node = Node()
+    node.synchronized.clear()
+    async with publishing([node.publisher], keep=lambda: True):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not node.shelf.puts
+        assert node.publication.phase is Phase.WAITING
+        node.synchronized.set()
+        await node.steps.settled()
+        assert len(node.shelf.puts) == 1
+
+
+async def test_what_has_not_changed_is_not_written_until_ten_minutes_are_over() -> None:
+    node = Node()
+    async with node.running():
+        container = nodes.container(1000)
+        node.start(container)
+        node.stop(container)
+        await node.steps.advance(REFRESH - 1)
+        assert len(node.shelf.puts) == 1
+        assert node.publication.unchanged == 1
+        await node.steps.advance(1)
+        assert len(node.shelf.puts) == 2
+        assert node.shelf.fresh == [True, True]
+        assert attribute(node.shelf.puts[1], "nri-policy/generation") == "2"
+        await node.steps.advance(REFRESH)
+        assert len(node.shelf.puts) == 3
+
+
+async def test_ten_thousand_decisions_in_a_minute_are_at_most_four_writes_a_second() -> None:
+    node = Node()
+    async with node.running():
+        lasting = nodes.container(1000)
+        for tick in range(600):
+            for _ in range(8):
+                passing = nodes.container(1000)
+                node.start(passing)
+                node.stop(passing)
+            (node.stop if tick % 2 else node.start)(lasting)
+            await node.steps.advance(0.1)
+        decided = 600 * 17
+        assert 100 <= len(node.shelf.puts) <= 1 + 60 / INTERVAL
+    assert attribute(node.shelf.puts[-1], "nri-policy/generation") == str(decided)
+
+
+async def test_pods_without_containers_change_the_fingerprint() -> None:
+    node = Node()
+    async with node.running():
+        node.pods.add(("ns1", "n1"))
+        node.feed.changed()
+        await node.steps.advance(INTERVAL)
+        prints = [attribute(put, "nodeTopologyPodsFingerprint") for put in node.shelf.puts]
+        assert prints[0] == "pfp0v001ef46db3751d8e999"
+        assert len({*prints}) == 2
+
+
+async def test_while_nothing_can_be_written_decisions_go_on_and_the_latest_state_comes_next() -> (
+    None
+):
+    node = Node()
+    node.shelf.error = PublishError(Trouble.UNREACHABLE, "no route")
+    async with node.running():
+        for _ in range(3):
+            node.start(nodes.container(1000))
+            await node.steps.advance(9)
+        assert node.phase == "failing"
+        assert node.publication.trouble is Trouble.UNREACHABLE
+        failed = node.publication.failed
+        assert failed == 4  # at 0, 2, 6 and 14 seconds; the next one comes at 30
+        node.shelf.error = None
+        await node.steps.advance(3)
+        assert available(node.shelf.puts[0]) == ["3", "3", "3", "3"]
+        assert node.phase == "published"
+        assert not node.publication.error
+        assert node.publication.generation == 3
+
+
+async def test_a_failed_write_is_made_up_for_even_if_all_is_as_it_was_before() -> None:
+    """It may have arrived nevertheless."""
+    node = Node()
+    async with node.running():
+        container = nodes.container(1000)
+        node.start(container)
+        node.shelf.error = PublishError(Trouble.UNREACHABLE, "no answer")
+        await node.steps.advance(1)
+        node.stop(container)
+        node.shelf.error = None
+        await node.steps.advance(2)
+        assert len(node.shelf.puts) == 2
+        assert available(node.shelf.puts[0]) == available(node.shelf.puts[1])
+
+
+async def test_a_change_during_a_slow_write_is_written_after_it() -> None:
+    node = Node()
+    async with node.running():
+        node.shelf.gate.clear()
+        node.start(nodes.container(1000))
+        advancing = asyncio.create_task(node.steps.advance(INTERVAL))
+        for _ in range(200):
+            await asyncio.sleep(0)
+        node.start(nodes.container(1000))
+        node.shelf.gate.set()
+        await advancing
+        await node.steps.advance(INTERVAL)
+        assert [attribute(put, "nri-policy/generation") for put in node.shelf.puts] == list("012")
+
+
+async def test_who_is_asked_to_wait_waits() -> None:
+    node = Node()
+    node.shelf.error = PublishError(Trouble.THROTTLED, "later", wait=40.0)
+    async with node.running():
+        await node.steps.advance(39)
+        assert node.publication.failed == 1
+        await node.steps.advance(1)
+        assert node.publication.failed == 2
+
+
+async def test_a_failure_is_logged_once_and_again_when_it_becomes_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Node()
+    node.shelf.error = PublishError(Trouble.NO_CRD, "the cluster has no such kind")
+    with caplog.at_level(logging.INFO):
+        async with node.running():
+            await node.steps.advance(200)
+            node.shelf.error = PublishError(Trouble.FORBIDDEN, "403")
+            await node.steps.advance(600)
+            node.shelf.error = None
+            await node.steps.advance(600)
+    said = [record.getMessage().split()[0] for record in caplog.records]
+    assert node.publication.failed > len(said)
+    troubles = [record.args[1] for record in caplog.records[:-1] if isinstance(record.args, tuple)]
+    assert troubles == [Trouble.NO_CRD, *[Trouble.FORBIDDEN] * 2]  # the latter again after a while
+    assert said[-1] == "event=nrt-published"
+
+
+async def test_other_writers_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    node = Node()
+    node.shelf.rivals = ("exporter",)
+    async with node.running():
+        assert node.publication.rivals == ("exporter",)
+        assert "exporter" in caplog.text
+        node.shelf.rivals = ()
+        node.start(nodes.container(1000))
+        await node.steps.advance(INTERVAL)
+        assert not node.publication.rivals
+
+
+async def test_settings_switch_it_off_and_on() -> None:
+    node = Node()
+    async with node.running():
+        node.reconfigure(agent={"nodeResourceTopology": False})
+        await node.steps.advance(INTERVAL)
+        assert (node.shelf.removed, node.publication.phase) == (1, Phase.OFF)
+        node.start(nodes.container(1000))
+        await node.steps.advance(REFRESH * 1.9)
+        assert (node.shelf.removed, len(node.shelf.puts)) == (1, 1)
+        node.reconfigure()
+        await node.steps.advance(INTERVAL)
+        assert (len(node.shelf.puts), node.publication.phase) == (2, Phase.PUBLISHED)
+
+
+async def test_what_the_settings_do_not_want_is_never_touched() -> None:
+    node = Node()
+    node.reconfigure(agent={"nodeResourceTopology": False})
+    async with node.running():
+        await node.steps.advance(REFRESH)
+    assert (node.shelf.puts, node.shelf.removed) == ([], 0)
+    assert node.publication.phase is Phase.OFF
+
+
+async def test_at_the_end_the_last_state_stays_and_is_marked() -> None:
+    node = Node()
+    async with node.running():
+        node.start(nodes.container(1000))
+    assert [attribute(put, "nri-policy/stopped") for put in node.shelf.puts] == [None, "true"]
+    assert available(node.shelf.puts[1]) == ["3", "3", "4", "4"]
+
+
+async def test_at_the_end_it_is_removed_where_containers_are_widened() -> None:
+    node = Node()
+    node.keep = False
+    async with node.running():
+        pass
+    assert (len(node.shelf.puts), node.shelf.removed) == (1, 1)
+
+
+async def test_an_end_without_an_answer_takes_no_longer_than_it_may(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Node(farewell=0.01)
+    async with node.running():
+        node.shelf.gate.clear()
+    assert "event=nrt-left-behind" in caplog.text
+
+
+async def test_where_nothing_was_written_nothing_is_marked() -> None:
+    node = Node()
+    node.synchronized.clear()
+    async with publishing([node.publisher], keep=lambda: True):
+        pass
+    assert node.shelf.puts == []
+
+
+async def test_a_write_that_was_given_up_at_the_end_may_have_arrived() -> None:
+    node = Node()
+    node.shelf.gate.clear()
+    async with publishing([node.publisher], keep=lambda: True):
+        await node.shelf.asked.wait()
+        node.shelf.gate.set()
+    assert [attribute(put, "nri-policy/stopped") for put in node.shelf.puts] == ["true"]
+
+
+async def test_all_numbers_are_read_in_the_shared_turn() -> None:
+    node = Node()
+    async with node.turn:
+        reading = asyncio.create_task(node.feed.read())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not reading.done()
+        node.start(nodes.container(2000))
+    assert [zone["resources"][0]["available"] for zone in (await reading).zones][1] == "2"
+
+
+async def test_alignment_is_told_in_the_words_of_the_kubelet() -> None:
+    node = Node()
+    plain = (await node.feed.read()).object()
+    assert attribute(plain, "topologyManagerPolicy") == "none"
+    node.reconfigure(alignment="numa")
+    aligned = (await node.feed.read()).object()
+    assert attribute(aligned, "topologyManagerPolicy") == "single-numa-node"
+    assert attribute(aligned, "topologyManagerScope") == "container"
+    assert attribute(aligned, "TopologyPolicy") == "topology-aware"
+    assert attribute(aligned, "nodeTopologyPodsFingerprintMethod") == "all"
+
+
+async def test_a_publication_can_be_sent_as_it_is() -> None:
+    node = Node()
+    node.shelf.rivals = ("exporter",)
+    async with node.running():
+        message = node.publication.message()
+    assert (message.to, message.phase, message.written) == ("a shelf", "published", 1)
+    assert list(message.rivals) == ["exporter"]
+    assert message.written_at > 0
+
+
+def test_waits_after_failures_double_up_to_half_a_minute() -> None:
+    longest = [backoff(failures, chance=lambda: 1.0) for failures in range(1, 9)]
+    assert longest == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert backoff(9, chance=lambda: 0.0) == 0.5

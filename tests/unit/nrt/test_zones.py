@@ -1,0 +1,221 @@
+"""The form of the zones; their numbers are checked by tests/scenarios/test_topology.py."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created
+from nri_policy.engine.placement import RefusalError
+from nri_policy.hardware.machine import Distances, Machine, MemoryKind
+from nri_policy.nrt.zones import zones
+from tests import memories, nodes
+from tests.life import Life
+from tests.topology_twin import Twin, amounts
+
+L3 = "package:2 die:2 numa:1 l3:2 core:2"
+
+
+def shown(machine: Machine | str = nodes.SMALL, **spec: Any) -> dict[str, dict[str, Any]]:
+    """Return the zones of an idle machine by name."""
+    machine = nodes.machine(machine) if isinstance(machine, str) else machine
+    engine = Engine(machine, nodes.settings(**spec))
+    found = zones(engine.state)
+    Twin(engine.state).check(found)
+    return {zone["name"]: zone for zone in found}
+
+
+def attributes(zone: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in zone["attributes"]}
+
+
+def sparse(ids: tuple[int, ...]) -> Machine:
+    """Return a machine whose NUMA nodes have these ids."""
+    whole = nodes.machine(f"package:1 numa:{len(ids)} core:2")
+    numbers = dict(zip((node.id for node in whole.nodes), ids, strict=True))
+    return replace(
+        whole,
+        nodes=tuple(
+            replace(node, id=numbers[node.id], nearest=CPUSet(numbers[n] for n in node.nearest))
+            for node in whole.nodes
+        ),
+        distances=Distances(nodes=ids, matrix=whole.distances.matrix),
+    )
+
+
+def test_numa_zones_have_the_distances_to_all_of_them() -> None:
+    found = shown()
+    assert found["node-1"]["type"] == "Node"
+    assert found["node-1"]["costs"] == [
+        {"name": "node-0", "value": 11},
+        {"name": "node-1", "value": 10},
+        {"name": "node-2", "value": 21},
+        {"name": "node-3", "value": 21},
+    ]
+
+
+def test_ids_that_the_machine_lacks_are_zones_without_resources() -> None:
+    found = shown(sparse((1, 4)))
+    assert [name for name in found if name.startswith("node-")] == [
+        f"node-{number}" for number in range(5)
+    ]
+    assert amounts(found["node-3"]) == {"cpu": (0, 0, 0), "memory": (0, 0, 0)}
+    assert found["node-3"]["costs"] == [
+        {"name": f"node-{number}", "value": 10 if number == 3 else 255} for number in range(5)
+    ]
+    assert [cost["value"] for cost in found["node-4"]["costs"]] == [255, 11, 255, 255, 10]
+    assert amounts(found["node-4"])["cpu"] == (2000, 2000, 2000)
+
+
+def test_nodes_that_schedulers_crash_on_are_left_out() -> None:
+    engine = Engine(sparse((0, 64)), nodes.settings())
+    numa = [zone["name"] for zone in zones(engine.state) if zone["type"] == "Node"]
+    assert numa == [f"node-{number}" for number in range(64)]
+
+
+def test_a_node_without_cpus_has_memory_only() -> None:
+    found = amounts(shown(memories.TIERED)["node-4"])
+    assert found["cpu"] == (0, 0, 0)
+    assert found["memory"] == (64 << 30, 64 << 30, 64 << 30)
+
+
+def test_cpus_without_memory_count_where_the_engine_counts_them() -> None:
+    machine = nodes.machine("package:1 numa:2 core:2")
+    machine = memories.with_nodes(machine, memory={1: 0})
+    found = shown(machine)
+    assert amounts(found["node-0"])["cpu"] == (4000, 3000, 3000)
+    assert amounts(found["node-1"]) == {"cpu": (0, 0, 0), "memory": (0, 0, 0)}
+
+
+def test_memory_of_a_device_exists_but_is_for_nobody() -> None:
+    machine = memories.with_nodes(nodes.machine(), kind={3: MemoryKind.DEVICE})
+    assert amounts(shown(machine)["node-3"])["memory"] == (4 << 30, 0, 0)
+
+
+def test_every_size_of_hugepages_is_a_resource_of_every_zone() -> None:
+    pages = {0: ((2 << 20, 512),), 1: ((2 << 20, 0), (1 << 30, 1))}
+    found = shown(memories.with_nodes(nodes.machine(), hugepages=pages))
+    assert amounts(found["node-0"])["hugepages-2Mi"] == (1 << 30,) * 3
+    assert amounts(found["node-0"])["hugepages-1Gi"] == (0, 0, 0)
+    assert amounts(found["node-1"])["hugepages-1Gi"] == (1 << 30,) * 3
+    assert amounts(found["node-3"])["hugepages-2Mi"] == (0, 0, 0)
+    # what is set aside as hugepages is no ordinary memory
+    assert amounts(found["node-1"])["memory"] == (4 << 30, 3 << 30, 3 << 30)
+
+
+def test_reserved_cpus_and_memory_are_capacity_but_not_allocatable() -> None:
+    found = shown(reservedResources={"cpu": "cpuset:4-5", "memory": "4Gi"})
+    assert amounts(found["node-1"]) == {
+        "cpu": (4000, 2000, 2000),
+        "memory": (4 << 30,) + (3 << 30,) * 2,
+    }
+    assert attributes(found["NUMA node #1"])["reserved cpuset"] == "4-5"
+
+
+def test_pools_have_the_names_and_types_of_the_peer() -> None:
+    found = shown(L3)
+    types = {name: zone["type"] for name, zone in found.items() if zone["type"] != "Node"}
+    assert types == {
+        "root": "virtual node",
+        "socket #0": "socket",
+        "NUMA node #0": "numa node",
+        "NUMA node #0/L3 cache #0": "L3 cache",
+        "NUMA node #0/L3 cache #1": "L3 cache",
+        "NUMA node #1": "numa node",
+        "NUMA node #1/L3 cache #0": "L3 cache",
+        "NUMA node #1/L3 cache #1": "L3 cache",
+        "socket #1": "socket",
+        "NUMA node #2": "numa node",
+        "NUMA node #2/L3 cache #0": "L3 cache",
+        "NUMA node #2/L3 cache #1": "L3 cache",
+        "NUMA node #3": "numa node",
+        "NUMA node #3/L3 cache #0": "L3 cache",
+        "NUMA node #3/L3 cache #1": "L3 cache",
+    }
+    assert "parent" not in found["root"]
+    assert found["NUMA node #2/L3 cache #1"]["parent"] == "NUMA node #2"
+    assert shown("package:1 die:2 core:2")["die #0/1"]["type"] == "die"
+    assert shown("package:1 core:2")["socket #0"]["type"] == "socket"
+
+
+def test_a_pool_tells_its_memory_by_kind_and_nothing_of_what_it_lacks() -> None:
+    assert attributes(shown(memories.TIERED)["socket #1"]) == {
+        "memory set": "1,3,5",
+        "shared cpuset": "4-7",
+        "dram set": "1",
+        "pmem set": "5",
+        "hbm set": "3",
+        "containers": "0",
+    }
+
+
+def test_shared_room_of_a_pool_is_in_milli_cpu_and_cpus_in_use_are_named() -> None:
+    life = Life()
+    life.create(nodes.container(1500))
+    life.create(nodes.container(300, 600))
+    found = {zone["name"]: zone for zone in zones(life.engine.state)}
+    Twin(life.engine.state).check([*found.values()])
+    used = attributes(found["NUMA node #1"])
+    assert (used["exclusive cpuset"], used["shared cpuset"], used["containers"]) == (
+        "4",
+        "5-7",
+        "1",
+    )
+    (cpu,) = (each for each in found["NUMA node #1"]["resources"] if each["name"] == "cpu")
+    assert (cpu["capacity"], cpu["allocatable"], cpu["available"]) == ("4", "4", "2500m")
+    assert amounts(found["node-1"])["cpu"] == (4000, 4000, 2000)
+
+
+def test_isolated_cpus_are_never_added_to_ordinary_ones() -> None:
+    machine = replace(nodes.machine(), isolated=CPUSet.parse("4-5,8-11"))
+    found = shown(machine)
+    assert amounts(found["node-1"])["cpu"] == (4000, 4000, 2000)
+    assert amounts(found["node-2"])["cpu"] == (4000, 4000, 4000)
+
+
+def test_a_container_without_a_request_takes_nothing_away() -> None:
+    life = Life()
+    idle = amounts(zones(life.engine.state)[1])
+    for _ in range(20):
+        life.create(nodes.best_effort())
+    assert amounts(zones(life.engine.state)[1]) == idle
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: int) -> None:
+    """The engine itself places what is said to be left, and refuses a CPU more."""
+    chance = random.Random(seed)
+    life = Life("package:2 numa:2 l3:2 core:2 pu:2", alignment="numa")
+    left = 0
+    for _ in range(30):
+        container = (
+            nodes.container(chance.choice((1000, 2000, 3000, 1500)))
+            if chance.random() < 0.6
+            else nodes.container(chance.randrange(0, 900), 1000)
+        )
+        try:
+            life.create(container)
+        except RefusalError:
+            continue
+        numa = [zone for zone in zones(life.engine.state) if zone["type"] == "Node"]
+        left = max(amounts(zone)["cpu"][2] for zone in numa)
+        if left:
+            life.engine.fork().handle(Created(container=nodes.container(left)))
+        more = nodes.container(left + 1000, annotations=nothing_shared())
+        with pytest.raises(RefusalError):
+            life.engine.fork().handle(Created(container=more))
+    assert left < 8000
+
+
+def nothing_shared() -> dict[str, str]:
+    return {"prefer-shared-cpus.resource-policy.nri.io": "false"}
+
+
+def test_a_machine_that_has_no_numa_is_one_zone() -> None:
+    machine = nodes.machine("package:1 core:2")
+    assert [name for name in shown(machine) if name.startswith("node-")] == ["node-0"]
