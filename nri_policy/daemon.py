@@ -50,7 +50,9 @@ from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.settings import Audit, OnExit, Reload, Settings, SettingsError
+from nri_policy.settings_source.cluster import ClusterSettings
 from nri_policy.settings_source.file import SettingsFile, watch
+from nri_policy.settings_source.kubernetes import Kubernetes
 from nri_policy.settings_source.loggers import set_levels
 from nri_policy.store.errors import StoreError
 from nri_policy.store.store import Store
@@ -71,6 +73,7 @@ class Options:
     control_socket: Path
     kubeconfig: Path | None
     node_name: str
+    config_namespace: str  # of the cluster's TopologyAwarePolicy objects
     nrt_file: Path | None
     once_synchronized_exit: bool
 
@@ -82,6 +85,7 @@ class Host:
     state_dir: Path
     root: Path = Path("/")  # holds the host's /sys and /proc
     load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
+    report: Callable[[Reload], None] | None = None  # hears what became of them
     identity: Identity = IDENTITY
     node_name: str = "localhost"  # in the cluster
     sources: Sources = field(default_factory=Sources)
@@ -123,6 +127,7 @@ class Daemon:
         self.auditor = Auditor(self, Cgroups(host.root), now=self._now)
         self._root = host.root
         self._load = host.load or (lambda: settings)
+        self._report = host.report
         self._reloading = asyncio.Lock()
         self.reloaded: Reload | None = None  # the latest
 
@@ -265,6 +270,8 @@ class Daemon:
             self.reloaded = Reload(
                 accepted=not reason, origin=origin, reason=reason, time=self._now()
             )
+            if self._report is not None:
+                self._report(self.reloaded)
             return self.reloaded
 
     async def _as_seen_by(self, settings: Settings) -> Machine | None:
@@ -276,36 +283,41 @@ class Daemon:
 
 
 async def run(file: SettingsFile, options: Options) -> None:
-    """Serve until SIGTERM or SIGINT, with the settings in *file*.
+    """Serve until SIGTERM or SIGINT, with the settings in *file*, or those that the cluster has.
 
-    They are read again when the file changes, and at SIGHUP.
+    They are read again when they change, and at SIGHUP.
 
     Raises SettingsError, TopologyError or CapacityError where the settings or the machine allow no
     start, AlreadyRunningError where another daemon holds the state folder, KubeconfigError where
     one is named that cannot be used, OSError for folders, files and sockets. A reload that fails so
     leaves everything as it was, and is logged.
     """
-    settings = file.load()
-    set_levels(settings.log.debug)
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_instance(options.state_dir / "lock"))
+        reload = asyncio.Event()
+        cluster = await stack.enter_async_context(_cluster_settings(file, options, reload.set))
+        settings = (cluster or file).load()
+        set_levels(settings.log.debug)
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
         assignments = await stack.enter_async_context(Assignments())
         host = Host(
             state_dir=options.state_dir,
             root=options.host_root,
-            load=file.load,
+            load=(cluster or file).load,
+            report=None if cluster is None else cluster.report,
             identity=options.identity,
             node_name=options.node_name,
             sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
         )
         daemon = Daemon(machine, settings, host)
+        if cluster is not None:
+            now = time.time()
+            cluster.report(Reload(accepted=True, origin=settings.origin, reason="", time=now))
         _announce(daemon)
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        reload = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
         beside = [
             asyncio.create_task(_reload_at(reload, daemon), name="reload"),
@@ -328,6 +340,33 @@ async def run(file: SettingsFile, options: Options) -> None:
             if serving.done():
                 serving.result()
     log.info("event=ended")
+
+
+@asynccontextmanager
+async def _cluster_settings(
+    file: SettingsFile, options: Options, changed: Callable[[], None]
+) -> AsyncIterator[ClusterSettings | None]:
+    """Follow the settings that the cluster has for this node, if a cluster is known."""
+    connect = access(options.kubeconfig)
+    if connect is None:
+        yield None
+        return
+    api = Kubernetes(connect, options.config_namespace)
+    settings = ClusterSettings(
+        api,
+        options.node_name,
+        kept=options.state_dir / "settings.json",
+        otherwise=file.load,
+        changed=changed,
+    )
+    following = asyncio.create_task(settings.run(), name="cluster settings")
+    try:
+        await settings.heard()
+        yield settings
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+        await api.close()
 
 
 @asynccontextmanager

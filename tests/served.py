@@ -14,7 +14,7 @@ from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.runtime.manifest import PodManifest
-from nri_policy.settings import Settings
+from nri_policy.settings import Reload, Settings
 from tests import nodes
 
 
@@ -44,6 +44,7 @@ async def served(
     *,
     listening: bool = True,
     load: Callable[[], Settings] | None = None,
+    report: Callable[[Reload], None] | None = None,
     **spec: Any,
 ) -> AsyncIterator[Served]:
     """Yield a daemon that is synchronized with its runtime; *folder* is the root of its host."""
@@ -56,7 +57,9 @@ async def served(
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
-        host = Host(state_dir=folder, root=folder, load=load, delay=lambda _failures: 0.0)
+        host = Host(
+            state_dir=folder, root=folder, load=load, report=report, delay=lambda _failures: 0.0
+        )
         daemon = Daemon(hardware, nodes.settings(**spec), host)
         if listening:
             await stack.enter_async_context(daemon.listening(folder / "control.sock"))

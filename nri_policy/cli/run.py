@@ -60,6 +60,12 @@ _PATH = click.Path(path_type=Path)
     help="The node's name in the cluster.",
 )
 @click.option(
+    "--config-namespace",
+    default="kube-system",
+    show_default=True,
+    help="Where the cluster's TopologyAwarePolicy objects are; they come before --config.",
+)
+@click.option(
     "--nrt-file",
     type=_PATH,
     help="Keep the node's NodeResourceTopology object in this JSON file.",
@@ -75,6 +81,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     control_socket: Path,
     kubeconfig: Path | None,
     node_name: str,
+    config_namespace: str,
     nrt_file: Path | None,
     once_synchronized_exit: bool,
 ) -> None:
@@ -98,6 +105,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         control_socket=control_socket,
         kubeconfig=kubeconfig,
         node_name=node_name,
+        config_namespace=config_namespace,
         nrt_file=nrt_file,
         once_synchronized_exit=once_synchronized_exit,
     )

@@ -87,7 +87,7 @@ class ClusterSettings:
         )
         self._statuses: dict[str, dict[str, Any] | None] = {}  # to be written, by object
         self._unwritten = asyncio.Event()
-        self._trouble = ""
+        self._troubles: dict[Level, str] = {}  # of those that cannot be asked now
 
     def load(self) -> Settings:
         """Return the settings that count now. Raises SettingsError."""
@@ -174,9 +174,8 @@ class ClusterSettings:
             await self._sleep(GROUP_PERIOD)
 
     def _say(self, level: Level, policy: Policy | None) -> None:
-        if self._trouble:
-            log.info("event=cluster-settings-heard")
-            self._trouble = ""
+        if self._troubles.pop(level, None):
+            log.info("event=cluster-settings-heard level=%s", level.name.lower())
         counts = self._known.say(level, policy)
         if counts:
             self._keep()
@@ -193,8 +192,8 @@ class ClusterSettings:
 
     def _failed(self, level: Level, error: ClusterError) -> None:
         self._attempted(level)
-        if str(error) != self._trouble:
-            self._trouble = str(error)
+        if self._troubles.get(level) != str(error):
+            self._troubles[level] = str(error)
             log.warning("event=cluster-settings-unknown reason=%r: the old ones stay", str(error))
 
     def _attempted(self, level: Level) -> None:

@@ -25,12 +25,11 @@ class SettingsFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._loaded: _Version = None
-        self._seen: _Version = None
+        self._known = self._seen = self._version()
 
     def load(self) -> Settings:
         """Return the settings that are in the file now; SettingsError, also where there is none."""
-        self._loaded = self._version()
+        self._known = self._version()
         try:
             with self._path.open("rb") as file:
                 text = file.read(MAX_SIZE + 1)
@@ -40,13 +39,16 @@ class SettingsFile:
         return load(text, str(self._path))
 
     def changed(self) -> bool:
-        """Return whether the file is not the one that was loaded, and rests since the last look.
+        """Return whether there is another file than what was loaded or told of last.
 
         One that is still being written is left for the next look.
         """
         version = self._version()
         rests, self._seen = version == self._seen, version
-        return rests and version != self._loaded
+        if not rests or version == self._known:
+            return False
+        self._known = version
+        return True
 
     def _version(self) -> _Version:
         try:

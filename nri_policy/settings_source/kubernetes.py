@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0  # seconds for one request
 PERIOD = 300  # seconds after which an object is listed again
 _PLURAL = "topologyawarepolicies"
+_NO_CRD = f"the cluster has no {KIND}; configs/kubernetes/settings-crd.yaml defines it"
 _MOST_TEXT = 300  # characters of a server's words
 
 
@@ -41,8 +42,9 @@ class Kubernetes:
 
         async with self._asking(f"Node {node}") as client, asyncio.timeout(PATIENCE):
             found = await client.get(Node, node)
-            labels = found.metadata.labels if found.metadata else None
-            return str((labels or {}).get(LABEL, ""))
+            if found.metadata is None or found.metadata.name != node:
+                raise ValueError("the answer is about something else")
+            return str((found.metadata.labels or {}).get(LABEL, ""))
 
     async def follow(self, name: str, say: Callable[[Policy | None], None]) -> None:
         """Say what an object is, and whatever becomes of it, for some minutes."""
@@ -50,8 +52,13 @@ class Kubernetes:
         async with self._asking(f"{KIND} {name}") as client:
             async with asyncio.timeout(PATIENCE):
                 listed = client.list(_resource(), **where)
-                found = [each async for each in listed]
-            say(_policy(found[0]) if found else None)
+                try:
+                    found = [each async for each in listed]
+                except _status_error() as error:
+                    if error.response.status_code == 404:
+                        raise ValueError(_NO_CRD) from error
+                    raise
+            say(_policy(found[0], name) if found else None)
             watch = client.watch(
                 _resource(), **where, resource_version=listed.resourceVersion, server_timeout=PERIOD
             )
@@ -59,7 +66,8 @@ class Kubernetes:
                 async with asyncio.timeout(PERIOD):
                     async for kind, changed in watch:
                         if kind != "BOOKMARK":
-                            say(None if kind == "DELETED" else _policy(changed))
+                            policy = _policy(changed, name)
+                            say(None if kind == "DELETED" else policy)
             except TimeoutError:
                 return
 
@@ -107,10 +115,12 @@ def _resource() -> Any:
     return create_namespaced_resource(group, version, KIND, _PLURAL)
 
 
-def _policy(found: Any) -> Policy:
+def _policy(found: Any, name: str) -> Policy:
+    if found.metadata.name != name:
+        raise ValueError("the answer is about something else")
     nodes = (found.get("status") or {}).get("nodes") or {}
     return Policy(
-        name=found.metadata.name,
+        name=name,
         generation=found.metadata.generation or 0,
         spec=found.get("spec"),
         nodes=frozenset(nodes),

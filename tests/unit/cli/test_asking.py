@@ -18,6 +18,8 @@ from msgspec.structs import replace
 from nri_policy.audit.cgroup import folder_of
 from nri_policy.cli import main
 from nri_policy.runtime.manifest import PodManifest, read_pod
+from nri_policy.settings import Settings
+from tests import nodes
 from tests.served import pod, served
 from tests.unit.audit.host import Cgroup, Root
 
@@ -169,6 +171,27 @@ def test_status_pools_and_containers(tmp_path: Path) -> None:
     beside_a_daemon(
         tmp_path, check, pod("own", "2"), pod("some", "500m", shared=True), pod("huge", "99")
     )
+
+
+def test_status_says_what_became_of_the_latest_settings(tmp_path: Path) -> None:
+    def load() -> Settings:
+        return nodes.settings(reservedResources={"cpu": next(reserved)})
+
+    async def both() -> None:
+        async with served(tmp_path, MACHINE, load=load) as node:
+            await asyncio.to_thread(check, node.socket, "")
+            await node.daemon.reload()
+            await asyncio.to_thread(check, node.socket, "test was accepted")
+            await node.daemon.reload()
+            await asyncio.to_thread(check, node.socket, "refused: test: reservedResources.cpu")
+
+    def check(control: Path, outcome: str) -> None:
+        shown = [line for line in lines(run(control, "status")) if "latest reload" in line]
+        assert bool(shown) == bool(outcome)
+        assert all(outcome in line for line in shown)
+
+    reserved = iter((1, 99))
+    asyncio.run(both())
 
 
 def test_audit_ends_with_1_where_anything_is_not_as_decided(

@@ -53,9 +53,12 @@ def test_a_changed_file_is_noticed_once_it_rests(path: Path) -> None:
     path.write_text(TEXT + "# half and the other\n")
     assert not file.changed()
     assert file.changed()
-    assert file.changed(), "until it is loaded"
-    file.load()
-    assert not file.changed()
+    assert not file.changed(), "it is told once"
+
+
+def test_a_file_that_nobody_loads_is_no_news(path: Path) -> None:
+    file = SettingsFile(path)
+    assert [file.changed(), file.changed(), file.changed()] == [False] * 3
 
 
 def test_another_file_of_the_same_size_and_time_is_noticed(path: Path) -> None:
