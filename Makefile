@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: run demo test faults bench lint proto
+.PHONY: run demo test faults stress bench lint proto
 
 # make run ARGS='--help'
 run: $(BUILT)
@@ -20,6 +20,10 @@ test: $(BUILT) lint
 # kill, freeze, starve and confuse the daemon: make faults ROUNDS=5000 SEED=7
 faults: $(BUILT)
 	$(PY) -m tests.faults --rounds $(or $(ROUNDS),1000) --seed $(or $(SEED),1)
+
+# make stress SECONDS=600: changes outside of events on a busy containerd, of each version
+stress: $(BUILT)
+	NRI_POLICY_STRESS=$(or $(SECONDS),120) $(PY) -m pytest tests/e2e/test_storm.py --log-cli-level=INFO
 
 bench: $(BUILT)
 	$(PY) -m benchmarks $(ARGS)

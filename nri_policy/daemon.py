@@ -34,6 +34,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kubelet.podresources import Assignments
+from nri_policy.nri.beat import Beat
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.grpc_service import plugin_handler
@@ -42,6 +43,7 @@ from nri_policy.nri.policy import Outcome, Policy, Sources
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, backoff
 from nri_policy.nri.singleton import only_instance
+from nri_policy.nri.telling import Telling
 from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
 from nri_policy.nrt.publisher import Publisher, Sink, publishing
@@ -60,6 +62,7 @@ from nri_policy.store.store import Store
 log = logging.getLogger(__name__)
 
 IDENTITY = Identity(name="nri-policy", index="90")
+LEAVING = 10.0  # seconds, at most, for the runtime to hear that we leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ class Options:
     """Where the daemon finds and leaves things."""
 
     host_root: Path
-    nri_socket: Path
+    runtime: Path | int  # its NRI socket, or the descriptor of one that it has opened for us
     identity: Identity
     state_dir: Path
     control_socket: Path
@@ -104,13 +107,16 @@ class Daemon:
         self._store = Store(host.state_dir, machine)
         self.engine = Engine(machine, settings, self._store.held.earlier)
         self.synchronized = asyncio.Event()
+        self.beat = Beat()
         self._turn = asyncio.Lock()
         exposure = Exposure(host.state_dir / "containers")
         self._chronicle = Chronicle(self.engine)
         self._publishers: list[Publisher] = []
+        self._telling = Telling(self.engine)
         self._policy = Policy(
             self.engine,
             exposure,
+            self._telling,
             sources=replace(host.sources, held=lambda: self._store.held.grants),
             synchronized=self._took_over,
             decided=self._decided,
@@ -132,9 +138,13 @@ class Daemon:
         self.reloaded: Reload | None = None  # the latest
 
     @asynccontextmanager
-    async def serving(self, nri_socket: Path) -> AsyncIterator[asyncio.Task[None]]:
-        """Serve the runtime at *nri_socket* in the task given, which ends only if it fails."""
-        task = asyncio.create_task(self._session.run(str(nri_socket)), name="nri session")
+    async def serving(self, runtime: Path | int) -> AsyncIterator[asyncio.Task[None]]:
+        """Serve the runtime at a socket's path in the task given, which ends only if it fails.
+
+        Or the one that started this daemon with its socket open as a file descriptor: then the task
+        ends with it.
+        """
+        task = asyncio.create_task(self._serve(runtime), name="nri session")
         try:
             yield task
         finally:
@@ -145,6 +155,19 @@ class Daemon:
     def _took_over(self) -> None:
         self.synchronized.set()
         self.auditor.hasten()
+
+    async def _serve(self, runtime: Path | int) -> None:
+        async with asyncio.TaskGroup() as group:
+            others = [
+                group.create_task(self._telling.run(self._session), name="telling"),
+                group.create_task(self.beat.run(), name="beat"),
+            ]
+            if isinstance(runtime, int):
+                await self._session.run_inherited(runtime)
+            else:
+                await self._session.run(str(runtime))
+            for each in others:
+                each.cancel()
 
     def _pod_came(self) -> None:
         self._feed.changed()
@@ -171,6 +194,7 @@ class Daemon:
             self._turn,
             self._chronicle,
             synchronized=self.synchronized,
+            not_taken=self._telling.refused,
             runtime=lambda: str(self._session.runtime or plugin.runtime or ""),
             read=self._wanted,
             audit=self._audited,
@@ -217,38 +241,27 @@ class Daemon:
     async def decided(self) -> Sequence[Decided]:
         """Return where every running container is to be."""
         async with self._turn:
-            return decisions(self.engine.state, self._policy.untold)
+            return decisions(self.engine.state, self._telling.untold)
 
     async def retell(self, container_ids: Collection[str]) -> None:
         """Tell the runtime again where these containers are to be, whatever it believes."""
         async with self._turn:
-            changed = self._policy.drifted(container_ids)
-        if changed:
-            self._session.reconnect()
+            self._policy.drifted(container_ids)
 
-    async def elapse(self) -> bool:
-        """Do what is due by now; return whether containers change.
-
-        The runtime hears of it by a new Synchronize, the way that cannot deadlock it (nri.md §3.7).
-        """
+    async def elapse(self) -> None:
+        """Do what is due by now."""
         async with self._turn:
-            changed = self._policy.elapse()
-        if changed:
-            self._session.reconnect()
-        return changed
+            self._policy.elapse()
 
     async def reconfigure(
         self, *, settings: Settings | None = None, machine: Machine | None = None
     ) -> None:
         """Change the settings or the machine under the running containers.
 
-        RefusalError or CapacityError: everything stays as it was. The runtime hears of the changes
-        by a new Synchronize, the way that cannot deadlock it (nri.md §3.7).
+        RefusalError or CapacityError: everything stays as it was.
         """
         async with self._turn:
-            changed = self._policy.reconfigure(settings=settings, machine=machine)
-        if changed:
-            self._session.reconnect()
+            self._policy.reconfigure(settings=settings, machine=machine)
 
     async def reload(self) -> Reload:
         """Take the settings that there are now, or keep the ones before; return the outcome."""
@@ -280,6 +293,16 @@ class Daemon:
         if kinds == self.engine.layout.settings.memory_kinds:
             return None
         return await asyncio.to_thread(discover, self._root, memory_kinds=kinds)
+
+    async def tell(self) -> None:
+        """Tell the runtime what it has not heard, without waiting for a response to do so."""
+        await self._telling.tell(self._session)
+
+    async def leave(self) -> None:
+        """Do for the containers what the settings want when the daemon is stopped for good."""
+        if self.engine.layout.settings.on_exit is OnExit.WIDEN:
+            told = await self._telling.leave(self._session, LEAVING)
+            log.log(logging.INFO if told else logging.WARNING, "event=widened complete=%s", told)
 
 
 async def run(file: SettingsFile, options: Options) -> None:
@@ -330,7 +353,7 @@ async def run(file: SettingsFile, options: Options) -> None:
         async with (
             _publishing(daemon, options),
             daemon.listening(options.control_socket),
-            daemon.serving(options.nri_socket) as serving,
+            daemon.serving(options.runtime) as serving,
         ):
             until = daemon.synchronized if options.once_synchronized_exit else ended
             ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
@@ -339,6 +362,8 @@ async def run(file: SettingsFile, options: Options) -> None:
                 task.cancel()
             if serving.done():
                 serving.result()
+            elif ended.is_set():
+                await daemon.leave()
     log.info("event=ended")
 
 
@@ -391,9 +416,7 @@ async def _elapse(daemon: Daemon) -> None:
     """Look once a second whether anything is due: deadlines are minutes away, and may move."""
     while True:
         await asyncio.sleep(1.0)
-        deadline = daemon.engine.next_deadline
-        if deadline is not None and deadline <= time.time():
-            await daemon.elapse()
+        await daemon.elapse()
 
 
 async def _reload_at(reload: asyncio.Event, daemon: Daemon) -> None:

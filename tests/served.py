@@ -45,21 +45,25 @@ async def served(
     listening: bool = True,
     load: Callable[[], Settings] | None = None,
     report: Callable[[Reload], None] | None = None,
+    version: str = "2.1.9",
     **spec: Any,
 ) -> AsyncIterator[Served]:
-    """Yield a daemon that is synchronized with its runtime; *folder* is the root of its host."""
+    """Yield a daemon that is synchronized with its runtime, a containerd of *version*.
+
+    *folder* is the root of its host.
+    """
     hardware = nodes.machine(machine)
     runtime = EmbeddedRuntime(
         folder / "nri.sock",
         online_cpus=hardware.online,
         memory_nodes=CPUSet(node.id for node in hardware.nodes),
+        version=version,
         kubelet=Kubelet(memory_capacity=hardware.memory),
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
-        host = Host(
-            state_dir=folder, root=folder, load=load, report=report, delay=lambda _failures: 0.0
-        )
+        # the embedded runtime needs no rest between two plugins
+        host = Host(state_dir=folder, root=folder, load=load, report=report, delay=lambda _: 0.0)
         daemon = Daemon(hardware, nodes.settings(**spec), host)
         if listening:
             await stack.enter_async_context(daemon.listening(folder / "control.sock"))

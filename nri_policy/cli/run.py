@@ -41,8 +41,18 @@ _PATH = click.Path(path_type=Path)
     help="Folder that holds the host's /sys and /proc.",
 )
 @click.option("--nri-socket", type=_PATH, default=Path("/var/run/nri/nri.sock"), show_default=True)
-@click.option("--nri-plugin-name", default=IDENTITY.name, show_default=True)
-@click.option("--nri-plugin-index", default=IDENTITY.index, show_default=True)
+@click.option(
+    "--nri-plugin-name", default=IDENTITY.name, show_default=True, envvar="NRI_PLUGIN_NAME"
+)
+@click.option(
+    "--nri-plugin-index", default=IDENTITY.index, show_default=True, envvar="NRI_PLUGIN_IDX"
+)
+@click.option(
+    "--nri-plugin-socket",
+    type=click.IntRange(min=3),
+    envvar="NRI_PLUGIN_SOCKET",
+    help="Descriptor of a socket that the runtime has opened, instead of --nri-socket.",
+)
 @click.option("--state-dir", type=_PATH, default=Path("/var/lib/nri-policy"), show_default=True)
 @click.option(
     "--control-socket", type=_PATH, default=Path("/run/nri-policy/control.sock"), show_default=True
@@ -77,6 +87,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     nri_socket: Path,
     nri_plugin_name: str,
     nri_plugin_index: str,
+    nri_plugin_socket: int | None,
     state_dir: Path,
     control_socket: Path,
     kubeconfig: Path | None,
@@ -88,7 +99,8 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """Run the daemon: connect to the container runtime and place its containers.
 
     It goes on until SIGTERM. While the runtime is away it waits and connects again; containers keep
-    running as they are whenever the daemon is not there.
+    running as they are whenever the daemon is not there. Started by the runtime, as its plugin, it
+    ends with the runtime.
     """
     try:
         identity = Identity(name=nri_plugin_name, index=nri_plugin_index)
@@ -99,7 +111,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     options = Options(
         host_root=host_root,
-        nri_socket=nri_socket,
+        runtime=nri_socket if nri_plugin_socket is None else nri_plugin_socket,
         identity=identity,
         state_dir=state_dir.absolute(),
         control_socket=control_socket,

@@ -95,9 +95,8 @@ class SimulatedNode:
         """Move the clock that daemon and runtime share, and do what falls due."""
         self._time += seconds
         if self._daemon is not None:
-            before = self.runtime.synchronizations
-            if await self._daemon.elapse():
-                await self.runtime.synchronized(after=before)
+            await self._daemon.elapse()
+            await self._told(self._daemon)
 
     async def snapshot(self) -> Snapshot:
         """Return what the daemon holds; nothing if it does not run."""
@@ -115,9 +114,13 @@ class SimulatedNode:
         """Change something under the running daemon and wait until the runtime has heard all."""
         if self._daemon is None:
             return
-        before = self.runtime.synchronizations
         try:
             await self._daemon.reconfigure(settings=settings, machine=machine)
         except (CapacityError, RefusalError) as error:
             raise NodeError(str(error)) from error
-        await self.runtime.synchronized(after=before)
+        await self._told(self._daemon)
+
+    async def _told(self, daemon: Daemon) -> None:
+        """Wait until the runtime has heard and done everything."""
+        await daemon.tell()
+        await self.runtime.settled()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -22,6 +22,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine import view
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.explanation import Explanation, render
+from nri_policy.engine.grant import Placement
 from nri_policy.engine.trial import Trial, Wanted
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.settings import Reload
@@ -40,10 +41,11 @@ class Control:
     """Serves what one engine holds and would do.
 
     *turn* is shared with whatever else calls the engine. *runtime* tells which one is connected
-    now. *read* returns the pods that manifests ask for, so many of each; ValueError where they make
-    no sense. It runs on another thread. *audit* looks whether containers are where they are to be,
-    and *reloaded* tells the latest reload of the settings. *topology* returns the node's
-    NodeResourceTopology object, *publications* how it goes with what is kept of it elsewhere.
+    now, *not_taken* the placements that it does not take, by container id. *read* returns the pods
+    that manifests ask for, so many of each; ValueError where they make no sense. It runs on another
+    thread. *audit* looks whether containers are where they are to be, and *reloaded* tells the
+    latest reload of the settings. *topology* returns the node's NodeResourceTopology object,
+    *publications* how it goes with what is kept of it elsewhere.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -53,6 +55,7 @@ class Control:
         chronicle: Chronicle,
         *,
         synchronized: asyncio.Event,
+        not_taken: Mapping[str, Placement],
         runtime: Callable[[], str],
         read: Callable[[str, int], Sequence[Wanted]],
         audit: Callable[[], Awaitable[object]],
@@ -64,6 +67,7 @@ class Control:
         self._turn = turn
         self._chronicle = chronicle
         self._synchronized = synchronized
+        self._not_taken = not_taken
         self._runtime = runtime
         self._read = read
         self._topology = topology
@@ -127,9 +131,10 @@ class Control:
             shown = view.containers(state)
             for placed in state.placed.values():
                 name = placed.container.full_name
+                failed = self._not_taken.get(placed.container.id)
                 shown[name] |= {
                     "state": placed.container.state.name.lower(),
-                    "error": None,
+                    "error": None if failed is None else _not_taken(failed),
                     "updated_by": [causes[name]] if name in causes else [],
                 }
             refused = self._refused()
@@ -222,6 +227,13 @@ def _rendered(reasons: _Reasons) -> dict[str, object]:
     explanation, refused = reasons
     shown = render(explanation)
     return shown if refused is None else {**shown, "refused_resize": render(refused)}
+
+
+def _not_taken(placement: Placement) -> str:
+    return (
+        f"the runtime does not set its cpuset to {placement.cpus}, its memory nodes to "
+        f"{placement.mems}"
+    )
 
 
 def _document(value: object) -> pb.Document:

@@ -10,8 +10,11 @@ Spec placement.md; the choice itself is in `placement`, the return after a resta
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import fields, replace
+from operator import attrgetter
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import (
@@ -27,6 +30,7 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.grant import Decision, Placement
+from nri_policy.engine.interim import until_decided
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.placement import RefusalError, place
 from nri_policy.engine.state import Placed, State
@@ -37,6 +41,7 @@ from nri_policy.engine.synchronization import (
     recalled,
     restore,
     same_entitlement,
+    seen,
 )
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier
@@ -75,6 +80,15 @@ class Engine:
         twin = copy(self)
         twin._state = self._state.fork()  # noqa: SLF001 - another of this class
         return twin
+
+    def until_decided(self, container: Container) -> Placement:
+        """Return where a container can wait that has to be admitted before it is decided on."""
+        try:
+            request, _ = _request(container, self.layout)
+        except AnnotationError:  # its decision will say so
+            unannotated = replace(container, pod=replace(container.pod, annotations={}))
+            request, _ = _request(unannotated, self.layout)
+        return until_decided(self._state, container, request)
 
     def handle(self, event: Event) -> Decision:
         """Apply *event* and return what to do about it.
@@ -220,7 +234,7 @@ class Engine:
 
     def _synchronized(self, event: Synchronized) -> Decision:
         state = self._state
-        present = _deduplicated(event.containers)
+        present = _deduplicated(event.containers, state.placed.keys() | event.held.keys())
         for gone in state.placed.keys() - {container.id for container in present}:
             state.drop(gone)
             state.told.pop(gone, None)
@@ -228,13 +242,11 @@ class Engine:
         pools = {pool.name: pool.id for pool in self.layout.tree.pools}
         for listed in present:
             cpus, mems = parsed(listed.resources.cpus), parsed(listed.resources.mems)
-            if listed.id in state.placed:
+            placed = state.placed.get(listed.id)
+            if placed is not None:
                 state.told[listed.id] = cpus, mems
-                resized = self._listed_again(listed)
-                if resized is not None:
-                    deadlines[listed.id] = state.cold.get(listed.id)
-                    state.drop(listed.id)
-                    candidates.append(replace(resized, cpus=cpus, mems=mems))
+                deadlines[listed.id] = state.cold.get(listed.id)
+                candidates += self._again(placed, listed)
                 continue
             container, stored = recalled(listed, event.held)
             try:
@@ -258,23 +270,31 @@ class Engine:
                 self._heat(container_id, event.now)
         return decision
 
-    def _listed_again(self, listed: Container) -> Candidate | None:
-        """Take in how a placed container runs; return it if it was resized behind our back.
-
-        A request that we did not answer in time went on without us.
-        """
-        placed = self._state.placed[listed.id]
-        known = replace(placed.container, state=listed.state)
-        if known != placed.container:
-            self._state.placed[listed.id] = replace(placed, container=known)
-        now = replace(known, resources=listed.resources)
-        request, _ = _request(now, self.layout)
-        if same_entitlement(request, _request(known, self.layout)[0]):
-            return None
-        now = replace(now, resized=True)
-        return Candidate(
-            container=now, request=request, cpus=EMPTY, mems=EMPTY, held=placed.grant, same=False
-        )
+    def _again(self, placed: Placed, listed: Container) -> list[Candidate]:
+        """Take in how a known container runs; return it if a missed resize moves it."""
+        state, known = self._state, placed.container
+        container = seen(known, placed.request.milli, listed)
+        if container == known:
+            return []
+        state.placed[known.id] = replace(placed, container=container)
+        if container.resources == known.resources:
+            return []
+        request, _ = _request(container, self.layout)
+        if request == placed.request:
+            return []
+        state.drop(known.id)
+        cpus, mems = state.told[known.id]
+        same = same_entitlement(request, placed.request)
+        return [
+            Candidate(
+                container=container,
+                request=request,
+                cpus=cpus,
+                mems=mems,
+                held=placed.grant,
+                same=same,
+            )
+        ]
 
     def _restored(
         self,
@@ -283,17 +303,21 @@ class Engine:
         cause: str,
         *,
         forced: bool = False,
+        strict: bool = False,
     ) -> Decision:
+        """Place *candidates* and tell who must hear; refuse it all if *strict* and one is lost."""
         state = self._state
-        refused, flagged = restore(state, candidates, forced=forced)
-        for candidate, refusal in refused:
+        restored = restore(state, candidates, forced=forced)
+        lost = []
+        for candidate, refusal in restored.refused:
             state.told.pop(candidate.container.id, None)
-            name = candidate.container.full_name
-            warnings.append(f"{name}: {refusal}; it is left as it runs")
+            lost.append(f"{candidate.container.full_name}: {refusal}; it is left as it runs")
+        if strict and (lost or restored.flagged):
+            raise RefusalError("; ".join([*lost, *restored.flagged]))
         told = [state.tell(each, cause, with_shares=False) for each in state.placed]
         return Decision(
             changes=tuple(placement for placement in told if placement is not None),
-            warnings=(*warnings, *flagged),
+            warnings=(*warnings, *lost, *restored.flagged, *restored.notes),
         )
 
     def _drifted(self, container_ids: tuple[str, ...]) -> Decision:
@@ -335,10 +359,12 @@ class Engine:
         # a machine that comes with settings is this one, as they want it seen
         forced = event.machine is not None and event.settings is None
         decision = self._restored(
-            candidates, [], "the settings or the machine changed", forced=forced
+            candidates,
+            [],
+            "the settings or the machine changed",
+            forced=forced,
+            strict=not forced,
         )
-        if decision.warnings and not forced:
-            raise RefusalError("; ".join(decision.warnings))
         new.cold = {each: old.cold.get(each) for each in new.cold}
         return decision
 
@@ -363,11 +389,21 @@ def _overlay(old: Resources, new: Resources) -> Resources:
     return replace(old, **named)
 
 
-def _deduplicated(containers: tuple[Container, ...]) -> list[Container]:
-    """Return the containers that exist; of two of one name the running, newest one (§10)."""
-    kept: dict[str, Container] = {}
-    for container in containers:
-        other = kept.get(container.full_name)
-        if other is None or (other.state, other.created) < (container.state, container.created):
-            kept[container.full_name] = container
-    return list(kept.values())
+def _deduplicated(containers: Iterable[Container], known: AbstractSet[str]) -> Iterable[Container]:
+    """Return the containers that exist; of two of one id or name the running, newest one (§10).
+
+    Where the runtime does not say which is newer, the one whose id is *known* is: its creation came
+    last.
+    """
+
+    def rank(container: Container) -> tuple[int, int, bool]:
+        return container.state, container.created, container.id in known
+
+    for key in (attrgetter("id"), attrgetter("full_name")):
+        kept: dict[str, Container] = {}
+        for container in containers:
+            other = kept.get(key(container))
+            if other is None or rank(other) < rank(container):
+                kept[key(container)] = container
+        containers = kept.values()
+    return containers

@@ -67,6 +67,7 @@ class StoredGrant:
     pool: str  # name: ids are another tree's
     grant: Grant
     deadline: float | None  # when its cold start ends, seconds since the epoch
+    resources: Resources | None = None  # what it asked for then; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ container that cannot be placed is named in the outcome, and nobody else is dist
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import StoredGrant
@@ -25,7 +25,7 @@ from nri_policy.engine.placement import (
 from nri_policy.engine.state import State
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import Level, Priority
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 from nri_policy.workload.request import Isolation, Request, Sort
 
 
@@ -44,6 +44,15 @@ class Candidate:
 Refused = list[tuple[Candidate, RefusalError]]
 
 
+@dataclass(slots=True)
+class Restored:
+    """What became of candidates, as far as somebody should hear of it."""
+
+    refused: Refused = field(default_factory=list)  # they fit nowhere
+    flagged: list[str] = field(default_factory=list)  # what is odd about those that stay
+    notes: list[str] = field(default_factory=list)  # on those that were placed
+
+
 def to_store(state: State, container_id: str) -> StoredGrant:
     """Return what has to be remembered of a container for it to get its grant back."""
     placed = state.placed[container_id]
@@ -55,6 +64,7 @@ def to_store(state: State, container_id: str) -> StoredGrant:
         pool=state.layout.tree.pools[placed.grant.pool].name,
         grant=placed.grant,
         deadline=state.cold.get(container_id),
+        resources=placed.container.resources,
     )
 
 
@@ -67,7 +77,33 @@ def recalled(
         return container, None
     if (stored.pod_uid, stored.full_name) != (container.pod.uid, container.full_name):
         return container, None
-    return replace(container, resized=stored.resized), stored
+    known = replace(container, resized=stored.resized)
+    if stored.resources is not None:
+        known = replace(known, resources=stored.resources)
+    return seen(known, stored.request.milli, container), stored
+
+
+def seen(known: Container, milli: int, listed: Container) -> Container:
+    """Return a *known* container as the runtime lists it now, which may tell of a missed resize.
+
+    Its CPU shares may be those that we have set for *milli* rather than what it asked for.
+    """
+    old, new = known.resources, listed.resources
+    merged = replace(
+        old,
+        cpu_shares=old.cpu_shares if new.cpu_shares == shares_of(milli) else new.cpu_shares,
+        cpu_quota=new.cpu_quota,
+        cpu_period=new.cpu_period,
+        memory_limit=new.memory_limit,
+    )
+    state = max(known.state, listed.state)
+    if not new.cpu_shares or _amounts(merged) == _amounts(old):  # no shares: it does not say
+        return replace(known, state=state)
+    return replace(known, state=state, resources=merged, resized=True)
+
+
+def _amounts(resources: Resources) -> tuple[int, int | None, int]:
+    return resources.cpu_request, resources.cpu_limit, resources.memory_limit
 
 
 def holding(candidate: Candidate, stored: StoredGrant, pools: Mapping[str, int]) -> Candidate:
@@ -96,27 +132,26 @@ def _entitlement(request: Request) -> Request:
     )
 
 
-def restore(
-    state: State, candidates: Sequence[Candidate], *, forced: bool = False
-) -> tuple[Refused, list[str]]:
+def restore(state: State, candidates: Sequence[Candidate], *, forced: bool = False) -> Restored:
     """Place all *candidates*, first those that can stay as they are.
 
-    Return what fits nowhere, and what is odd about those that stay. A *forced* change cannot be
-    refused, for the CPUs are gone: who fits nowhere goes on with what is left of its own.
+    A *forced* change cannot be refused, for the CPUs are gone: who fits nowhere goes on with what
+    is left of its own.
     """
-    flagged: list[str] = []
+    result = Restored()
+    refused, flagged = result.refused, result.flagged
     left = sorted(_keep_all(state, candidates, flagged, forced=forced), key=_order)
-    refused = []
     remains = {c.container.id: _remain(state, c) for c in left} if forced else {}
     for candidate in left:
-        before = state.snapshot()
+        before, name = state.snapshot(), candidate.container.full_name
         try:
             if remains.get(candidate.container.id):
                 state.drop(candidate.container.id)
-            place(state, candidate.container, candidate.request, candidate.held)
+            choice = place(state, candidate.container, candidate.request, candidate.held)
+            result.notes += [f"{name}: {note}" for note in choice.findings.notes]
         except RefusalError as refusal:
             state.restore(before)
-            name, held = candidate.container.full_name, candidate.held
+            held = candidate.held
             if remains.get(candidate.container.id):
                 flagged.append(f"{name}: {refusal}; it has fewer now")
             elif not candidate.same and held is not None and _possible(state, candidate, held):
@@ -127,7 +162,7 @@ def restore(
                 refused.append((candidate, refusal))
     _warm(state, left)
     make_room(state, "others keep the CPUs that were left there")
-    return refused, flagged
+    return result
 
 
 def _warm(state: State, candidates: Iterable[Candidate]) -> None:

@@ -30,7 +30,7 @@ class Plugin(Protocol):
     A method fails its request by raising `Refused`; which failures fail the pod is up to the
     runtime (those of create, start and update do, the others are logged). Any other exception
     fails the request as an internal error. `CALL` tells a method how much time it has. A method is
-    cancelled when its answer is not wanted any more: its connection closed, or `late` answered.
+    cancelled when its connection closes before it is answered, not when `late` answered: `overdue`.
     """
 
     async def configure(self, request: ConfigureRequest, runtime: Runtime) -> None:
@@ -80,7 +80,7 @@ class Plugin(Protocol):
 
         *method* is the RPC's name and *request* its message; the answer is the RPC's response
         message. A runtime drops a plugin that misses its deadline, so any answer is better than
-        none. The method that was late is cancelled once the answer is on its way.
+        none. The method that was late goes on, in its turn, but its own answer is lost.
         """
 
 
@@ -119,3 +119,9 @@ class Call:
 
 
 CALL: ContextVar[Call] = ContextVar("CALL")
+
+
+def overdue() -> bool:
+    """Whether this runs for a request that was answered without it."""
+    call = CALL.get(None)
+    return call is not None and call.answered

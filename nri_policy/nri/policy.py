@@ -1,8 +1,7 @@
 """The policy as a plugin: NRI requests to engine events, decisions to adjustments and updates.
 
-Owns the order of things and what is still to be told: changes that come up where the protocol has
-no room for updates wait for the next response that has (nri.md §3.7: the runtime is never called on
-our own account).
+Owns the order of things. What other containers than the one asked about have to hear goes to
+`telling`, which knows when.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -31,7 +31,8 @@ from nri_policy.engine.event import (
     StoredGrant,
     Synchronized,
 )
-from nri_policy.engine.grant import Decision, Placement
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.interim import known
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.view import exposed
 from nri_policy.hardware.locality import Locator
@@ -47,6 +48,8 @@ from nri_policy.nri.convert import (
 )
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.exposure import Exposure
+from nri_policy.nri.plugin import overdue
+from nri_policy.nri.telling import Telling
 from nri_policy.nri.versions import Runtime
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import nri_pb2
@@ -97,6 +100,7 @@ class Policy:
         self,
         engine: Engine,
         exposure: Exposure,
+        telling: Telling,
         *,
         sources: Sources,
         synchronized: Callable[[], None],
@@ -117,13 +121,13 @@ class Policy:
         self._held = sources.held
         self._engine = engine
         self._exposure = exposure
+        self._telling = telling
         self._synchronized = synchronized
         self._decided = decided
         self._pod_came = pod_came
         self._stale: dict[str, None] = {}  # containers whose exposed resources are out of date
         self._showing: asyncio.Task[None] | None = None
-        self._doubted: set[str] = set()  # ids of containers that were found elsewhere than told
-        self._untold: dict[str, Placement] = {}  # by container id: the latest that it has not heard
+        self.late_answers: Counter[str] = Counter()  # given without a decision, by method
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
         """Serve any runtime alike, and warn of one that may not survive our coming."""
@@ -160,17 +164,16 @@ class Policy:
             for container in containers
             if container.pod_sandbox_id in by_id and container.state != nri_pb2.CONTAINER_STOPPED
         )
-        self._doubted.clear()
         decision = self._decide(
             Synchronized(containers=present, held=self._held(), now=self._now())
         )
-        self._untold.clear()  # whoever differs from the decisions is in this one's changes
+        self._telling.only(decision.changes)  # whoever differs from the decisions is among them
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._exposure.keep_only(self._engine.state.placed.keys())
         for container_id in self._engine.state.placed:
             self._show(container_id)
         self._synchronized()
-        return [update_of(change, ignore_failure=True) for change in decision.changes]
+        return self._telling.take()
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
@@ -203,7 +206,7 @@ class Policy:
         if assignments := self._kubelet:
             await assignments.ready([pod_of(pod)])
         decision = self._decide(Created(container=self.container(pod, container)))
-        response = nri_pb2.CreateContainerResponse(update=self._updates(container.id))
+        response = nri_pb2.CreateContainerResponse(update=self._telling.take(container.id))
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(decision.placement))
         if self._show(container.id):
@@ -233,7 +236,7 @@ class Policy:
             if decision.placement is None
             else [update_of(decision.placement, ignore_failure=False)]
         )
-        return nri_pb2.UpdateContainerResponse(update=[*own, *self._updates(container.id)])
+        return nri_pb2.UpdateContainerResponse(update=[*own, *self._telling.take(container.id)])
 
     async def stop_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
@@ -241,22 +244,22 @@ class Policy:
         """Release a container; return who may spread now."""
         del pod
         self._decide(Stopped(container_id=container.id))
-        return nri_pb2.StopContainerResponse(update=self._updates(container.id))
+        return nri_pb2.StopContainerResponse(update=self._telling.take(container.id))
 
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
         del pod
         self._decide(Stopped(container_id=container.id))
-        self._untold.pop(container.id, None)
         self._exposure.remove(container.id)
 
-    def elapse(self) -> bool:
-        """Do what is due by now; return whether the runtime has to hear of it."""
-        decision = self._decide(Elapsed(now=self._now()))
-        return bool(decision.changes)
+    def elapse(self) -> None:
+        """Do what is due by now."""
+        now, deadline = self._now(), self._engine.next_deadline
+        if deadline is not None and deadline <= now:
+            self._decide(Elapsed(now=now))
 
-    def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> bool:
-        """Change what the decisions rest on; return whether the runtime has to hear of changes.
+    def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> None:
+        """Change what the decisions rest on.
 
         RefusalError or CapacityError: nothing has changed.
         """
@@ -267,18 +270,10 @@ class Policy:
             self._decided(event, error)
             raise
         self._note(event, decision)
-        return bool(decision.changes)
 
-    def drifted(self, container_ids: Collection[str]) -> bool:
-        """Tell again where these containers run; return whether the runtime has to hear of it."""
-        self._doubted |= {*container_ids}
-        decision = self._decide(Drifted(container_ids=tuple(container_ids)))
-        return bool(decision.changes)
-
-    @property
-    def untold(self) -> Collection[str]:
-        """The ids of containers that the runtime has not heard the latest of."""
-        return self._untold.keys()
+    def drifted(self, container_ids: Iterable[str]) -> None:
+        """Have the runtime told again where these containers run, whatever it believes."""
+        self._decide(Drifted(container_ids=tuple(container_ids)))
 
     def container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
         """Return the engine's view of a container, with what is near to it."""
@@ -300,9 +295,13 @@ class Policy:
         return self._assignments if asked else None
 
     def _listed(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
-        """Return a container that the runtime lists, without what it only believes to be set."""
+        """Return a container that the runtime lists.
+
+        Of one that has something to hear, its word on the cpuset does not count: it is told even
+        where the runtime believes to have done it.
+        """
         listed = self.container(pod, container)
-        if listed.id not in self._doubted:
+        if listed.id not in self._telling.untold:
             return listed
         return replace(listed, resources=replace(listed.resources, cpus="", mems=""))
 
@@ -310,9 +309,26 @@ class Policy:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""
 
     def late(self, method: str, request: Message) -> Message | None:
-        """Go on: the engine answers in microseconds, there is nothing to wait for."""
-        del method, request
-        return None
+        """Admit what is asked, with what is certain: the decision follows, and is told then.
+
+        A container under creation gets CPUs that are nobody's own, one that is resized keeps its
+        cpuset.
+        """
+        self.late_answers[method] += 1
+        match request:
+            case nri_pb2.ConfigureRequest():
+                return nri_pb2.ConfigureResponse(events=Runtime.from_request(request).events)
+            case nri_pb2.SynchronizeRequest():
+                return nri_pb2.SynchronizeResponse(more=request.more)
+            case nri_pb2.CreateContainerRequest():
+                placement = self._engine.until_decided(container_of(request.pod, request.container))
+                return nri_pb2.CreateContainerResponse(adjust=adjustment_of(placement))
+            case nri_pb2.UpdateContainerRequest():
+                held = known(self._engine.state, request.container.id)
+                own = [] if held is None else [update_of(held, ignore_failure=False)]
+                return nri_pb2.UpdateContainerResponse(update=own)
+        response: Message = getattr(nri_pb2, f"{method}Response")()
+        return response
 
     def _decide(self, event: Event) -> Decision:
         """Hand *event* to the engine; a refusal becomes the request's error."""
@@ -337,8 +353,10 @@ class Policy:
                 decision.placement.mems,
                 decision.explanation.pool_name,
             )
+        self._telling.note(decision.changes)
+        if decision.placement is not None and overdue():
+            self._telling.note([decision.placement])
         for change in decision.changes:
-            self._untold[change.container_id] = change
             self._show_later(change.container_id)
         asked = decision.explanation.container if decision.explanation else "-"
         for warning in decision.warnings:
@@ -370,10 +388,3 @@ class Policy:
                 await asyncio.to_thread(self._exposure.replace, container_id, resources)
             except (OSError, ValueError) as error:
                 log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
-
-    def _updates(self, asked: str) -> list[nri_pb2.ContainerUpdate]:
-        """Return the updates that other containers than the one *asked* about have not heard."""
-        self._untold.pop(asked, None)
-        updates = [update_of(change, ignore_failure=True) for change in self._untold.values()]
-        self._untold.clear()
-        return updates

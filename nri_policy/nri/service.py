@@ -3,8 +3,9 @@
 Owns the mapping of RPCs to a plugin's methods, the reassembly of a Synchronize in parts, deadlines,
 and what becomes of a method's failure. Knows nothing of sockets, frames and stream ids.
 
-Invariant: of all services that share a turn, one runs one method of the plugin at a time. The turn
-ends with the method itself, even where its answer was given without it.
+Invariant: of all services that share a turn, one runs one method of the plugin at a time, in the
+order in which they came. The turn ends with the method itself, even where its answer was given
+without it: what is answered late still happens.
 """
 
 from __future__ import annotations
@@ -128,17 +129,17 @@ class Service:
                 sent = late is not None
                 log.warning("event=late method=%s budget=%.3fs answered=%s", method, budget, sent)
                 if late is not None:
-                    if method == "Synchronize":
-                        self.trouble = "synchronized without the plugin"
+                    running.add_done_callback(_log_overdue)
+                    if method == "Synchronize" and not self._closes_unsynchronized():
+                        self.trouble = "Synchronize was late: the runtime may not call us"
                     return late
                 await asyncio.wait({running})
+        except BaseException:
+            if not running.cancel() and not running.cancelled():
+                running.exception()  # asyncio complains of one that nobody has seen
+            raise
         finally:
             call.answered = True
-            if not running.done():
-                running.add_done_callback(_log_abandoned)
-                running.cancel()
-            elif not running.cancelled():
-                running.exception()  # asyncio complains of it if we are cancelled ourselves now
         if running.cancelled():
             raise Refused(f"{method} was cancelled", code=Code.INTERNAL)
         return running.result()
@@ -178,15 +179,19 @@ class Service:
         if part.more:
             return SynchronizeResponse(more=True)
         whole, self._parts = self._parts, SynchronizeRequest()
-        self.trouble = "synchronization failed"  # until it has not
-        updates = await self._plugin.synchronize(whole.pods, whole.containers)
-        self.trouble = self._deaf(call)
+        try:
+            updates = await self._plugin.synchronize(whole.pods, whole.containers)
+        except BaseException:
+            self.trouble = "synchronization failed"
+            raise
+        if not call.answered:
+            self.trouble = self._deaf(call)
         self.synchronized = True
         return SynchronizeResponse(update=updates)
 
     def _deaf(self, call: Call) -> str | None:
         """Tell whether the runtime may have given up on us without closing the connection."""
-        if self.runtime is not None and self.runtime.closes_unsynchronized:
+        if self._closes_unsynchronized():
             return None
         # Its one timeout covers all parts; the last part's budget is only what was left of it.
         allowed = call.deadline - self._synchronize_began
@@ -194,6 +199,9 @@ class Service:
         if used <= LATE * allowed:
             return None
         return f"Synchronize took {used:.3f} of {allowed:.3f} seconds: the runtime may not call us"
+
+    def _closes_unsynchronized(self) -> bool:
+        return self.runtime is not None and self.runtime.closes_unsynchronized
 
 
 def _decode(method: str, payload: bytes) -> Message:
@@ -203,10 +211,11 @@ def _decode(method: str, payload: bytes) -> Message:
         raise Refused(f"{method} request is garbled", code=Code.INVALID_ARGUMENT) from error
 
 
-def _log_abandoned(method: asyncio.Task[Message]) -> None:
+def _log_overdue(method: asyncio.Task[Message]) -> None:
     if method.cancelled():
         return
-    if error := method.exception():
-        log.warning("event=abandoned-failed task=%r", method.get_name(), exc_info=error)
+    error = method.exception()
+    if error is None or isinstance(error, Refused):
+        log.warning("event=overdue-finished task=%r refused=%r", method.get_name(), error)
     else:
-        log.warning("event=abandoned-finished task=%r its answer is lost", method.get_name())
+        log.warning("event=overdue-failed task=%r", method.get_name(), exc_info=error)

@@ -83,6 +83,16 @@ class Session:
         """The runtime that is connected now, as far as it has presented itself."""
         return self._service.runtime if self._service else None
 
+    @property
+    def synchronized(self) -> bool:
+        """Whether the runtime that is connected now has told us of its containers."""
+        return self._service is not None and self._service.synchronized
+
+    @property
+    def can_register(self) -> bool:
+        """Whether `reconnect` is possible."""
+        return not self._inherited
+
     async def run(self, path: str) -> NoReturn:
         """Serve the runtime that listens at *path*, whenever there is one, until cancelled."""
         failures = 0
@@ -142,7 +152,7 @@ class Session:
                 f"UpdateContainers inside {call.method} would wait for that method itself: "
                 "return the updates from it, or ask once it is answered"
             )
-        if self._channel is None or self._service is None or not self._service.synchronized:
+        if self._channel is None or self._service is None or not self.synchronized:
             raise ConnectionError("UpdateContainers: no runtime is connected and synchronized")
         runtime = self._service.runtime
         if runtime is None or not runtime.unsolicited_updates_safe:

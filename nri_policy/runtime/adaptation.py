@@ -1,8 +1,12 @@
 """The runtime's side of NRI: which plugins there are, and asking them about events.
 
 Owns the socket, the handshake (register, configure, synchronize), the order of plugins, which call
-carries which event, and the one lock that serialises everything. Named after its model, NRI's
-pkg/adaptation. Must not know how containers are kept: a Host lists and changes them.
+carries which event, and the locks. Named after its model, NRI's pkg/adaptation. Must not know how
+containers are kept: a Host lists and changes them.
+
+There are two locks as in the original, and up to NRI 0.12.0 its fault: an event takes the runtime's
+lock and then the adaptation's, a plugin's UpdateContainers takes them the other way round. Whoever
+calls that at the wrong moment hangs both for good (containerd#13733).
 
 Plugins are accepted one at a time: the next is not even read from before the last is active or
 refused. A plugin that is gone is skipped; one that answers with an error fails the event.
@@ -60,7 +64,7 @@ class Timeouts:
 
 
 class Adaptation:
-    """The plugins of one runtime. Hold `lock` around each event."""
+    """The plugins of one runtime. Hold `lock`, the runtime's, around each event."""
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class Adaptation:
         timeouts: Timeouts,
     ) -> None:
         self.lock = asyncio.Lock()
+        self._own = asyncio.Lock()  # around what plugins are asked about an event
         self.plugins: list[PluginLink] = []  # active ones, in the order in which they are asked
         self.synchronizations = 0  # successful ones, ever
         self.changed = asyncio.Condition()  # notified when the two above change
@@ -117,31 +122,33 @@ class Adaptation:
         if container is not None:
             request.container.CopyFrom(container)
         change = nri.StateChangeEvent(event=event, pod=pod, container=container)
-        for plugin in self._subscribed(event):
-            try:
-                if self._release.dedicated_calls:
-                    try:
-                        await self._ask(plugin, method, request, reply)
-                        continue
-                    except Refused as error:
-                        if error.code != Code.UNIMPLEMENTED:
-                            raise
-                await self._ask(plugin, "StateChange", change, nri.Empty)
-            except PluginGoneError:
-                continue
+        async with self._own:
+            for plugin in self._subscribed(event):
+                try:
+                    if self._release.dedicated_calls:
+                        try:
+                            await self._ask(plugin, method, request, reply)
+                            continue
+                        except Refused as error:
+                            if error.code != Code.UNIMPLEMENTED:
+                                raise
+                    await self._ask(plugin, "StateChange", change, nri.Empty)
+                except PluginGoneError:
+                    continue
 
     async def create(self, pod: nri.PodSandbox, container: nri.Container) -> Creation:
         """Return what plugins make of a container under creation; raises Refused."""
         results = Creation(container)
-        async for plugin, reply in self._answers(
-            nri.CREATE_CONTAINER,
-            lambda: nri.CreateContainerRequest(pod=pod, container=results.container),
-            nri.CreateContainerResponse,
-        ):
-            results.adjust(plugin, self._release.understood(reply.adjust))
-            for update in reply.update:
-                results.update(plugin, update)
-        await self._validate(pod, container, results)
+        async with self._own:
+            async for plugin, reply in self._answers(
+                nri.CREATE_CONTAINER,
+                lambda: nri.CreateContainerRequest(pod=pod, container=results.container),
+                nri.CreateContainerResponse,
+            ):
+                results.adjust(plugin, self._release.understood(reply.adjust))
+                for update in reply.update:
+                    results.update(plugin, update)
+            await self._validate(pod, container, results)
         return results
 
     async def update(
@@ -149,27 +156,29 @@ class Adaptation:
     ) -> Results:
         """Return what plugins make of a resize; raises Refused."""
         results = Results(container, resources)
-        async for plugin, reply in self._answers(
-            nri.UPDATE_CONTAINER,
-            lambda: nri.UpdateContainerRequest(
-                pod=pod, container=container, linux_resources=results.requested
-            ),
-            nri.UpdateContainerResponse,
-        ):
-            for update in reply.update:
-                results.update(plugin, update)
+        async with self._own:
+            async for plugin, reply in self._answers(
+                nri.UPDATE_CONTAINER,
+                lambda: nri.UpdateContainerRequest(
+                    pod=pod, container=container, linux_resources=results.requested
+                ),
+                nri.UpdateContainerResponse,
+            ):
+                for update in reply.update:
+                    results.update(plugin, update)
         return results
 
     async def stop_container(self, pod: nri.PodSandbox, container: nri.Container) -> Results:
         """Return what plugins want changed when a container ends; raises Refused."""
         results = Results(container)
-        async for plugin, reply in self._answers(
-            nri.STOP_CONTAINER,
-            lambda: nri.StopContainerRequest(pod=pod, container=container),
-            nri.StopContainerResponse,
-        ):
-            for update in reply.update:
-                results.update(plugin, update)
+        async with self._own:
+            async for plugin, reply in self._answers(
+                nri.STOP_CONTAINER,
+                lambda: nri.StopContainerRequest(pod=pod, container=container),
+                nri.StopContainerResponse,
+            ):
+                for update in reply.update:
+                    results.update(plugin, update)
         return results
 
     async def update_pod(
@@ -182,10 +191,11 @@ class Adaptation:
         request = nri.UpdatePodSandboxRequest(
             pod=pod, overhead_linux_resources=overhead, linux_resources=resources
         )
-        async for _ in self._answers(
-            nri.UPDATE_POD_SANDBOX, lambda: request, nri.UpdatePodSandboxResponse
-        ):
-            pass
+        async with self._own:
+            async for _ in self._answers(
+                nri.UPDATE_POD_SANDBOX, lambda: request, nri.UpdatePodSandboxResponse
+            ):
+                pass
 
     async def _validate(
         self, pod: nri.PodSandbox, container: nri.Container, results: Creation
@@ -267,7 +277,8 @@ class Adaptation:
                     raise Refused("updates of Synchronize failed")
                 log.warning("event=left-deaf plugin=%s", link.name)  # nri#279
                 return
-            self.plugins = sorted([*self.plugins, link], key=lambda plugin: plugin.name[:2])
+            async with self._own:
+                self.plugins = sorted([*self.plugins, link], key=lambda plugin: plugin.name[:2])
             self.synchronizations += 1
         async with self.changed:
             self.changed.notify_all()
@@ -347,7 +358,10 @@ class Adaptation:
     async def _update(
         self, link: PluginLink, request: nri.UpdateContainersRequest
     ) -> nri.UpdateContainersResponse:
-        async with self.lock:
+        locks = [self.lock, self._own]
+        if not self._release.updates_safely:
+            locks.reverse()
+        async with locks[0], locks[1]:
             failed = self._host.apply_updates(request.update, cause=f"UpdateContainers {link.name}")
         response = nri.UpdateContainersResponse(failed=failed)
         if failed:

@@ -4,8 +4,8 @@ It speaks NRI over a real unix socket as containerd or CRI-O of a given release 
 a CRI, and keeps what every container would run with. Owns the sequence of events of each CRI call
 (spec: NRI on the wire, 3.6) and when a change takes effect.
 
-Not modelled: the deadlock of unsolicited updates on NRI < 0.12.1 (they wait for the event under
-way instead); the panic of NRI 0.11 at sysctl adjustments; a Synchronize over 4 MiB in one message
+Unsolicited updates on NRI < 0.12.1 can deadlock it for good, as they do the original. Not modelled:
+the panic of NRI 0.11 at sysctl adjustments; a Synchronize over 4 MiB in one message
 on NRI < 0.7 (refused here); a plugin left deaf by a slow Synchronize on NRI < 0.7 (closed here);
 plugins started by the runtime; the built-in validator, and the owners in validation requests; net
 devices and memory policies in adjustments; containers that are missed for lack of a barrier

@@ -101,6 +101,11 @@ class Release:
         return self.nri_version >= (0, 12, 0)
 
     @property
+    def updates_safely(self) -> bool:
+        """True if UpdateContainers takes locks in the order in which events do."""
+        return self.nri_version >= (0, 12, 1)
+
+    @property
     def splits_synchronization(self) -> bool:
         """True if Synchronize comes in parts; with that came the timeouts in Configure."""
         return self.nri_version >= (0, 7, 0)

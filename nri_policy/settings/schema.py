@@ -98,7 +98,6 @@ class Settings(Section, frozen=True, kw_only=True):
             "cpuClasses",
             "defaultExclusiveCPUClass",
             "namespaceSchedulingClasses",
-            "onExit",
             "podQoSSchedulingClasses",
             "rebalance",
             "reservedPoolCPUClass",

@@ -21,7 +21,7 @@ from nri_policy.settings_source.objects import Known, Level, Policy, name_of
 
 log = logging.getLogger(__name__)
 
-START = 5.0  # seconds that a start waits for the cluster
+START = 2.0  # seconds that a start waits for the cluster
 GROUP_PERIOD = 60.0  # seconds between two looks at the node's label
 _MIN_DELAY, _MAX_DELAY = 1.0, 60.0  # seconds before the cluster is asked again
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,14 +23,9 @@ class Daemon:
     def __init__(
         self, folder: Path, *, settings: Mapping[str, Any], host_root: Path, nri_socket: Path
     ) -> None:
-        config = folder / "settings.yaml"
-        document = {
-            "apiVersion": "config.nri/v1alpha1",
-            "kind": "TopologyAwarePolicy",
-            "metadata": {"name": "default"},
-            "spec": settings,
-        }
-        config.write_text(json.dumps(document))  # JSON is YAML
+        self._config = config = folder / "settings.yaml"
+        self._control = folder / "control.sock"
+        self._configure(settings)
         program = Path(sys.executable).with_name("nri-policy")
         options = {
             "--config": config,
@@ -38,13 +34,22 @@ class Daemon:
             "--nri-plugin-name": "nri-policy",
             "--nri-plugin-index": "90",
             "--state-dir": folder / "state",
-            "--control-socket": (control := folder / "control.sock"),
+            "--control-socket": self._control,
         }
-        self._ask = str(program), control
-        self._command = [str(program), "run"]
+        self._program = str(program)
+        self._command = [self._program, "run"]
         self._command += [str(part) for option in options.items() for part in option]
         self._process: Process | None = None
         self._seen = 0  # lines of the log before the latest synchronization awaited
+
+    def _configure(self, settings: Mapping[str, Any]) -> None:
+        document = {
+            "apiVersion": "config.nri/v1alpha1",
+            "kind": "TopologyAwarePolicy",
+            "metadata": {"name": "default"},
+            "spec": settings,
+        }
+        self._config.write_text(json.dumps(document))  # JSON is YAML
 
     def start(self) -> None:
         """Start it and wait until it takes part."""
@@ -59,13 +64,38 @@ class Daemon:
 
     def ask(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Return what a sub-command that asks the daemon prints, and how it ended."""
-        program, control = self._ask
         return subprocess.run(
-            [program, command, "--control-socket", str(control), *arguments],
+            [self._program, command, "--control-socket", str(self._control), *arguments],
             capture_output=True,
             text=True,
             check=False,
         )
+
+    def await_line(self, text: str, *, after: int = 0, seconds: float = 30) -> int:
+        """Return the number of the first line of the log later than *after* that has *text*."""
+        assert self._process is not None
+        return self._process.await_line(text, after=after, seconds=seconds)
+
+    def reload(self, settings: Mapping[str, Any]) -> None:
+        """Give it new settings, which it takes or refuses."""
+        assert self._process is not None
+        self._configure(settings)
+        before = len(self._process.lines)
+        self._process.send(signal.SIGHUP)
+        self._process.await_line("event=reload", after=before)
+
+    def containers(self) -> dict[str, Any]:
+        """Return what it says of its containers, by name."""
+        command = [self._program, "containers", "-o", "json"]
+        command += ["--control-socket", str(self._control)]
+        done = subprocess.run(command, check=True, capture_output=True)
+        shown: dict[str, Any] = json.loads(done.stdout)
+        return shown
+
+    def counted(self, text: str) -> int:
+        """Return how many lines of the log have *text*."""
+        assert self._process is not None
+        return sum(text in line for line in self._process.lines)
 
     def kill(self) -> None:
         """End it without notice."""

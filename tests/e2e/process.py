@@ -50,6 +50,10 @@ class Process:
         """Return the last *count* lines of the log."""
         return "\n".join(self.lines[-count:])
 
+    def send(self, number: signal.Signals) -> None:
+        """Send the process a signal."""
+        self._child.send_signal(number)
+
     def kill(self) -> None:
         """End the process as kill -9 does, and wait for it."""
         self._end(signal.SIGKILL)

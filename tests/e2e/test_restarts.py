@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from tests.e2e.cgroup import Cpuset
 from tests.e2e.containerd import Containerd, Recorded
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
@@ -53,3 +57,18 @@ def test_the_daemon_goes_on_after_a_restart_of_containerd(
     assert [len(each.cpus) for each in sets] == [4, 4]
     assert sets[0].cpus.isdisjoint(sets[1].cpus)
     assert all(len(each.mems) == 1 for each in sets)
+
+
+@pytest.mark.parametrize("settings", [{"reservedResources": {"cpu": "750m"}, "onExit": "widen"}])
+def test_a_daemon_that_widens_leaves_containers_the_machine_and_takes_it_back(
+    daemon: Daemon, stage: Kubelet, containerd: Containerd
+) -> None:
+    containers = [stage.run("own", guaranteed(2000)), stage.run("guest", BEST_EFFORT)]
+    before = [containerd.played(each.id) for each in containers]
+    daemon.stop()
+    whole = Cpuset(cpus=CPUSet.parse("0-15"), mems=CPUSet.parse("0-3"))
+    assert [containerd.played(each.id) for each in containers] == [whole, whole]
+    assert stage.version()
+    daemon.start()
+    stage.run_pod("next", {"main": BEST_EFFORT})  # the answer to Synchronize has taken effect
+    assert [containerd.played(each.id) for each in containers] == before

@@ -48,9 +48,11 @@ def cpus(node: Served) -> dict[str, str]:
     return {container.key: str(container.cpus) for container in node.runtime.containers}
 
 
-async def told(node: Served, since: int) -> None:
-    """Wait until the runtime has heard of changes."""
-    await node.runtime.synchronized(after=since)
+async def told(node: Served) -> None:
+    """Wait until the runtime has done what it has not heard yet."""
+    before = node.runtime.synchronizations
+    await node.daemon.tell()
+    await node.runtime.synchronized(after=before)
 
 
 def test_settings_that_are_accepted_are_in_force_and_the_runtime_hears_of_it(
@@ -62,12 +64,11 @@ def test_settings_that_are_accepted_are_in_force_and_the_runtime_hears_of_it(
         )
         assert cpus(node) == {"kube-system/system/main": "0", "default/own/main": "4-5"}
         assert node.daemon.reloaded is None
-        before = node.runtime.synchronizations
         write(path, reservedResources={"cpu": "cpuset:8-9"})
         outcome = await node.daemon.reload()
         assert (outcome.accepted, outcome.reason, outcome.origin) == (True, "", str(path))
         assert node.daemon.reloaded == outcome
-        await told(node, before)
+        await told(node)
         assert cpus(node) == {"kube-system/system/main": "8-9", "default/own/main": "4-5"}
 
     reloading(tmp_path, check)
@@ -81,10 +82,9 @@ def test_containers_are_pinned_no_more_when_the_pins_are_taken_off(tmp_path: Pat
         await node.start(pod("new", "2"))
         assert cpus(node)["default/new/main"] == ""
         assert await node.daemon.decided() == (), "there is nothing to be audited"
-        before = node.runtime.synchronizations
         write(path)
         assert (await node.daemon.reload()).accepted
-        await told(node, before)
+        await told(node)
         assert sorted(cpus(node).values()) == ["4-5", "8-9"]
 
     reloading(tmp_path, check)

@@ -10,9 +10,16 @@ import pytest
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Stopped, Synchronized
 from nri_policy.engine.explanation import Outcome
-from nri_policy.workload.pod import Container, State
+from nri_policy.engine.synchronization import to_store
+from nri_policy.workload.pod import Container, Resources, State, shares_of
 from tests import bookkeeping, memories, nodes
 from tests.life import Life
+
+TWO_CPUS = {
+    "noderesource.dev/resources": (
+        '{"containers": {"c0": {"requests": {"cpu": 2}, "limits": {"cpu": 2}}}}'
+    )
+}
 
 
 def at(container: Container, cpus: str, mems: str = "") -> Container:
@@ -119,6 +126,135 @@ def test_of_two_of_a_name_the_running_newest_one_exists() -> None:
         life = synchronized(*order)
         assert list(life.engine.state.placed) == ["newer"]
         assert life.cpus(newer) == "8-9"
+
+
+def test_of_two_of_an_id_the_running_newest_one_exists() -> None:
+    old = at(nodes.container(2000), "4-5", "1")
+    new = replace(at(old, "8-9", "2"), created=old.created + 1)
+    stopping = replace(new, state=State.CREATED, created=new.created + 1)
+    for order in ([old, new, stopping], [stopping, new, old], [new, old, new]):
+        life = Life()
+        life.handle(Synchronized(containers=tuple(order)))
+        assert list(life.engine.state.placed) == [old.id]
+        assert str(life.grant(old).exclusive) == "8-9"
+        assert life.changed() == {}
+
+
+def test_of_two_alike_the_one_that_was_placed_last_exists() -> None:
+    """Older runtimes do not say when a container was created."""
+    life = Life()
+    old = replace(nodes.container(2000), created=0)
+    new = replace(old, id="new")
+    life.create(old)
+    life.runtime.forget(old.id)
+    life.create(new)
+    for order in ([old, new], [new, old]):
+        listen(life, *(at(each, life.cpus(new), life.mems(new)) for each in order))
+        assert list(life.engine.state.placed) == ["new"]
+
+
+def listed(life: Life, container: Container, resources: Resources) -> Container:
+    """Return *container* as running where it was told, with other *resources*."""
+    return at(replace(container, resources=resources), life.cpus(container), life.mems(container))
+
+
+def test_a_resize_that_was_missed_is_taken_in() -> None:
+    life = Life()
+    grows, shrinks, other = nodes.container(1000), nodes.container(2000), nodes.container(1000)
+    for each in (grows, shrinks, other):
+        life.create(each)
+    before = {each.id: life.grant(each).exclusive for each in (grows, shrinks, other)}
+    listen(
+        life,
+        listed(life, grows, nodes.resources(3000, 3000)),
+        listed(life, shrinks, nodes.resources(1000, 1000)),
+        listed(life, other, other.resources),
+    )
+    assert len(life.grant(grows).exclusive) == 3
+    assert before[grows.id] < life.grant(grows).exclusive
+    assert len(life.grant(shrinks).exclusive) == 1
+    assert life.grant(shrinks).exclusive < before[shrinks.id]
+    assert life.grant(other).exclusive == before[other.id]
+    assert all(life.engine.state.placed[each.id].container.resized for each in (grows, shrinks))
+    assert not life.engine.state.placed[other.id].container.resized
+    assert life.changed().keys() == {grows.id, shrinks.id}
+
+
+def test_a_missed_resize_that_does_not_fit_leaves_what_there_was() -> None:
+    life = Life()
+    grows, other = nodes.container(2000), nodes.container(12_000)
+    for each in (grows, other):
+        life.create(each)
+    before = life.cpus(grows)
+    listen(
+        life,
+        listed(life, grows, nodes.resources(9000, 9000)),
+        listed(life, other, other.resources),
+    )
+    assert life.cpus(grows) == before
+    (warning,) = life.decision.warnings
+    assert warning.startswith(f"{grows.full_name}: no pool has room for 9 exclusive CPUs")
+    assert warning.endswith("it keeps its own")
+
+
+def test_a_limit_that_changed_is_known_without_moving_anybody() -> None:
+    life = Life()
+    container = nodes.container(100, 200)
+    life.create(container)
+    again = listed(life, container, replace(container.resources, memory_limit=1 << 30))
+    listen(life, again)
+    assert life.changed() == {}
+    assert life.engine.state.placed[container.id].container.resources.memory_limit == 1 << 30
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        Resources(),  # the runtime does not say
+        Resources(cpu_shares=shares_of(2000), cpu_quota=100_000, cpu_period=100_000),
+        nodes.resources(1000, 1000),
+    ],
+)
+def test_the_shares_that_we_have_set_are_no_resize(shown: Resources) -> None:
+    """The pod's annotation asks for 2 CPUs, its specification for one."""
+    container = nodes.container(1000, annotations=TWO_CPUS)
+    life = Life()
+    life.create(container)
+    assert len(life.grant(container).exclusive) == 2
+    listen(life, listed(life, container, shown))
+    assert life.changed() == {}
+    known = life.engine.state.placed[container.id].container
+    assert (known.resources, known.resized) == (container.resources, False)
+
+
+@pytest.mark.parametrize("resized", [True, False])
+def test_a_restart_takes_in_what_was_resized_meanwhile(*, resized: bool) -> None:
+    container = nodes.container(1000, annotations=TWO_CPUS)
+    before = Life()
+    before.create(container)
+    held = {container.id: to_store(before.engine.state, container.id)}
+    shown = nodes.resources(3000, 3000)
+    if not resized:  # with the shares that we have set
+        shown = replace(container.resources, cpu_shares=shares_of(2000))
+    life = Life()
+    life.handle(Synchronized(containers=(listed(before, container, shown),), held=held))
+    grant, kept = life.grant(container), before.grant(container)
+    assert len(grant.exclusive) == (3 if resized else 2)
+    assert kept.exclusive <= grant.exclusive
+    assert life.engine.state.placed[container.id].container.resized is resized
+    assert bool(life.changed()) is resized
+
+
+def test_what_is_odd_about_a_new_place_is_said() -> None:
+    """As when the container is created: here, that its limit is out of reach."""
+    large = nodes.container(1000, 15_000)
+    own = nodes.container(8000)
+    created = Life()
+    created.create(own)
+    created.create(large)
+    (note,) = created.decision.warnings
+    life = synchronized(at(own, "8-15", "2-3"), at(large, ""))
+    assert life.decision.warnings == (f"{large.full_name}: {note}",)
 
 
 def test_what_the_runtime_no_longer_has_is_released() -> None:

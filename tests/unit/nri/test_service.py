@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from nri_policy.nri import service as service_module
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.plugin import overdue
 from nri_policy.nri.service import METHODS, Service
 from nri_policy.nri.versions import LIFECYCLE, Events
 from nri_policy.proto import nri_pb2 as pb
@@ -279,16 +280,21 @@ async def test_a_state_change_falls_back_like_the_rpc_it_stands_for() -> None:
     assert plugin.calls[-1] == ("late", ("RunPodSandbox", "RunPodSandboxRequest"))
 
 
-async def test_a_synchronize_answered_by_the_fallback_is_trouble() -> None:
+@pytest.mark.parametrize(("nri", "trouble"), [("v0.11.0", True), ("v0.12.0", False)])
+async def test_a_late_synchronize_may_leave_us_deaf_on_old_runtimes(
+    nri: str, *, trouble: bool
+) -> None:
     time, plugin = FakeTime(), RecordingPlugin()
+    service = make(plugin, time)
+    await ask(service, "Configure", pb.ConfigureRequest(NRI_version=nri))
+    plugin.called.clear()
     plugin.gate.clear()
     plugin.fallbacks["Synchronize"] = pb.SynchronizeResponse()
-    service = make(plugin, time)
     answer = asyncio.create_task(ask(service, "Synchronize", part(more=False), budget=2))
     await plugin.called.wait()
     time.advance(1.7)
     assert await answer == b""
-    assert service.trouble == "synchronized without the plugin"
+    assert (service.trouble is not None) is trouble
 
 
 async def test_methods_run_one_at_a_time_across_services() -> None:
@@ -306,27 +312,18 @@ async def test_methods_run_one_at_a_time_across_services() -> None:
     assert plugin.names == ["run_pod_sandbox", "stop_pod_sandbox"]
 
 
-class Stubborn(RecordingPlugin):
-    """Has a method that cannot be cancelled, as one that waits for a thread cannot."""
+class Noting(RecordingPlugin):
+    """Has a method that notes its end, and whether anybody waits for that."""
 
     async def run_pod_sandbox(self, pod: pb.PodSandbox) -> None:
         await self.note("run_pod_sandbox", pod.id)
-        self.calls.append(("ran_pod_sandbox", ()))
-
-    async def note(self, method: str, *about: Any) -> None:
-        self.calls.append((method, about))
-        self.called.set()
-        while not self.gate.is_set():
-            try:
-                await self.gate.wait()
-            except asyncio.CancelledError:
-                self.calls.append(("cancelled", ()))
+        self.calls.append(("ran_pod_sandbox", (overdue(),)))
 
 
-async def test_the_next_method_waits_for_an_abandoned_one(
+async def test_a_late_method_goes_on_and_the_next_waits_for_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    time, plugin = FakeTime(), Stubborn()
+    time, plugin = FakeTime(), Noting()
     service = make(plugin, time)
     plugin.gate.clear()
     plugin.fallbacks["RunPodSandbox"] = pb.RunPodSandboxResponse()
@@ -340,11 +337,12 @@ async def test_the_next_method_waits_for_an_abandoned_one(
     following = asyncio.create_task(ask(service, "StopPodSandbox", stop))
     for _ in range(10):
         await asyncio.sleep(0)
-    assert plugin.names == ["run_pod_sandbox", "late", "cancelled"]
+    assert plugin.names == ["run_pod_sandbox", "late"]
     plugin.gate.set()
     assert await following == b""
-    assert plugin.names[3:] == ["ran_pod_sandbox", "stop_pod_sandbox"]
-    assert "its answer is lost" in caplog.text
+    assert plugin.calls[2] == ("ran_pod_sandbox", (True,))
+    assert plugin.names[3:] == ["stop_pod_sandbox"]
+    assert "event=overdue-finished" in caplog.text
 
 
 async def test_a_request_that_waits_too_long_for_its_turn_falls_back_as_well() -> None:
@@ -360,6 +358,7 @@ async def test_a_request_that_waits_too_long_for_its_turn_falls_back_as_well() -
     assert plugin.names == ["late"]
     turn.release()
     assert await ask(service, "StopPodSandbox", pb.StopPodSandboxRequest(pod=POD)) == b""
+    assert plugin.names == ["late", "run_pod_sandbox", "stop_pod_sandbox"]
 
 
 async def test_a_method_is_cancelled_with_its_request() -> None:

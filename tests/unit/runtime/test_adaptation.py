@@ -523,7 +523,10 @@ async def test_failed_updates_are_listed_beside_an_error(start: Start) -> None:
         assert second.cpus == CPUSet.parse("2")
 
 
-async def test_an_update_during_an_event_waits_for_its_end(start: Start) -> None:
+@pytest.mark.parametrize(("version", "hangs"), [("2.4.0", False), ("2.1.9", True)])
+async def test_an_update_during_an_event_waits_for_its_end_or_hangs_both(
+    start: Start, version: str, *, hangs: bool
+) -> None:
     order: list[str] = []
 
     def create(_: Any) -> None:
@@ -534,13 +537,19 @@ async def test_an_update_during_an_event_waits_for_its_end(start: Start) -> None
 
     updating: list[asyncio.Task[bytes]] = []
     async with (
-        start() as runtime,
+        start(version=version) as runtime,
         ScriptedPlugin(runtime.socket_path, {"CreateContainer": create}) as plugin,
     ):
         await runtime.synchronized()
-        await runtime.start_pod(pod())
+        starting = asyncio.create_task(runtime.start_pod(pod()))
+        await plugin.saw("CreateContainer")
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert starting.done() is not hangs
+        assert order == (["answered"] if hangs else ["answered", "updated"])
+        starting.cancel()  # or the runtime could not even be stopped
+        await asyncio.wait({starting})
         await updating[0]
-        assert order == ["answered", "updated"]
 
 
 @pytest.mark.parametrize(

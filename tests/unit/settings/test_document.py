@@ -111,7 +111,6 @@ status: {nodes: {}}
         notices=tuple(
             f"spec.{field}: not supported yet, it has no effect"
             for field in (
-                "onExit",
                 "rebalance",
                 "instrumentation.httpEndpoint",
                 "instrumentation.prometheusExport",

@@ -1,0 +1,231 @@
+"""Telling: what the runtime has not heard yet of its containers, and how it hears of it.
+
+Three ways, the first that is there in time (nri.md §3.7):
+
+1. The next response with room for updates takes them along.
+2. What still waits after a while is said in a call of our own, UpdateContainers, if the runtime's
+   version cannot deadlock on that.
+3. Elsewhere the plugin registers again: the answer to Synchronize can change any container. For a
+   moment there is no plugin then, so this waits longer.
+
+A runtime that calls us over gRPC, or one of an older version that started us, has the first way
+only.
+
+Rule 1: one call at a time, and none by who handles a request or has the engine's turn: the runtime
+may be waiting for our answer with the lock that it needs for the call. Rule 2: so a response can
+overtake a call, and the call's old news comes last; whoever that hits is told again at once.
+Rule 3: a lost connection loses nothing, for Synchronize compares everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import NoReturn
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.grant import Placement
+from nri_policy.engine.interim import known, unmanaged
+from nri_policy.nri.clock import Clock
+from nri_policy.nri.convert import update_of
+from nri_policy.nri.errors import Refused
+from nri_policy.nri.plugin import overdue
+from nri_policy.nri.session import Session
+from nri_policy.proto.nri_pb2 import ContainerUpdate
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 1.0  # seconds for a response to come by, before a call of our own
+PATIENCE_TO_REGISTER = 5.0  # seconds, where it takes a new registration
+MAX_TRIES = 4  # calls that may fail for a container; each waits twice as long as the one before
+MAX_MESSAGE = 1 << 20  # bytes of updates in one message; a runtime takes 4 MiB
+LINGER = 1.0  # seconds for a runtime to read the answer to its Synchronize
+_OVERHEAD = 8  # bytes of an update in its message, at most
+
+
+class Telling:
+    """What one runtime is still to be told."""
+
+    def __init__(self, engine: Engine, clock: Clock | None = None) -> None:
+        self._engine = engine
+        self._clock = clock or Clock()
+        self._untold: dict[str, Placement] = {}  # by container id, the latest
+        self._tries: dict[str, int] = {}  # calls that failed for a container, one after the other
+        self._calling = asyncio.Lock()
+        self._leaving = False
+        self._some, self._none = asyncio.Event(), asyncio.Event()  # are untold
+        self._none.set()
+        self.refused: dict[str, Placement] = {}  # what the runtime failed to do, however often told
+
+    @property
+    def untold(self) -> Collection[str]:
+        """The ids of containers that the runtime has not heard the latest of."""
+        return self._untold.keys()
+
+    def note(self, changes: Iterable[Placement]) -> None:
+        """Have containers told of their new placements."""
+        for change in changes:
+            each = change.container_id
+            before = self._untold.get(each)
+            if self._leaving:
+                self._untold[each] = unmanaged(self._engine.state, each)
+            elif change.shares is None and before is not None:
+                self._untold[each] = replace(change, shares=before.shares)
+            else:
+                self._untold[each] = change
+            self._tries.pop(each, None)
+            self.refused.pop(each, None)
+        self._noted()
+
+    def only(self, changes: Iterable[Placement]) -> None:
+        """Have nobody else told: the runtime has just said what it has."""
+        self._untold.clear()
+        self._tries.clear()
+        self.refused.clear()
+        self.note(changes)
+        if self._leaving:
+            self._widen()
+
+    def take(self, asked: str = "") -> list[ContainerUpdate]:
+        """Return the updates for a response about container *asked*, who hears of its own there.
+
+        They count as told, except where nobody listens to the response any more.
+        """
+        if overdue():
+            return []
+        self._untold.pop(asked, None)
+        taken = self._batch(ignore_failure=True, tried=False)
+        for each in taken:
+            del self._untold[each]
+        self._noted()
+        return [*taken.values()]
+
+    async def run(self, session: Session) -> NoReturn:
+        """Tell what no response takes along in time."""
+        while True:
+            await self._some.wait()
+            await self._clock.sleep(self._patience(session))
+            await self._tell(session)
+
+    async def tell(self, session: Session) -> None:
+        """Tell everything now, and return when it is told."""
+        await self._tell(session)
+        await self._none.wait()
+
+    async def leave(self, session: Session, seconds: float) -> bool:
+        """Let all containers run wherever they like; return whether all heard it in *seconds*.
+
+        From now on nobody is told anything else.
+        """
+        self._leaving = True
+        self._widen()
+        told = await self._clock.done_within(
+            seconds, telling := asyncio.ensure_future(self.tell(session))
+        )
+        telling.cancel()
+        if told:
+            await self._clock.sleep(LINGER)
+        return told
+
+    def _widen(self) -> None:
+        state = self._engine.state
+        self.note([unmanaged(state, each) for each in state.placed])
+
+    def _patience(self, session: Session) -> float:
+        runtime = session.runtime
+        calls = runtime is None or runtime.unsolicited_updates_safe
+        tries = min((self._tries.get(each, 0) for each in self._untold), default=0)
+        return (PATIENCE if calls else PATIENCE_TO_REGISTER) * 2.0**tries
+
+    async def _tell(self, session: Session) -> None:
+        """Tell by the way that there is; no way is no error: a response will do, or Synchronize."""
+        async with self._calling:
+            self._untold = {
+                each: placement
+                for each, placement in self._untold.items()
+                if each in self._engine.state.placed
+            }
+            self._noted()
+            runtime = session.runtime
+            if not self._untold or not session.synchronized or runtime is None:
+                return
+            if runtime.unsolicited_updates_safe:
+                while await self._call(session):
+                    pass
+            elif session.can_register:
+                log.info("event=telling way=register containers=%d", len(self._untold))
+                session.reconnect()
+
+    async def _call(self, session: Session) -> bool:
+        """Tell in a call of our own; return whether there is more to be told at once."""
+        waiting = self._untold.copy()
+        sent = self._batch(ignore_failure=False, tried=True)
+        log.info("event=telling way=call containers=%d", len(sent))
+        try:
+            updates = await session.update_containers(sent.values())
+            failed = {update.container_id for update in updates}
+        except ConnectionError:
+            return False
+        except (Refused, TimeoutError) as error:
+            log.warning("event=not-told containers=%d reason=%r", len(sent), str(error))
+            if session.can_register:  # nobody knows what came of it, but the runtime
+                session.reconnect()
+                return False
+            failed = {*sent}
+        state, more = self._engine.state, len(sent) < len(waiting)
+        for each in sent:
+            now = known(state, each)
+            if self._leaving and now is not None:
+                now = unmanaged(state, each)
+            if now is None:
+                self._untold.pop(each, None)
+            elif each in failed:
+                self._failed(now)
+            elif (now.cpus, now.mems) != (waiting[each].cpus, waiting[each].mems):
+                self._untold.setdefault(each, now)  # a response may have told it before the call
+                more = True
+            elif self._untold.get(each) == waiting[each]:
+                del self._untold[each]
+                self._tries.pop(each, None)
+        self._noted()
+        return more and not failed
+
+    def _failed(self, now: Placement) -> None:
+        """Keep a container to be told again, but not for ever."""
+        each = now.container_id
+        tries = self._tries[each] = self._tries.get(each, 0) + 1
+        if tries < MAX_TRIES:
+            self._untold.setdefault(each, now)
+            return
+        self.refused[each] = self._untold.pop(each, now)
+        del self._tries[each]
+        log.error(
+            "event=not-taken container=%s cpus=%s mems=%s tries=%d",
+            self._engine.state.placed[each].container.full_name,
+            now.cpus,
+            now.mems,
+            tries,
+        )
+
+    def _batch(self, *, ignore_failure: bool, tried: bool) -> dict[str, ContainerUpdate]:
+        """Return as many updates as go into a message, with those *tried* before or without."""
+        batch, size = {}, 0
+        for each, placement in self._untold.items():
+            if each in self._tries and not tried:
+                continue  # a response would not tell us that it failed again
+            update = update_of(placement, ignore_failure=ignore_failure)
+            size += update.ByteSize() + _OVERHEAD
+            if size > MAX_MESSAGE:
+                break
+            batch[each] = update
+        return batch
+
+    def _noted(self) -> None:
+        if self._untold:
+            self._some.set()
+            self._none.clear()
+        else:
+            self._none.set()
+            self._some.clear()

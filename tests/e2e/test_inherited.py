@@ -1,0 +1,68 @@
+"""The daemon as a plugin that containerd starts itself, with its socket already open."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from nri_policy.hardware import synthetic
+from tests.e2e import packages
+from tests.e2e.containerd import Containerd
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
+from tests.e2e.waiting import eventually
+
+SETTINGS = {
+    "apiVersion": "config.nri/v1alpha1",
+    "kind": "TopologyAwarePolicy",
+    "metadata": {"name": "default"},
+    "spec": {"reservedResources": {"cpu": "750m"}},
+}
+
+
+@pytest.fixture(params=packages.SUITES)
+def runtime(
+    request: pytest.FixtureRequest,
+    programs: Mapping[str, packages.Programs],
+    archive: Path,
+    tmp_path: Path,
+) -> Iterator[Containerd]:
+    """A containerd that finds the daemon in its folder of plugins."""
+    (tmp_path / "settings.yaml").write_text(json.dumps(SETTINGS))
+    synthetic.write("package:2 numa:2 core:2 pu:2", tmp_path / "host")
+    command = [str(Path(sys.executable).with_name("nri-policy")), "run"]
+    command += ["--config", "settings.yaml", "--host-root", "host", "--state-dir", "state"]
+    command += ["--control-socket", "control.sock"]
+    containerd = Containerd(programs[request.param])
+    plugin = containerd.folder / "nri/plugins/90-nri-policy"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text(f"#!/bin/sh\ncd {tmp_path}\nexec {shlex.join(command)} 2>>log\n")
+    plugin.chmod(0o755)
+    try:
+        containerd.start()
+        containerd.load(archive)
+        yield containerd
+    finally:
+        containerd.close()
+
+
+def test_the_runtime_starts_the_daemon_and_takes_it_along(
+    runtime: Containerd, tmp_path: Path
+) -> None:
+    kubelet = Kubelet(runtime.socket, runtime.cgroup_root, "played")
+    try:
+        own, guest = kubelet.run("own", guaranteed(2000)), kubelet.run("guest", BEST_EFFORT)
+        sets = [runtime.played(each.id).cpus for each in (own, guest)]
+        assert [len(sets[0]), bool(sets[1])] == [2, True]
+        assert sets[0].isdisjoint(sets[1])
+    finally:
+        kubelet.close()
+    log = tmp_path / "log"
+    assert "event=connecting-again" not in log.read_text()
+    runtime.stop()
+    ended = eventually(log.read_text, lambda text: "event=ended" in text)
+    assert ended.splitlines()[-1].endswith("event=ended")
