@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: run demo test faults stress bench lint proto
+.PHONY: run demo test faults fuzz stress bench lint proto
 
 # make run ARGS='--help'
 run: $(BUILT)
@@ -20,6 +20,10 @@ test: $(BUILT) lint
 # kill, freeze, starve and confuse the daemon: make faults ROUNDS=5000 SEED=7
 faults: $(BUILT)
 	$(PY) -m tests.faults --rounds $(or $(ROUNDS),1000) --seed $(or $(SEED),1)
+
+# hostile input of every kind: make fuzz SECONDS=3600
+fuzz: $(BUILT)
+	$(PY) -m tests.fuzz --seconds $(or $(SECONDS),600)
 
 # make stress SECONDS=600: changes outside of events on a busy containerd, of each version
 stress: $(BUILT)

@@ -111,7 +111,7 @@ def plainly(
     return [float(booked[pool.id]) for pool in tree.pools]
 
 
-def main(rounds: int, count: int = 1000) -> None:
+def main(rounds: int = 2000, count: int = 1000) -> None:
     machine = nodes.machine(MACHINE)
     tree = build(machine, CPUSet.union(package.cpus for package in machine.packages))
     attraction, peers = Attraction(tree), Peers()

@@ -77,7 +77,7 @@ def container(index: int, environment: int) -> pb.Container:
     )
 
 
-async def main(rounds: int) -> None:
+async def measure(rounds: int) -> None:
     ours, theirs = socket.socketpair()
     session = Session(Idle(), Identity(name="idle", index="05"))
     serving = asyncio.create_task(session.run_inherited(ours.detach()))
@@ -115,5 +115,9 @@ async def main(rounds: int) -> None:
     await asyncio.gather(serving, reading)
 
 
+def main() -> None:
+    asyncio.run(measure(3000))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 3000))
+    asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 3000))

@@ -34,6 +34,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.stock import Left, Stock
 from nri_policy.nri.beat import Beat
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.exposure import Exposure
@@ -46,7 +47,7 @@ from nri_policy.nri.singleton import only_instance
 from nri_policy.nri.telling import Telling
 from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
-from nri_policy.nrt.publisher import Publisher, Sink, publishing
+from nri_policy.nrt.publisher import Publication, Publisher, Sink, publishing
 from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
@@ -91,6 +92,7 @@ class Host:
     report: Callable[[Reload], None] | None = None  # hears what became of them
     identity: Identity = IDENTITY
     node_name: str = "localhost"  # in the cluster
+    devices: Callable[[], Left] = dict  # those of each NUMA node
     sources: Sources = field(default_factory=Sources)
     delay: Callable[[int], float] = backoff  # seconds before the session registers again
 
@@ -120,7 +122,7 @@ class Daemon:
             sources=replace(host.sources, held=lambda: self._store.held.grants),
             synchronized=self._took_over,
             decided=self._decided,
-            pod_came=self._pod_came,
+            pod_came=self.topology_changed,
         )
         self._feed = Feed(
             self.engine,
@@ -128,6 +130,7 @@ class Daemon:
             node=host.node_name,
             pods=self._policy.pods.values,
             synchronized=self.synchronized,
+            devices=host.devices,
         )
         self._session = Session(self._policy, host.identity, turn=self._turn, delay=host.delay)
         self.auditor = Auditor(self, Cgroups(host.root), now=self._now)
@@ -169,7 +172,8 @@ class Daemon:
             for each in others:
                 each.cancel()
 
-    def _pod_came(self) -> None:
+    def topology_changed(self) -> None:
+        """Take note of pods or devices that came or went, for those who are told what is left."""
         self._feed.changed()
 
     def _decided(self, event: Event, outcome: Outcome) -> None:
@@ -200,7 +204,7 @@ class Daemon:
             audit=self._audited,
             reloaded=lambda: self.reloaded,
             topology=self.topology,
-            publications=lambda: [each.publication.message() for each in self._publishers],
+            publications=lambda: [each.message() for each in self.publications],
         )
         health = Health(self.synchronized, [SERVICE.full_name])
         async with listening(
@@ -215,12 +219,19 @@ class Daemon:
         reading = await self._feed.read()
         return await asyncio.to_thread(reading.object)
 
+    @property
+    def publications(self) -> list[Publication]:
+        """How it goes with the copies of that object that are kept up to date."""
+        return [publisher.publication for publisher in self._publishers]
+
     @asynccontextmanager
     async def publishing(self, sinks: Iterable[Sink]) -> AsyncIterator[None]:
         """Keep the node's NodeResourceTopology object up to date at *sinks*."""
         self._publishers = [Publisher(self._feed, sink) for sink in sinks]
-        settings = self.engine.layout.settings
-        async with publishing(self._publishers, keep=lambda: settings.on_exit is OnExit.KEEP):
+        async with publishing(
+            self._publishers,
+            keep=lambda: self.engine.layout.settings.on_exit is OnExit.KEEP,
+        ):
             yield
 
     def _wanted(self, manifests: str, replicas: int) -> tuple[Wanted, ...]:
@@ -237,6 +248,11 @@ class Daemon:
     def audit(self) -> Audit:
         """What the settings want done about drift."""
         return self.engine.layout.settings.audit
+
+    @property
+    def kubelet_asked(self) -> bool:
+        """Whether the settings want the kubelet asked about devices."""
+        return self.engine.layout.settings.agent.pod_resource_api
 
     async def decided(self) -> Sequence[Decided]:
         """Return where every running container is to be."""
@@ -324,6 +340,7 @@ async def run(file: SettingsFile, options: Options) -> None:
         set_levels(settings.log.debug)
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
         assignments = await stack.enter_async_context(Assignments())
+        stock = Stock(assignments)
         host = Host(
             state_dir=options.state_dir,
             root=options.host_root,
@@ -331,12 +348,15 @@ async def run(file: SettingsFile, options: Options) -> None:
             report=None if cluster is None else cluster.report,
             identity=options.identity,
             node_name=options.node_name,
+            devices=stock.left,
             sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
         )
         daemon = Daemon(machine, settings, host)
         if cluster is not None:
             now = time.time()
             cluster.report(Reload(accepted=True, origin=settings.origin, reason="", time=now))
+        asked = stock.kept(daemon.topology_changed, wanted=lambda: daemon.kubelet_asked)
+        await stack.enter_async_context(asked)
         _announce(daemon)
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

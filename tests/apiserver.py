@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -63,6 +63,10 @@ NOT_HTTP = Answer(status=0, raw=b"220 mail.example ESMTP\r\n\r\n")
 Disturbance = Callable[[Request], Answer | None]
 
 
+async def _at_once(request: Request) -> None:
+    del request
+
+
 class StatusError(Exception):
     """An answer that is an error."""
 
@@ -86,7 +90,7 @@ class APIServer:
         self.forbidden: set[str] = set()  # verbs that the role lacks
         self.requests: list[Request] = []
         self.disturb: Disturbance = lambda _request: None
-        self.hanging = asyncio.Event()  # while set, no request is answered
+        self.before: Callable[[Request], Awaitable[object]] = _at_once  # a request is handled
         self.asked = asyncio.Condition()
         self.token_file = folder / "token"
         self.token_file.write_text("first")
@@ -159,6 +163,7 @@ class APIServer:
     def meddle(self, manager: str, **fields: Any) -> None:
         """Replace fields as another writer would by a merge patch: it owns them from then on."""
         self.topology.update(fields)
+        self.topology["metadata"]["resourceVersion"] = str(next(self._revision))
         for owned in self.owners[self.node].values():
             owned.difference_update(fields)
         self.owners[self.node].setdefault(manager, set()).update(fields)
@@ -181,10 +186,7 @@ class APIServer:
 
     async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> None:
         self.requests.append(request)
-        while self.hanging.is_set():
-            async with self.asked:
-                self.asked.notify_all()
-                await self.asked.wait()
+        await self.before(request)
         answer = self.disturb(request)
         if answer is None:
             try:
@@ -224,11 +226,12 @@ class APIServer:
             return self._patch(request, match["version"], match["name"])
         if match["name"] not in self.objects:
             text = f'noderesourcetopologies "{match["name"]}" not found'
-            raise StatusError(404, text, "NotFound")
+            details = {"name": match["name"], "group": "topology.node.k8s.io"}
+            raise StatusError(404, text, "NotFound", details=details)
         if request.method == "DELETE":
             del self.objects[match["name"]], self.owners[match["name"]]
             return Answer(status=200, body={"kind": "Status", "status": "Success"})
-        return Answer(status=200, body=self.objects[match["name"]])
+        return Answer(status=200, body=self._shown(match["name"], match["version"]))
 
     def _permit(self, request: Request, resource: str, verb: str) -> None:
         if verb in self.forbidden or verb not in _permitted()[resource]:
@@ -249,6 +252,7 @@ class APIServer:
         old = self.objects.get(name)
         if old is None:
             self._permit(request, "noderesourcetopologies", "create")
+        revision = "" if old is None else old["metadata"]["resourceVersion"]
         fields = {
             key: value
             for key, value in new.items()
@@ -267,6 +271,8 @@ class APIServer:
         ]
         if conflicts and request.query.get("force") != "true":
             raise _conflict(conflicts, version)
+        if new["metadata"].get("resourceVersion", revision) != revision:
+            raise StatusError(409, f"{name} was modified: apply to the latest version", "Conflict")
         for other, key in conflicts:
             owners[other].discard(key)
         dropped = owners.get(manager, set()) - fields.keys()

@@ -18,13 +18,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.proto.podresources_pb2 import (
+    AllocatableResourcesRequest,
+    ContainerDevices,
     GetPodResourcesRequest,
     ListPodResourcesRequest,
     PodResources,
@@ -51,10 +53,13 @@ _OPTIONS = (
 _NO_GET = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN)
 _HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
 
+Device = tuple[str, str]  # resource and id
+
 _Name = tuple[str, str]  # a pod's namespace and name
 _Devices = Mapping[tuple[str, str, str], CPUSet]  # nodes by container, resource and device id
 _Answers = Mapping[_Name, _Devices]
 _Asking = Coroutine[Any, Any, _Answers]
+_Found = TypeVar("_Found")
 
 
 @dataclass(slots=True)
@@ -97,6 +102,7 @@ class Assignments:
         self._listing = asyncio.Lock()
         self._lists = 0  # started so far
         self._listed: Mapping[_Name, _Devices] = {}
+        self.answered: Callable[[], None] = lambda: None  # called when more is known
 
     async def __aenter__(self) -> Self:
         self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
@@ -155,6 +161,20 @@ class Assignments:
                 found.setdefault(resource, []).append(nodes)
         return {resource: tuple(places) for resource, places in found.items()}
 
+    @property
+    def in_use(self) -> frozenset[Device]:
+        """The devices of all pods that were asked about and are not gone."""
+        return frozenset(
+            (resource, device)
+            for query in self._queries.values()
+            if not query.stale
+            for _, resource, device in query.answer
+        )
+
+    async def allocatable(self) -> Mapping[Device, CPUSet] | None:
+        """Return the NUMA nodes of every device that can be assigned at all; None: no answer."""
+        return await self._within_deadline(self._allocatable)
+
     def forget(self, pod: Pod) -> None:
         """Forget a pod that is gone."""
         name = _name(pod)
@@ -176,10 +196,16 @@ class Assignments:
         task = asyncio.create_task(self._answers(ask), name="pod resources")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self.answered())
         return task
 
     async def _answers(self, ask: Callable[[], _Asking]) -> _Answers:
-        """Return what *ask* finds out, nothing if it fails or takes too long."""
+        return await self._within_deadline(ask) or {}
+
+    async def _within_deadline(
+        self, ask: Callable[[], Coroutine[Any, Any, _Found]]
+    ) -> _Found | None:
+        """Return what *ask* finds out, None if it fails or takes too long."""
         task = asyncio.create_task(ask())
         try:
             if await self._done_within(DEADLINE, {task}):
@@ -193,9 +219,9 @@ class Assignments:
             )
         finally:
             task.cancel()
-        return {}
+        return None
 
-    async def _done_within(self, seconds: float, tasks: set[asyncio.Task[_Answers]]) -> bool:
+    async def _done_within(self, seconds: float, tasks: set[asyncio.Task[Any]]) -> bool:
         """Return whether all *tasks* are done before *seconds* are over; leaves them running."""
         timer = asyncio.ensure_future(self._sleep(seconds))
         pending: set[asyncio.Future[Any]] = {*tasks, timer}
@@ -230,6 +256,17 @@ class Assignments:
                 self._listed = _by_pod(response.pod_resources)
             return self._listed
 
+    async def _allocatable(self) -> Mapping[Device, CPUSet]:
+        request = AllocatableResourcesRequest()
+        response = await self._call(self._stub.GetAllocatableResources, request)
+        devices: dict[Device, CPUSet] = {}
+        for entry in response.devices:
+            nodes = _nodes(entry)
+            for device in entry.device_ids:
+                key = entry.resource_name, device
+                devices[key] = devices.get(key, EMPTY) | nodes
+        return devices
+
     async def _call(self, method: Callable[[Any], Awaitable[Any]], request: Message) -> Any:
         """Call *method*, and once more if it was called too often."""
         try:
@@ -262,10 +299,12 @@ def _devices(pod: PodResources) -> _Devices:
     devices: dict[tuple[str, str, str], CPUSet] = {}
     for container in pod.containers:
         for entry in container.devices:
-            nodes = CPUSet(
-                node.ID for node in entry.topology.nodes if 0 <= node.ID <= _HIGHEST_NODE
-            )
+            nodes = _nodes(entry)
             for device in entry.device_ids:
                 key = container.name, entry.resource_name, device
                 devices[key] = devices.get(key, EMPTY) | nodes
     return devices
+
+
+def _nodes(entry: ContainerDevices) -> CPUSet:
+    return CPUSet(node.ID for node in entry.topology.nodes if 0 <= node.ID <= _HIGHEST_NODE)

@@ -40,13 +40,16 @@ class Exposure:
     def replace(self, container_id: str, resources: Mapping[str, str]) -> None:
         """Show a container its *resources* as they are now.
 
-        FileNotFoundError where its folder is gone. Replacing a file can wait for the disk.
+        FileNotFoundError where its folder is gone. Replacing a file can wait for the disk; one that
+        is right already is left alone.
         """
         folder = self._of(container_id)
-        text = "".join(f'{key}="{value}"\n' for key, value in resources.items())
+        text = "".join(f'{key}="{value}"\n' for key, value in resources.items()).encode()
+        if _holds(folder / FILE, text):
+            return
         new = folder / f".{FILE}"
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, 0o644)
             file.write(text)
         new.rename(folder / FILE)
@@ -61,8 +64,9 @@ class Exposure:
         )
 
     def remove(self, container_id: str) -> None:
-        """Forget a container that is gone."""
-        shutil.rmtree(self._of(container_id), ignore_errors=True)
+        """Forget a container that is gone, or of an odd id never was shown anything."""
+        with suppress(ValueError):
+            shutil.rmtree(self._of(container_id), ignore_errors=True)
 
     def keep_only(self, container_ids: Collection[str]) -> None:
         """Forget all containers but these, as far as the disk lets us."""
@@ -75,6 +79,16 @@ class Exposure:
         if not _ID.fullmatch(container_id):
             raise ValueError(f"container id {container_id[:80]!r} is not one")
         return self._folder / container_id
+
+
+def _holds(path: Path, text: bytes) -> bool:
+    """Return whether *path* is a file of that text."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(len(text) + 1) == text
 
 
 def _make(folder: Path) -> None:

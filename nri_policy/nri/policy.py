@@ -171,7 +171,7 @@ class Policy:
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._exposure.keep_only(self._engine.state.placed.keys())
         for container_id in self._engine.state.placed:
-            self._show(container_id)
+            self._show_later(container_id)
         self._synchronized()
         return self._telling.take()
 
@@ -206,7 +206,9 @@ class Policy:
         if assignments := self._kubelet:
             await assignments.ready([pod_of(pod)])
         decision = self._decide(Created(container=self.container(pod, container)))
-        response = nri_pb2.CreateContainerResponse(update=self._telling.take(container.id))
+        response = nri_pb2.CreateContainerResponse(
+            update=self._telling.take(container.id, creating=True)
+        )
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(decision.placement))
         if self._show(container.id):
@@ -216,6 +218,7 @@ class Policy:
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Note when a container starts: it has its place since its creation."""
         del pod
+        self._telling.created(container.id)
         self._decide(Started(container_id=container.id, now=self._now()))
 
     async def update_container(
@@ -244,6 +247,7 @@ class Policy:
         """Release a container; return who may spread now."""
         del pod
         self._decide(Stopped(container_id=container.id))
+        self._telling.ended(container.id)
         return nri_pb2.StopContainerResponse(update=self._telling.take(container.id))
 
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
@@ -386,5 +390,7 @@ class Policy:
             resources = exposed(self._engine.state, container_id)
             try:
                 await asyncio.to_thread(self._exposure.replace, container_id, resources)
+            except FileNotFoundError:
+                continue  # it came without us, and has no mount to see it by
             except (OSError, ValueError) as error:
                 log.warning("event=not-exposed container=%r error=%r", container_id, str(error))

@@ -52,6 +52,8 @@ class Telling:
         self._engine = engine
         self._clock = clock or Clock()
         self._untold: dict[str, Placement] = {}  # by container id, the latest
+        # whose creation's answer took whom along, until it starts: if it fails, nobody was told
+        self._along: dict[str, tuple[str, ...]] = {}
         self._tries: dict[str, int] = {}  # calls that failed for a container, one after the other
         self._calling = asyncio.Lock()
         self._leaving = False
@@ -82,16 +84,18 @@ class Telling:
     def only(self, changes: Iterable[Placement]) -> None:
         """Have nobody else told: the runtime has just said what it has."""
         self._untold.clear()
+        self._along.clear()
         self._tries.clear()
         self.refused.clear()
         self.note(changes)
         if self._leaving:
             self._widen()
 
-    def take(self, asked: str = "") -> list[ContainerUpdate]:
+    def take(self, asked: str = "", *, creating: bool = False) -> list[ContainerUpdate]:
         """Return the updates for a response about container *asked*, who hears of its own there.
 
-        They count as told, except where nobody listens to the response any more.
+        They count as told, except where nobody listens to the response any more. What goes along
+        with *creating* a container is lost if that fails, as by another plugin's veto: `ended`.
         """
         if overdue():
             return []
@@ -99,8 +103,23 @@ class Telling:
         taken = self._batch(ignore_failure=True, tried=False)
         for each in taken:
             del self._untold[each]
+        if creating and taken:
+            self._along[asked] = (*taken,)
         self._noted()
         return [*taken.values()]
+
+    def created(self, container_id: str) -> None:
+        """Take note that the answer about a container's creation has arrived."""
+        self._along.pop(container_id, None)
+
+    def ended(self, container_id: str) -> None:
+        """Tell again what went along with a container's creation, if that seems to have failed."""
+        again = (known(self._engine.state, each) for each in self._along.pop(container_id, ()))
+        self.note(
+            placement
+            for placement in again
+            if placement is not None and placement.container_id not in self._untold
+        )
 
     async def run(self, session: Session) -> NoReturn:
         """Tell what no response takes along in time."""

@@ -4,17 +4,19 @@ Owns how the API server is reached, what its answers mean, and who else writes t
 and its errors are known here only; it is imported when it is needed, for it is large.
 
 The first apply is not forced, so that the API server says who else holds the zones; then it is: all
-fields that are sent are ours. A newer state never meets an older one, for each write is finished,
-or given up, before the next one begins.
+fields that are sent are ours. Each but the one that makes the object names the revision that it
+replaces: a write that was given up, and arrives late, cannot follow a newer one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +52,15 @@ class KubeconfigError(Exception):
     """A kubeconfig cannot be used; the text says which, and why."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What has to be known of a cluster to write there."""
+
+    owner: Object  # reference to our Node
+    version: str  # that is served
+    revision: str  # of the object; empty: it is not there
+
+
 class Cluster:
     """A sink for publishers; *connect* makes the client, may take long, and may raise anything."""
 
@@ -61,45 +72,53 @@ class Cluster:
         self._node = node
         self._patience = patience
         self._client: AsyncClient | None = None
-        self._owner: Object | None = None
-        self._version = ""  # that is served, as far as we know
+        self._known: _Known | None = None
 
     async def put(self, new: Object, *, fresh: bool) -> Written:
-        """Apply an object; *fresh*: look up its owner and the version again."""
+        """Apply an object; *fresh*: look up its owner, version and revision again."""
         async with self._asking() as client:
-            if fresh or self._owner is None:
-                self._owner = await self._found(client)
-            for version in (
-                (self._version,) if self._version and not fresh else (VERSION, _OLD_VERSION)
-            ):
+            if self._known is not None and not fresh:
                 try:
-                    rivals = await self._applied(client, _as(version, new, self._owner))
+                    return await self._write(client, new, self._known)
                 except _status_error() as error:
-                    if error.response.status_code != 404:
+                    if error.response.status_code not in (404, 409):
                         raise
-                    self._version = ""
-                    continue
-                self._version = version
-                return Written(version=version, rivals=rivals)
-            raise PublishError(
-                Trouble.NO_CRD, f"the cluster has no {KIND}; {_REMEDIES[Trouble.NO_CRD]}"
-            )
+                    # somebody else has written or removed it since, or its kind
+            return await self._write(client, new, await self._look_up(client))
 
     async def remove(self) -> None:
         """Delete the object, if it is there."""
         async with self._asking() as client:
+            version = self._known.version if self._known else VERSION
             try:
-                await client.delete(_resource(self._version or VERSION), self._node)
+                await client.delete(_resource(version), self._node)
             except _status_error() as error:
                 if error.response.status_code != 404:
                     raise
+            self._known = None
 
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
             await self._client.close()
 
-    async def _found(self, client: AsyncClient) -> Object:
+    async def _look_up(self, client: AsyncClient) -> _Known:
+        owner = await self._owner(client)
+        for version in (VERSION, _OLD_VERSION):
+            try:
+                found = await client.get(_resource(version), self._node)
+            except _status_error() as error:
+                if error.response.status_code != 404:
+                    raise
+                if _missing(error) == self._node:
+                    return _Known(owner=owner, version=version, revision="")
+            else:
+                return _Known(owner=owner, version=version, revision=_revision(found))
+        raise PublishError(
+            Trouble.NO_CRD, f"the cluster has no {KIND}; {_REMEDIES[Trouble.NO_CRD]}"
+        )
+
+    async def _owner(self, client: AsyncClient) -> Object:
         """Return the reference that makes our Node the object's owner."""
         from lightkube.resources.core_v1 import Node  # noqa: PLC0415 - see above
 
@@ -113,25 +132,25 @@ class Cluster:
         assert node.metadata is not None
         return {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node.metadata.uid}
 
-    async def _applied(self, client: AsyncClient, new: Object) -> tuple[str, ...]:
-        """Apply an object, by force if others hold parts of it; return who held the zones."""
+    async def _write(self, client: AsyncClient, new: Object, known: _Known) -> Written:
+        """Apply an object, by force if others hold parts of it."""
+        shown, rivals = _as(known, new), set()
         try:
-            await self._apply(client, new, force=False)
+            applied = await self._apply(client, shown, known, force=False)
         except _status_error() as error:
             causes = _causes(error)
             if not causes:
                 raise
-            await self._apply(client, new, force=True)
-            return tuple(
-                sorted({name for field, name in causes if field.startswith(".zones")} - {MANAGER})
-            )
-        return ()
+            rivals = {name for field, name in causes if field.startswith(".zones")}
+            applied = await self._apply(client, shown, known, force=True)
+        self._known = replace(known, revision=_revision(applied))
+        return Written(version=known.version, rivals=tuple(sorted(rivals)))
 
-    async def _apply(self, client: AsyncClient, new: Object, *, force: bool) -> None:
+    async def _apply(self, client: AsyncClient, new: Object, known: _Known, *, force: bool) -> Any:
         from lightkube.types import PatchType  # noqa: PLC0415 - see above
 
-        await client.patch(
-            _resource(new["apiVersion"].rpartition("/")[2]),
+        return await client.patch(
+            _resource(known.version),
             self._node,
             new,
             patch_type=PatchType.APPLY,
@@ -172,6 +191,9 @@ def access(kubeconfig: Path | None) -> Callable[[], AsyncClient] | None:
 def _client(kubeconfig: Path | None) -> AsyncClient:
     from lightkube import AsyncClient, KubeConfig  # noqa: PLC0415 - see above
 
+    requests = logging.getLogger("httpx2")  # which has a line of INFO for each
+    if requests.level == logging.NOTSET:
+        requests.setLevel(logging.WARNING)
     if kubeconfig is None:
         return AsyncClient(config=KubeConfig.from_service_account(_SERVICE_ACCOUNT))
     try:
@@ -187,15 +209,21 @@ def _resource(version: str) -> Any:
     return create_global_resource(GROUP, version, KIND, _PLURAL)
 
 
-def _as(version: str, new: Object, owner: Object) -> Object:
-    """Return an object as *version* has it, with its owner."""
-    metadata = {**new["metadata"], "ownerReferences": [owner]}
-    shown = {**new, "apiVersion": f"{GROUP}/{version}", "metadata": metadata}
-    if version == _OLD_VERSION:  # no attributes, a required list in their place (nrt.md §1.2)
+def _as(known: _Known, new: Object) -> Object:
+    """Return an object as it is written where this is *known*."""
+    metadata = {**new["metadata"], "ownerReferences": [known.owner]}
+    if known.revision:
+        metadata["resourceVersion"] = known.revision
+    shown = {**new, "apiVersion": f"{GROUP}/{known.version}", "metadata": metadata}
+    if known.version == _OLD_VERSION:  # no attributes, a required list in their place (nrt.md §1.2)
         attributes = {each["name"]: each["value"] for each in shown.pop("attributes")}
         aligned = attributes["topologyManagerPolicy"] == "single-numa-node"
         shown["topologyPolicies"] = ["SingleNUMANodeContainerLevel" if aligned else "None"]
     return shown
+
+
+def _revision(found: Any) -> str:
+    return str(found.metadata.resourceVersion)
 
 
 def _status_error() -> Any:
@@ -203,6 +231,12 @@ def _status_error() -> Any:
     from httpx2 import HTTPStatusError  # noqa: PLC0415 - see above
 
     return HTTPStatusError
+
+
+def _missing(error: Any) -> str:
+    """Return the name of the object that is said to be missing; "" where it is its whole kind."""
+    details = getattr(getattr(error, "status", None), "details", None)
+    return (details.name if details else None) or ""
 
 
 def _causes(error: Any) -> list[tuple[str, str]]:

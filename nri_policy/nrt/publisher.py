@@ -28,7 +28,7 @@ INTERVAL = 0.25  # seconds between two writes at least
 REFRESH = 600.0  # seconds after which an unchanged object is written again
 FAREWELL = 2.0  # seconds for the last write
 _MIN_DELAY, _MAX_DELAY = 0.5, 30.0  # seconds after failures
-_LOG_AGAIN = 300.0  # seconds before the same failure is logged again
+LOG_AGAIN = 300.0  # seconds before the same is logged again
 
 
 class Trouble(StrEnum):
@@ -44,6 +44,7 @@ class Trouble(StrEnum):
     SERVER_ERROR = "server-error"
     REFUSED = "refused"  # any other answer
     UNWRITABLE = "unwritable"  # a file
+    FAULT = "fault"  # of our own
 
 
 class PublishError(Exception):
@@ -136,7 +137,8 @@ class Publisher:
         self._there = False  # whether there may be something of ours, be it by a write given up
         self._refresh_at = 0.0
         self._failures = 0
-        self._logged: tuple[Trouble, float] | None = None
+        self._said: dict[str, float] = {}  # warnings -> when they were logged
+        self._unsaid = True  # whether the log is to hear of the next success
 
     async def run(self) -> NoReturn:
         """Write whenever there is something to write."""
@@ -153,14 +155,15 @@ class Publisher:
             return
         try:
             async with asyncio.timeout(self._pace.farewell):
-                if keep:
+                if keep and self._feed.wanted:
                     last = await self._feed.read()
-                    await self._sink.put(last.object(stopped=True), fresh=False)
+                    # the write that was under way may have arrived, or not
+                    await self._sink.put(last.object(stopped=True), fresh=True)
                 else:
                     await self._sink.remove()
         except (PublishError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._pace.farewell:g} s"
-            log.warning("event=nrt-left-behind to=%s reason=%r", self._sink.name, reason)
+            log.warning("event=nrt-left-behind to=%r reason=%r", self._sink.name, reason)
 
     async def _change(self) -> None:
         """Wait until there may be something new, or it is time to write again anyway."""
@@ -179,9 +182,10 @@ class Publisher:
         try:
             await self._write()
         except PublishError as error:
-            self._failures += 1
-            self._failed(error)
-            return max(error.wait, self._pace.delay(self._failures))
+            return self._failed(error)
+        except Exception as error:
+            log.exception("event=nrt-fault to=%r", self._sink.name)
+            return self._failed(PublishError(Trouble.FAULT, f"a fault of ours: {error!r}"))
         self._failures = 0
         return INTERVAL
 
@@ -212,16 +216,16 @@ class Publisher:
 
     def _succeeded(self, reading: Reading, written: Written) -> None:
         before = self.publication
-        if before.phase is not Phase.PUBLISHED:
-            log.info("event=nrt-published to=%s generation=%d", before.to, reading.generation)
-        if written.rivals and written.rivals != before.rivals:
-            log.warning(
-                "event=nrt-rivals to=%s managers=%r text='they write the zones of this object too:"
+        if self._unsaid:
+            log.info("event=nrt-published to=%r", before.to)
+            self._unsaid = False
+        if written.rivals:
+            self._warn(
+                "event=nrt-rivals to=%r managers=%r text='they write the zones of this object too:"
                 " stop them, or agent.nodeResourceTopology here'",
                 before.to,
                 ", ".join(written.rivals),
             )
-        self._logged = None
         self._note(
             phase=Phase.PUBLISHED,
             version=written.version,
@@ -233,22 +237,30 @@ class Publisher:
             rivals=written.rivals,
         )
 
-    def _failed(self, error: PublishError) -> None:
+    def _failed(self, error: PublishError) -> float:
+        """Show what went wrong; return the seconds to do nothing after it."""
+        self._failures += 1
         self._note(
             phase=Phase.FAILING,
             failed=self.publication.failed + 1,
             trouble=error.trouble,
             error=str(error),
         )
+        self._unsaid |= self._warn(
+            f"event=nrt-not-published to=%r trouble={error.trouble} reason=%r",
+            self._sink.name,
+            str(error),
+        )
+        return max(error.wait, self._pace.delay(self._failures))
+
+    def _warn(self, message: str, *about: str) -> bool:
+        """Log *message*, unless it was lately; return whether it was now."""
         now = self._pace.now()
-        if self._logged is None or self._logged[0] is not error.trouble or now >= self._logged[1]:
-            self._logged = error.trouble, now + _LOG_AGAIN
-            log.warning(
-                "event=nrt-not-published to=%s trouble=%s reason=%r",
-                self._sink.name,
-                error.trouble,
-                str(error),
-            )
+        due = now >= self._said.get(message, -LOG_AGAIN) + LOG_AGAIN
+        if due:
+            self._said[message] = now
+            log.warning(message, *about)
+        return due
 
     def _note(self, **changed: object) -> None:
         self.publication = replace(self.publication, **changed)  # type: ignore[arg-type]  # as named

@@ -14,7 +14,7 @@ from typing import Any
 
 from nri_policy.engine.engine import Engine
 from nri_policy.nrt.fingerprint import fingerprint
-from nri_policy.nrt.zones import Zone, named_values, zones
+from nri_policy.nrt.zones import Devices, Zone, named_values, zones
 from nri_policy.settings import Alignment
 
 GROUP = "topology.node.k8s.io"
@@ -70,10 +70,11 @@ class Reading:
 class Feed:
     """Readings of one engine, and word of when there may be something new to read.
 
-    *turn* is shared with whatever else calls the engine; *pods* returns those on the node by now.
+    *turn* is shared with whatever else calls the engine; *pods* returns those on the node by now,
+    *devices* those that its NUMA nodes have and have left.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords: what a reading is made of
         self,
         engine: Engine,
         turn: asyncio.Lock,
@@ -81,12 +82,14 @@ class Feed:
         node: str,
         pods: Callable[[], Collection[PodName]],
         synchronized: asyncio.Event,
+        devices: Callable[[], Devices] = dict,
     ) -> None:
         self.node = node
         self.synchronized = synchronized
         self._engine = engine
         self._turn = turn
         self._pods = pods
+        self._devices = devices
         self._generation = 0
         self._followers: list[asyncio.Event] = []
 
@@ -117,7 +120,7 @@ class Feed:
         async with self._turn:
             return Reading(
                 node=self.node,
-                zones=zones(self._engine.state),
+                zones=zones(self._engine.state, self._devices()),
                 alignment=self._engine.layout.settings.alignment,
                 pods=frozenset(self._pods()),
                 generation=self._generation,

@@ -16,7 +16,8 @@ What the numbers mean:
 A container never gets isolated and ordinary CPUs together, so a NUMA zone's available CPUs are the
 more numerous of the two. Its available memory is what fits without moving anyone else's. CPUs of a
 node without memory count where the engine counts them: with the nearest node that has memory.
-Hugepages are not booked by the engine: all that exist are shown as available.
+Hugepages are not booked by the engine: all that exist are shown as available. Devices are those
+that the kubelet tells of; the engine does not book them either.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ from nri_policy.units import format_cpu
 from nri_policy.workload.request import Sort
 
 Zone = dict[str, Any]
+Devices = Mapping[int, Mapping[str, tuple[int, int]]]  # node -> resource -> all, those left
+
+_NONE: Devices = {}
 
 MOST_NODES = 64  # schedulers crash on ids beyond
 _UNREACHABLE = 255  # ACPI's distance to what cannot be reached, or is not there
@@ -49,16 +53,17 @@ _TYPES = {
 }
 
 
-def zones(state: State) -> list[Zone]:
-    """Return the zones of *state*."""
-    return [*_numa_zones(state), *_pool_zones(state)]
+def zones(state: State, devices: Devices = _NONE) -> list[Zone]:
+    """Return the zones of *state*, with *devices* in those of their NUMA nodes."""
+    return [*_numa_zones(state, devices), *_pool_zones(state)]
 
 
-def _numa_zones(state: State) -> Iterator[Zone]:
+def _numa_zones(state: State, devices: Devices) -> Iterator[Zone]:
     machine, capacity = state.layout.machine, state.layout.capacity
     nodes = {node.id: node for node in machine.nodes}
     count = min(max(nodes) + 1, MOST_NODES)
     sizes = sorted({size for node in machine.nodes for size, _ in node.hugepages})
+    sorts = sorted({sort for counts in devices.values() for sort in counts})
     cpus = numa_cpus(machine)
     rooms = cuttable(state.supply, len(state.layout.tree.pools))
     for number in range(count):
@@ -73,6 +78,9 @@ def _numa_zones(state: State) -> Iterator[Zone]:
         for size in sizes:
             amount = str(size * pages.get(size, 0))
             resources.append(_resource(f"hugepages-{_binary(size)}", amount, amount, amount))
+        for sort in sorts:
+            every, left = devices.get(number, {}).get(sort, (0, 0))
+            resources.append(_resource(sort, str(every), str(every), str(left)))
         yield {
             "name": f"node-{number}",
             "type": "Node",

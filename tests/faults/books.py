@@ -18,6 +18,7 @@ from nri_policy.pools.capacity import Earlier
 from nri_policy.runtime.containers import Container, State
 from nri_policy.store.database import open_for_reading, read_held
 from nri_policy.store.folder import KEPT
+from nri_policy.workload.pod import shares_of
 from nri_policy.workload.request import Request
 from tests import bookkeeping, stored
 from tests.faults.host import Host
@@ -33,6 +34,7 @@ class Books:
 
     grants: Mapping[str, StoredGrant]
     strays: tuple[Container, ...]  # that run without a grant, since they came behind our back
+    pending: set[str]  # ids of those resized behind our back, for which there was no room
 
     @property
     def own(self) -> dict[str, tuple[CPUSet, bool]]:
@@ -80,7 +82,12 @@ def audited(host: Host) -> Books:
     _check_memory(layout, holders)
     _check_answers(host, held.grants, {stray.key for stray in strays})
     _check_leftovers(host, held.grants)
-    return Books(grants=held.grants, strays=strays)
+    pending = {
+        container_id
+        for container_id, (grant, _) in holders.items()
+        if running[container_id].shares != shares_of(1000 * len(grant.exclusive) + grant.shared)
+    }
+    return Books(grants=held.grants, strays=strays, pending=pending)
 
 
 def stored_grants(host: Host) -> Mapping[str, StoredGrant]:

@@ -11,7 +11,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +53,7 @@ class Campaign:
         self.random = random
         self.pods = Kubelets(node.runtime, random)
         self.own: dict[str, tuple[CPUSet, bool]] = {}
+        self.pending: set[str] = set()
         self.lost = False  # what the store knew is gone, or older than what runs
         self.fault = "none"
         self.rounds = 0
@@ -292,26 +293,33 @@ class Campaign:
     def _check_kept(self, held: Mapping[str, StoredGrant]) -> None:
         """Assert that who ran on goes on with the very grant that was *held*."""
         now = books.stored_grants(self.node)
-        for container_id in held.keys() & books.living(self.node).keys() - self.pods.resized:
+        for container_id in self._unchanged(held):
             before, after = held[container_id].grant, now[container_id].grant
             # memory zones grow to make room, and guests go where there is any
             if not before.guest:
-                assert replace(after, mems=before.mems) == before, held[container_id].full_name
+                name = held[container_id].full_name
+                assert replace(after, mems=before.mems) == before, f"{name}: {before} to {after}"
             self.counts["grants kept by a new life"] += 1
+
+    def _unchanged(self, container_ids: Iterable[str]) -> Iterator[str]:
+        """Yield those that run on and hold what they ask for."""
+        for container_id in {*container_ids} & books.living(self.node).keys():
+            if container_id not in self.pods.resized | self.pending:
+                yield container_id
 
     def check(self) -> books.Books:
         """Return what is held, after checking all that must hold."""
         found = books.audited(self.node)
         own = found.own
-        for container_id, (cpus, shares) in self.own.items():
-            if container_id not in books.living(self.node) or container_id in self.pods.resized:
-                continue
+        for container_id in self._unchanged(self.own):
+            cpus, shares = self.own[container_id]
             if self.lost and shares:
                 continue  # which of its CPUs were its own cannot be told from its cpuset
             assert container_id in own, f"{container_id} lost its CPUs {cpus}"
             now = own[container_id][0]
             assert now == cpus, f"{found.grants[container_id].full_name} was moved: {cpus} to {now}"
         self.own = own
+        self.pending = found.pending
         self.counts["containers checked"] += len(found.grants)
         self.counts["strays"] += len(found.strays)
         assert "Traceback" not in self.node.said()

@@ -105,7 +105,7 @@ class Disk:
 class Host:
     """The node; `serving` makes and ends it."""
 
-    def __init__(self, folder: Path, machine: str, spec: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, machine: str, spec: Mapping[str, Any], *, plain: bool) -> None:
         self.folder = folder
         synthetic.write(machine, folder / "host")
         self.machine = discover(folder / "host")
@@ -134,7 +134,13 @@ class Host:
         self._log_start = 0  # bytes of earlier lives
         self._life: Life | None = None
         self._nursery = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.victim", str(folder / "levers")],
+            [
+                sys.executable,
+                "-m",
+                "tests.faults.victim",
+                str(folder / "levers"),
+                *["plain"] * plain,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
@@ -212,10 +218,15 @@ class Host:
 
 
 @contextmanager
-def host(folder: Path, machine: str, spec: Mapping[str, Any]) -> Iterator[Host]:
-    """Yield a node in *folder*, which is made, and removed in the end."""
+def host(
+    folder: Path, machine: str, spec: Mapping[str, Any], *, plain: bool = False
+) -> Iterator[Host]:
+    """Yield a node in *folder*, which is made, and removed in the end.
+
+    A *plain* daemon is as it ships: nothing in it is changed.
+    """
     folder.mkdir()
-    node = Host(folder, machine, spec)
+    node = Host(folder, machine, spec, plain=plain)
     try:
         yield node
     finally:

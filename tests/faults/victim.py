@@ -1,9 +1,10 @@
-"""Daemons to be hurt: `python -m tests.faults.victim LEVERS`.
+"""Daemons to be hurt: `python -m tests.faults.victim LEVERS [plain]`.
 
 Each line on stdin is the command line of a `nri-policy`, which is forked off with everything
 imported, so that a life begins in a moment; its pid is answered on stdout. What is changed in it:
 the clock and the traps are the levers', a reconnection does not wait for seconds, and the store is
-so small that it trims its journal and starts its log anew all the time.
+so small that it trims its journal and starts its log anew all the time. A plain one has only the
+clock changed.
 """
 
 from __future__ import annotations
@@ -85,11 +86,14 @@ def prepare() -> None:
 
 
 def main() -> None:
-    prepare()
+    if sys.argv[2:] != ["plain"]:
+        prepare()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the campaign, which ends us
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are buried by the kernel
     born = []
     for line in sys.stdin:
+        with suppress(ChildProcessError):  # the dead are buried once the campaign knows of them
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
         log, *command = json.loads(line)
         child = os.fork()
         if child == 0:
@@ -103,7 +107,6 @@ def main() -> None:
 
 
 def _live(log: str, command: list[str]) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     for number, path, flags in (
         (0, os.devnull, os.O_RDONLY),

@@ -120,9 +120,9 @@ def test_the_daemons_account_may_do_no_more_than_it_does(
         for resource in rule["resources"]
     } == {
         ("", "nodes"): ["get"],
-        ("topology.node.k8s.io", "noderesourcetopologies"): ["create", "patch", "delete"],
         ("config.nri", "topologyawarepolicies"): ["list", "watch"],
         ("config.nri", "topologyawarepolicies/status"): ["patch"],
+        ("topology.node.k8s.io", "noderesourcetopologies"): ["get", "create", "patch", "delete"],
     }
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     account = manifests["ServiceAccount"]["metadata"]

@@ -13,10 +13,12 @@ import grpc
 import pytest
 
 from nri_policy.control.chronicle import MOST_WAITING
+from nri_policy.cpuset import CPUSet
 from nri_policy.engine import view
 from nri_policy.engine.event import Started
 from nri_policy.engine.explanation import render
 from nri_policy.engine.grant import Decision
+from nri_policy.nri.telling import MAX_TRIES
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.proto import nri_pb2
@@ -141,6 +143,26 @@ async def test_containers_have_the_fields_of_scenario_results(tmp_path: Path) ->
     assert refused["state"] == "error"
     assert "99 exclusive CPUs" in refused["error"]
     assert refused.keys() == shown["default/own/main"].keys()
+
+
+async def test_a_container_whose_update_fails_each_time_shows_it(tmp_path: Path) -> None:
+    async with asked(tmp_path, version="2.4.0") as (node, stub):
+        await node.start(pod("guest"), pod("own", "2"))
+        guest = "default/guest/main"
+        at_fault = CPUSet.parse("7")
+        node.runtime.machine.online_cpus -= at_fault  # the runtime's kernel, not our own view
+        settings = nodes.settings(reservedResources={"cpu": "cpuset:4-5"})
+        await node.daemon.reconfigure(settings=settings)
+        for _ in range(MAX_TRIES):
+            assert (await listed(stub))[guest]["error"] is None
+            await node.daemon._telling._tell(node.daemon._session)
+        error = (await listed(stub))[guest]["error"]
+        assert error.startswith("the runtime does not set its cpuset to 6-7")
+        assert (await listed(stub))["default/own/main"]["error"] is None
+        node.runtime.machine.online_cpus |= at_fault
+        await node.runtime.restart()
+        await node.runtime.synchronized(after=1)
+        assert (await listed(stub))[guest]["error"] is None
 
 
 async def test_explain_gives_what_the_engine_recorded(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 from nri_policy.proto.podresources_pb2 import (
+    AllocatableResourcesResponse,
     ContainerDevices,
     ContainerResources,
     GetPodResourcesRequest,
@@ -49,7 +50,10 @@ class Kubelet:
         self.pods = [*pods]
         self.get = get
         self.calls: list[str] = []
-        self.failures: dict[str, list[tuple[grpc.StatusCode, str]]] = {"Get": [], "List": []}
+        self.allocatable: list[ContainerDevices] = []
+        self.failures: dict[str, list[tuple[grpc.StatusCode, str]]] = {
+            method: [] for method in ("Get", "List", "GetAllocatableResources")
+        }
         self.open = asyncio.Event()  # while it is not set, nobody gets an answer
         self.open.set()
         self.called = asyncio.Event()
@@ -71,7 +75,9 @@ class Kubelet:
         return ListPodResourcesResponse(pod_resources=pods)
 
     async def GetAllocatableResources(self, request: Any, context: Context) -> Any:  # noqa: N802 - the API's
-        raise NotImplementedError
+        del request
+        await self._enter("GetAllocatableResources", context)
+        return AllocatableResourcesResponse(devices=self.allocatable)
 
     async def _enter(self, method: str, context: Context) -> None:
         self.calls.append(method)

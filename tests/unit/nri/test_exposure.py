@@ -97,10 +97,24 @@ def test_what_is_forgotten_is_not_followed(tmp_path: Path) -> None:
 )
 def test_an_id_that_is_no_name_of_a_folder_is_refused(tmp_path: Path, odd: str) -> None:
     exposure = Exposure(tmp_path / "containers")
-    for method in (exposure.mount, exposure.remove):
-        with pytest.raises(ValueError, match="is not one"):
-            method(odd)
+    with pytest.raises(ValueError, match="is not one"):
+        exposure.mount(odd)
+    exposure.remove(odd)  # there is nothing to remove
     for write in (exposure.add, exposure.replace):
         with pytest.raises(ValueError, match="is not one"):
             write(odd, RESOURCES)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_right_already_is_left_alone(tmp_path: Path) -> None:
+    """Replacing a file can wait for the disk; a restart finds hundreds as they should be."""
+    exposure = Exposure(tmp_path / "containers")
+    exposure.add("c1", RESOURCES)
+    file = Path(exposure.mount("c1").source) / FILE
+    before = file.stat().st_ino
+    exposure.replace("c1", RESOURCES)
+    assert file.stat().st_ino == before
+    exposure.replace("c1", {**RESOURCES, "ALL_MEMS": "01"})
+    assert file.read_text() == TEXT.replace('"0"', '"01"')
+    exposure.replace("c1", RESOURCES)
+    assert file.read_text() == TEXT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +13,16 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.placement import RefusalError
+from nri_policy.nri.errors import Refused
+from nri_policy.nri.service import LATE
+from nri_policy.nri.versions import DEFAULT_REQUEST_TIMEOUT_MS
 from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.manifest import Amounts, ResourceChange
 from nri_policy.settings import OnExit
 from nri_policy.units import parse_cpu
 from tests import nodes
 from tests.served import Served, pod, served
+from tests.unit.runtime.scripted import ScriptedPlugin
 
 CALLED = "2.4.0"  # a containerd that may be called at any time
 REGISTERED = "2.1.9"  # one that must not
@@ -69,11 +74,31 @@ async def test_a_reload_goes_along_with_the_next_response(version: str, tmp_path
 
 
 @pytest.mark.parametrize("version", [CALLED, REGISTERED])
+async def test_what_goes_along_with_a_creation_that_fails_is_told_again(
+    version: str, tmp_path: Path
+) -> None:
+    def veto(_: object) -> None:
+        raise Refused("not on my watch")
+
+    async with served(tmp_path, version=version) as it:
+        await it.start(pod("own", "2"), pod("shared", "500m", shared=True), pod("guest"))
+        async with ScriptedPlugin(it.runtime.socket_path, {"CreateContainer": veto}, index="95"):
+            await it.runtime.synchronized(after=1)
+            await reload(it, {"cpu": "cpuset:8-9"})
+            (error,) = await it.start(pod("next", "1"))
+            assert "not on my watch" in error
+            check(it)
+
+
+@pytest.mark.parametrize("version", [CALLED, REGISTERED])
 async def test_500_containers_are_told_of_a_reload(version: str, tmp_path: Path) -> None:
     async with served(tmp_path, version=version) as it:
         for number in range(500):
             await it.start(pod(f"guest{number}"))
+        began = time.monotonic()
         await reload(it, {"cpu": "cpuset:1,4,8,12"})
+        # it holds the turn: tens of milliseconds, but this machine may be slow
+        assert time.monotonic() - began < LATE * DEFAULT_REQUEST_TIMEOUT_MS / 1000
         await settle(it)
         check(it)
         causes = {each.updated_by[-1].cause for each in it.runtime.containers}

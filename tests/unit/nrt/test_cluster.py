@@ -19,7 +19,7 @@ from nri_policy.nrt.cluster import Cluster, KubeconfigError, access
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import Feed, Object
 from tests import nodes
-from tests.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer
+from tests.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, Request
 
 
 async def topology(**spec: Any) -> Object:
@@ -64,7 +64,7 @@ async def test_the_object_is_made_and_belongs_to_the_node(tmp_path: Path) -> Non
         ]
         assert server.owners["node-a"].keys() == {"nri-policy"}
         await cluster.put(new, fresh=False)
-        assert [request.method for request in server.requests] == ["GET", "PATCH", "PATCH"]
+        assert [request.method for request in server.requests] == ["GET", "GET", "PATCH", "PATCH"]
         assert server.topology["metadata"]["resourceVersion"] == "1", "the same is no change"
 
 
@@ -141,6 +141,7 @@ async def test_a_conflict_that_is_nobodys_field_is_tried_again_later(tmp_path: P
         error = await failing(cluster, await topology())
         assert (error.trouble, str(error)) == (Trouble.CONFLICT, "409: was modified")
         assert len(server.writes()) == 1
+        assert (await failing(cluster, await topology())).trouble is Trouble.CONFLICT
 
 
 async def test_a_token_that_was_rotated_is_read_again(tmp_path: Path) -> None:
@@ -236,8 +237,7 @@ async def test_a_connection_that_breaks_or_makes_no_sense_is_tried_again(
 ) -> None:
     async with APIServer(tmp_path) as server, reached(server) as cluster:
         server.disturb = only(method, answer)
-        if answer is not GARBLED or method == "GET":  # what comes back of a write is not needed
-            assert (await failing(cluster, await topology())).trouble is not Trouble.FORBIDDEN
+        assert (await failing(cluster, await topology())).trouble is not Trouble.FORBIDDEN
         server.disturb = lambda _: None
         await cluster.put(await topology(), fresh=True)
         assert server.topology["zones"]
@@ -245,14 +245,45 @@ async def test_a_connection_that_breaks_or_makes_no_sense_is_tried_again(
 
 async def test_an_answer_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
     async with APIServer(tmp_path) as server, reached(server, patience=0.05) as cluster:
-        server.hanging.set()
+        server.before = lambda _: asyncio.Event().wait()
         error = await failing(cluster, await topology())
         assert (error.trouble, str(error)) == (Trouble.UNREACHABLE, "no answer within 0.05 s")
-        server.hanging.clear()
-        async with server.asked:
-            server.asked.notify_all()
+
+
+async def test_a_write_that_was_given_up_never_follows_a_newer_one(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server, patience=0.5) as cluster:
+        await cluster.put(await topology(), fresh=True)
+        late, arrived = asyncio.Event(), asyncio.Event()
+
+        async def hold(request: Request) -> None:
+            if request.method == "PATCH":
+                server.before = pass_on
+                await late.wait()
+                arrived.set()
+
+        async def pass_on(_: Request) -> None:
+            pass
+
+        server.before = hold
+        older = await topology(reservedResources={"cpu": "5"})
+        with pytest.raises(PublishError, match="no answer"):
+            await cluster.put(older, fresh=False)
+        newer = await topology(alignment="numa")
+        await cluster.put(newer, fresh=True)
+        late.set()
+        await arrived.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert server.topology["zones"] == newer["zones"]
+
+
+async def test_who_removes_the_object_gets_it_again(tmp_path: Path) -> None:
     async with APIServer(tmp_path) as server, reached(server) as cluster:
         await cluster.put(await topology(), fresh=True)
+        server.objects.clear()
+        server.owners.clear()
+        await cluster.put(await topology(alignment="numa"), fresh=False)
+        assert server.topology["metadata"]["uid"] == "uid-2"
 
 
 async def test_a_server_that_went_and_came_is_reached_again(tmp_path: Path) -> None:

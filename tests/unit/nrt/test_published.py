@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from nri_policy.control.client import connected
 from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
+from nri_policy.proto.control_pb2 import StatusResponse
+from tests import nodes
 from tests.apiserver import APIServer
 from tests.served import Served, pod, served
 from tests.topology_twin import Twin
@@ -98,35 +101,52 @@ async def test_placements_go_on_while_the_server_is_away_and_it_is_told_the_late
             before = time.perf_counter()
             assert await node.start(pod(f"own-{number}", "1")) == []
             took.append(time.perf_counter() - before)
-        (publication, _) = node.daemon._publishers
         assert max(took) < 0.5, "the runtime was kept waiting"
         for _ in range(2000):  # let an attempt fail
-            if publication.publication.trouble:
+            if node.daemon.publications[0].trouble:
                 break
             await asyncio.sleep(0.001)
-        assert publication.publication.phase == "failing"
+        assert node.daemon.publications[0].phase == "failing"
         await server.start()
         await server.until(lambda: any(r.method == "PATCH" for r in server.requests[seen:]))
         first = next(r for r in server.requests[seen:] if r.method == "PATCH")
         Twin(node.daemon.engine.state).check(first.body["zones"])
 
 
+async def test_status_tells_where_and_how_it_is_published(tmp_path: Path) -> None:
+    async with published(tmp_path) as (node, server):
+        server.forbidden = {"patch"}
+        await node.start(pod("own", "2"))
+        await server.until(lambda: len(server.writes()) > 1)
+        await asyncio.to_thread(_status, node.socket)  # what is on its way is through by now
+        status = await asyncio.to_thread(_status, node.socket)
+    (cluster, file) = status.publications
+    assert (cluster.to, cluster.phase, cluster.trouble) == ("the cluster", "failing", "forbidden")
+    assert "rbac.yaml" in cluster.error
+    assert (file.to, file.phase) == (str(tmp_path / "nrt.json"), "published")
+
+
+def _status(control: Path) -> StatusResponse:
+    with connected(control) as client:
+        return client.status()
+
+
 async def test_the_file_says_the_same_as_the_cluster(tmp_path: Path) -> None:
     async with published(tmp_path) as (node, server):
         await node.start(pod("own", "2"))
         await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
-        _, file = node.daemon._publishers
         for _ in range(2000):
-            if file.publication.generation == node.daemon._feed._generation:
+            if node.daemon.publications[1].generation == node.daemon._feed._generation:
                 break
             await asyncio.sleep(0.001)
-        assert file.publication.to == str(tmp_path / "nrt.json")
+        assert node.daemon.publications[1].to == str(tmp_path / "nrt.json")
         assert '"4-5"' in await asyncio.to_thread((tmp_path / "nrt.json").read_text)
 
 
 @pytest.mark.parametrize("on_exit", ["keep", "widen"])
 async def test_what_is_left_at_the_end_is_marked_or_gone(tmp_path: Path, on_exit: str) -> None:
-    async with published(tmp_path, onExit=on_exit) as (_, server):
+    async with published(tmp_path) as (node, server):
+        await node.daemon.reconfigure(settings=nodes.settings(onExit=on_exit))
         assert attribute(server, "nri-policy/stopped") is None
     if on_exit == "keep":
         assert attribute(server, "nri-policy/stopped") == "true"
@@ -140,7 +160,7 @@ async def test_a_server_that_does_not_answer_holds_up_the_end_for_two_seconds_at
     tmp_path: Path,
 ) -> None:
     async with published(tmp_path) as (node, server):
-        server.hanging.set()
+        server.before = lambda _: asyncio.Event().wait()
         await node.start(pod("own", "2"))
         before = time.perf_counter()
     took = time.perf_counter() - before

@@ -15,6 +15,7 @@ from nri_policy.engine.event import Created, Reconfigured, Stopped
 from nri_policy.nrt.publisher import (
     FAREWELL,
     INTERVAL,
+    LOG_AGAIN,
     REFRESH,
     Pace,
     Phase,
@@ -40,7 +41,7 @@ class Shelf:
     def __init__(self) -> None:
         self.puts: list[Object] = []
         self.fresh: list[bool] = []
-        self.error: PublishError | None = None
+        self.error: Exception | None = None
         self.rivals: tuple[str, ...] = ()
         self.gate = asyncio.Event()
         self.gate.set()
@@ -250,6 +251,20 @@ async def test_a_change_during_a_slow_write_is_written_after_it() -> None:
         assert [attribute(put, "nri-policy/generation") for put in node.shelf.puts] == list("012")
 
 
+async def test_a_fault_of_ours_is_shown_and_does_not_end_publishing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Node()
+    node.shelf.error = ZeroDivisionError("by design")
+    async with node.running():
+        assert (node.publication.trouble, node.phase) == (Trouble.FAULT, "failing")
+        assert "by design" in node.publication.error
+        assert "ZeroDivisionError" in caplog.text
+        node.shelf.error = None
+        await node.steps.advance(2)
+        assert node.phase == "published"
+
+
 async def test_who_is_asked_to_wait_waits() -> None:
     node = Node()
     node.shelf.error = PublishError(Trouble.THROTTLED, "later", wait=40.0)
@@ -260,23 +275,31 @@ async def test_who_is_asked_to_wait_waits() -> None:
         assert node.publication.failed == 2
 
 
-async def test_a_failure_is_logged_once_and_again_when_it_becomes_another(
+async def test_the_log_has_each_trouble_once_in_five_minutes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     node = Node()
-    node.shelf.error = PublishError(Trouble.NO_CRD, "the cluster has no such kind")
+    missing = PublishError(Trouble.NO_CRD, "the cluster has no such kind")
     with caplog.at_level(logging.INFO):
         async with node.running():
-            await node.steps.advance(200)
+            for minute in range(10):  # it comes and goes
+                node.shelf.error = missing if minute % 2 else None
+                node.start(nodes.best_effort())
+                await node.steps.advance(60)
             node.shelf.error = PublishError(Trouble.FORBIDDEN, "403")
-            await node.steps.advance(600)
-            node.shelf.error = None
-            await node.steps.advance(600)
-    said = [record.getMessage().split()[0] for record in caplog.records]
+            node.start(nodes.best_effort())
+            await node.steps.advance(LOG_AGAIN - 120)
+    said = [record.getMessage() for record in caplog.records]
+    assert [text.split()[0].partition("=")[2] for text in said[:-1]] == [
+        *["nrt-published", "nrt-not-published"] * 2,
+        "nrt-published",
+        "nrt-not-published",
+    ]
+    assert [("no-crd" in text, "403" in text) for text in (said[1], said[-2])] == [
+        (True, False),
+        (False, True),
+    ]
     assert node.publication.failed > len(said)
-    troubles = [record.args[1] for record in caplog.records[:-1] if isinstance(record.args, tuple)]
-    assert troubles == [Trouble.NO_CRD, *[Trouble.FORBIDDEN] * 2]  # the latter again after a while
-    assert said[-1] == "event=nrt-published"
 
 
 async def test_other_writers_are_told_of(caplog: pytest.LogCaptureFixture) -> None:

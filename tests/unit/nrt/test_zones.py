@@ -108,6 +108,14 @@ def test_every_size_of_hugepages_is_a_resource_of_every_zone() -> None:
     assert amounts(found["node-1"])["memory"] == (4 << 30, 3 << 30, 3 << 30)
 
 
+def test_devices_are_resources_of_their_nodes() -> None:
+    engine = Engine(nodes.machine(), nodes.settings())
+    found = zones(engine.state, {1: {"example.com/gpu": (2, 1)}, 70: {"example.com/nic": (1, 1)}})
+    assert amounts(found[1])["example.com/gpu"] == (2, 2, 1)
+    assert amounts(found[0])["example.com/gpu"] == (0, 0, 0)
+    assert {*amounts(found[4])} == {"cpu", "memory"}, "pools have none"
+
+
 def test_reserved_cpus_and_memory_are_capacity_but_not_allocatable() -> None:
     found = shown(reservedResources={"cpu": "cpuset:4-5", "memory": "4Gi"})
     assert amounts(found["node-1"]) == {

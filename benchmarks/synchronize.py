@@ -1,0 +1,93 @@
+"""Time a daemon's answer to the Synchronize of a busy node, from its bytes to the answer's.
+
+The store's commit and the files that containers are shown are in it. The runtime's deadline is two
+seconds, and the first Synchronize of a daemon is the most it ever has to do at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import statistics
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.daemon import Daemon, Host
+from nri_policy.nri.clock import Clock
+from nri_policy.nri.service import Service
+from nri_policy.proto import nri_pb2 as pb
+from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.runtime.kubelet import Kubelet
+from tests import nodes
+from tests.served import pod
+
+MACHINE = "package:2 numa:4(memory=32GiB) l3:4 core:4 pu:2"  # 256 CPUs
+KINDS = [("", False), ("100m", True), ("250m", True), ("500m", False), ("2", False)]
+REPEATS = 10
+
+
+async def inventory(containers: int, folder: Path) -> pb.SynchronizeRequest:
+    """Return what a runtime tells of so many containers that nobody has placed yet."""
+    machine = nodes.machine(MACHINE)
+    runtime = EmbeddedRuntime(
+        folder / "nri.sock",
+        online_cpus=machine.online,
+        memory_nodes=CPUSet(node.id for node in machine.nodes),
+        kubelet=Kubelet(memory_capacity=machine.memory),
+    )
+    for number in range(containers):
+        # guaranteed CPUs for every tenth only, so that all find room
+        cpu, shared = KINDS[number % 4 if number % 10 else 4]
+        await runtime.start_pod(pod(f"pod-{number}", cpu, shared=shared))
+    pods, running = runtime.inventory()
+    return pb.SynchronizeRequest(pods=pods, containers=running)
+
+
+async def synchronize(service: Service, request: pb.SynchronizeRequest) -> tuple[float, int]:
+    """Return how long the answer takes, in milliseconds, and how many containers it changes."""
+    payload = request.SerializeToString()
+    began = time.perf_counter()
+    answer = await service.answer("Synchronize", payload, received=0, budget=math.inf)
+    taken = (time.perf_counter() - began) * 1e3
+    updates = pb.SynchronizeResponse.FromString(answer).update
+    told = {update.container_id: update.linux.resources.cpu for update in updates}
+    for container in request.containers:  # as the runtime does
+        if container.id in told:
+            container.linux.resources.cpu.MergeFrom(told[container.id])
+    return taken, len(told)
+
+
+async def measure(containers: int) -> None:
+    logging.disable(logging.WARNING)
+    taken: dict[str, list[float]] = {}
+    changed: dict[str, int] = {}
+    with TemporaryDirectory() as folder:
+        unplaced = await inventory(containers, Path(folder))
+        for repeat in range(REPEATS):
+            request = pb.SynchronizeRequest()
+            request.CopyFrom(unplaced)
+            host = Host(state_dir=Path(folder) / str(repeat))
+            for life in ("installed", "restarted"):
+                daemon = Daemon(nodes.machine(MACHINE), nodes.settings(), host)
+                service = Service(daemon._policy, asyncio.Lock(), Clock())  # noqa: SLF001
+                for what in (life, "again") if life == "restarted" else (life,):
+                    milliseconds, changed[what] = await synchronize(service, request)
+                    taken.setdefault(what, []).append(milliseconds)
+                daemon._store.close()  # noqa: SLF001
+    for what, each in taken.items():
+        print(
+            f"{containers:5} containers, {what:9}  median {statistics.median(each):7.1f} ms"
+            f"  worst {max(each):7.1f} ms  {changed[what]:4} changed"
+        )
+
+
+def main() -> None:
+    for containers in (100, 500, 1000):
+        asyncio.run(measure(containers))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""A daemon among many containers, and after many: what it costs at once, and what stays."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.daemon import Daemon, Host
+from nri_policy.engine.event import Synchronized
+from nri_policy.nri.exposure import Exposure
+from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.runtime.kubelet import Kubelet
+from nri_policy.store.database import Link
+from tests import nodes, stored
+from tests.served import Served, pod, served
+
+LARGE = "package:2 numa:4(memory=32GiB) core:16 pu:2"  # 256 CPUs
+CROWD = 500
+PATIENCE = 60.0
+
+
+def crowd() -> list[dict[str, object]]:
+    """Return pods of every sort, for which there is room."""
+    kinds = [
+        pod("own", "2"),
+        pod("shared", "100m", shared=True),
+        pod("mixed", "1500m"),
+        pod("best"),
+    ]
+    weights = [0] * 20 + [1] * 200 + [2] * 20 + [3] * (CROWD - 240)
+    return [
+        {**kinds[kind], "metadata": {"name": f"pod-{number}", "namespace": "default"}}
+        for number, kind in enumerate(weights)
+    ]
+
+
+async def synchronized_twice(folder: Path, disk: threading.Event) -> EmbeddedRuntime:
+    """Return a runtime whose crowd two daemons found, one after the other."""
+    machine = nodes.machine(LARGE)
+    runtime = EmbeddedRuntime(
+        folder / "nri.sock",
+        online_cpus=machine.online,
+        memory_nodes=CPUSet(node.id for node in machine.nodes),
+        kubelet=Kubelet(memory_capacity=machine.memory),
+    )
+    for each in crowd():
+        await runtime.start_pod(each)
+    async with runtime:
+        for life in range(2):
+            daemon = Daemon(machine, nodes.settings(), Host(state_dir=folder))
+            async with daemon.serving(runtime.socket_path):
+                await runtime.synchronized(after=life)
+                assert len(daemon.engine.state.placed) == CROWD
+                assert stored.on_disk(daemon._store.path) == stored.grants(daemon.engine)
+                disk.set()
+    return runtime
+
+
+def test_a_crowd_is_synchronized_in_one_decision_and_nobody_waits_for_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = threading.Event()
+    monkeypatch.setattr(Exposure, "replace", lambda *_: disk.wait(PATIENCE))
+    runtime = asyncio.run(synchronized_twice(tmp_path, disk))
+    assert all(container.cpus for container in runtime.containers)
+    assert {len(container.updated_by) for container in runtime.containers} == {1}
+    records = stored.records(tmp_path / "store" / "state.db")
+    assert [type(record.event) for record in records if record.link is not Link.BASE] == [
+        Synchronized,
+        Synchronized,
+    ]
+
+
+def held(root: object) -> dict[str, int]:
+    """Return how many entries the collections hold that *root* leads to, by their owners' type."""
+    seen, todo = {id(root)}, deque([root])
+    sizes: dict[str, int] = {}
+    while todo:
+        each = todo.popleft()
+        name = f"{type(each).__module__}.{type(each).__qualname__}"
+        if isinstance(each, dict | list | set | frozenset | tuple | deque):
+            sizes[name] = sizes.get(name, 0) + len(each)
+        elif not name.startswith("nri_policy."):
+            continue
+        else:
+            sizes[name] = sizes.get(name, 0) + 1
+        for other in gc.get_referents(each):
+            if id(other) not in seen and not isinstance(other, type):
+                seen.add(id(other))
+                todo.append(other)
+    return sizes
+
+
+async def lives(node: Served, count: int) -> None:
+    """Let so many pods come, change and go; some are refused."""
+    for _ in range(count):
+        for each in crowd()[:: CROWD // 8]:
+            await node.start(each)
+        await node.start(pod("large", "300"))
+        for running in node.runtime.pods:
+            await node.runtime.delete_pod(running)
+
+
+async def growth(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """Return what a daemon holds after some lives, and after many more."""
+    async with served(folder, LARGE, listening=False) as node:
+        await lives(node, 5)
+        gc.collect()
+        before = held(node.daemon)
+        await lives(node, 20)
+        gc.collect()
+        return before, held(node.daemon)
+
+
+def test_nothing_is_left_of_containers_that_are_gone(tmp_path: Path) -> None:
+    before, after = asyncio.run(growth(tmp_path))
+    assert after == before
