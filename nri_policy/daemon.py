@@ -336,7 +336,7 @@ async def run(file: SettingsFile, options: Options) -> None:
         stack.enter_context(only_instance(options.state_dir / "lock"))
         reload = asyncio.Event()
         cluster = await stack.enter_async_context(_cluster_settings(file, options, reload.set))
-        settings = (cluster or file).load()
+        settings = await _first(cluster, file)
         set_levels(settings.log.debug)
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
         assignments = await stack.enter_async_context(Assignments())
@@ -352,9 +352,6 @@ async def run(file: SettingsFile, options: Options) -> None:
             sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
         )
         daemon = Daemon(machine, settings, host)
-        if cluster is not None:
-            now = time.time()
-            cluster.report(Reload(accepted=True, origin=settings.origin, reason="", time=now))
         asked = stock.kept(daemon.topology_changed, wanted=lambda: daemon.kubelet_asked)
         await stack.enter_async_context(asked)
         _announce(daemon)
@@ -412,6 +409,21 @@ async def _cluster_settings(
         following.cancel()
         await asyncio.wait({following})
         await api.close()
+
+
+async def _first(cluster: ClusterSettings | None, file: SettingsFile) -> Settings:
+    """Return the settings to start with; SettingsError, which is said in the cluster, too."""
+    if cluster is None:
+        return file.load()
+    outcome = Reload(accepted=True, origin="", reason="", time=time.time())
+    try:
+        settings = cluster.load()
+    except SettingsError as error:
+        cluster.report(replace(outcome, accepted=False, origin=error.origin, reason=str(error)))
+        await cluster.written()
+        raise
+    cluster.report(replace(outcome, origin=settings.origin))
+    return settings
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """Settings from the cluster: its TopologyAwarePolicy objects, followed as long as the daemon runs.
 
 Owns when the cluster is asked again, what is done while it does not answer, and what is written to
-the objects' status. Rule 1: nobody waits for the cluster but the start, and that only so long.
+the objects' status. Rule 1: nobody waits for the cluster but start and end, and they only so long.
 Rule 2: an outage changes nothing, not even across a restart: what counted is kept in a file.
 """
 
@@ -21,7 +21,7 @@ from nri_policy.settings_source.objects import Known, Level, Policy, name_of
 
 log = logging.getLogger(__name__)
 
-START = 2.0  # seconds that a start waits for the cluster
+PATIENCE = 2.0  # seconds that anybody waits for the cluster
 GROUP_PERIOD = 60.0  # seconds between two looks at the node's label
 _MIN_DELAY, _MAX_DELAY = 1.0, 60.0  # seconds before the cluster is asked again
 
@@ -86,7 +86,8 @@ class ClusterSettings:
             None  # an object, and what we said of it
         )
         self._statuses: dict[str, dict[str, Any] | None] = {}  # to be written, by object
-        self._unwritten = asyncio.Event()
+        self._unwritten, self._all_written = asyncio.Event(), asyncio.Event()
+        self._all_written.set()
         self._troubles: dict[Level, str] = {}  # of those that cannot be asked now
 
     def load(self) -> Settings:
@@ -115,8 +116,15 @@ class ClusterSettings:
 
     async def heard(self) -> None:
         """Wait until the cluster has said what counts, or cannot be asked; not for long."""
-        waiting = asyncio.ensure_future(self._all_asked.wait())
-        timer = asyncio.ensure_future(self._sleep(START))
+        await self._soon(self._all_asked)
+
+    async def written(self) -> None:
+        """Wait until everything is said in the cluster; not for long."""
+        await self._soon(self._all_written)
+
+    async def _soon(self, event: asyncio.Event) -> None:
+        waiting = asyncio.ensure_future(event.wait())
+        timer = asyncio.ensure_future(self._sleep(PATIENCE))
         try:
             await asyncio.wait({waiting, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -204,6 +212,7 @@ class ClusterSettings:
     def _have_written(self, name: str, status: dict[str, Any] | None) -> None:
         self._statuses[name] = status
         self._unwritten.set()
+        self._all_written.clear()
 
     async def _write(self) -> None:
         """Write what is to be said, the latest of each object, until it is written."""
@@ -224,6 +233,7 @@ class ClusterSettings:
                 del self._statuses[name]
             if not self._statuses:
                 self._unwritten.clear()
+                self._all_written.set()
 
     def _keep(self) -> None:
         """Keep what counts for a start without the cluster."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Reconfigured
 from nri_policy.hardware import synthetic
 from nri_policy.settings import Level, Settings
 from nri_policy.settings_source.file import SettingsFile
+from nri_policy.workload.pod import Pod
 from tests import nodes, stored
 from tests.served import Served, pod, served
 
@@ -172,6 +174,44 @@ def test_other_kinds_of_memory_take_effect_at_once(tmp_path: Path) -> None:
         assert (await node.daemon.reload()).accepted
         kinds = [each.kind.value for each in node.daemon.engine.layout.machine.nodes]
         assert kinds == ["dram"] * 4
+
+    reloading(tmp_path, check)
+
+
+class Asked:
+    """What a kubelet would be asked; it has assigned nothing."""
+
+    def __init__(self) -> None:
+        self.pods: list[str] = []
+
+    def ask(self, pod: Pod) -> None:
+        self.pods.append(pod.name)
+
+    def ask_all(self, pods: Iterable[Pod]) -> None:
+        self.pods += [each.name for each in pods]
+
+    async def ready(self, pods: Iterable[Pod]) -> None:
+        pass
+
+    def devices(self, pod: Pod, container: str) -> dict[str, tuple[CPUSet, ...]]:
+        del pod, container
+        return {}
+
+    def forget(self, pod: Pod) -> None:
+        pass
+
+
+def test_the_kubelet_is_asked_as_the_settings_have_it_from_then_on(tmp_path: Path) -> None:
+    async def check(node: Served, path: Path) -> None:
+        asked = node.daemon._policy._assignments = Asked()
+        await node.start(pod("before"))
+        write(path, agent={"podResourceAPI": True})
+        assert (await node.daemon.reload()).accepted
+        await node.start(pod("asked"))
+        write(path)
+        assert (await node.daemon.reload()).accepted
+        await node.start(pod("after"))
+        assert asked.pods == ["asked"]
 
     reloading(tmp_path, check)
 

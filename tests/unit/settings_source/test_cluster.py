@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nri_policy.settings import Quantity, Reload, Settings, SettingsError
-from nri_policy.settings_source.cluster import START, ClusterError, ClusterSettings
+from nri_policy.settings_source.cluster import PATIENCE, ClusterError, ClusterSettings
 from nri_policy.settings_source.objects import Policy
 from tests import nodes
 
@@ -203,7 +203,7 @@ async def test_a_start_waits_until_everything_was_asked_but_not_for_long(cluster
     cluster.naps.clear()
     waiting = asyncio.create_task(cluster.source.heard())
     await settle()
-    assert [seconds for seconds, _ in cluster.naps] == [START]
+    assert [seconds for seconds, _ in cluster.naps] == [PATIENCE]
     await cluster.wake()
     assert waiting.done()
 
@@ -226,6 +226,22 @@ async def test_the_outcome_is_written_to_the_object_that_was_loaded(cluster: Clu
             },
         )
     ]
+
+
+async def test_who_ends_waits_until_everything_is_said(cluster: Cluster) -> None:
+    await cluster.source.written()
+    async with cluster.followed():
+        await cluster.put(policy("default"))
+        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
+        await cluster.source.written()
+        assert len(cluster.statuses) == 1
+        cluster.down = True
+        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
+        waiting = asyncio.create_task(cluster.source.written())
+        await settle()
+        assert not waiting.done()
+        await cluster.wake()
+        assert waiting.done(), "but not for ever"
 
 
 async def test_the_files_outcome_is_nobodys_status(cluster: Cluster) -> None:
