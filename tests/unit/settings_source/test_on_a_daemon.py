@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
+from nri_policy.hardware import synthetic
 from nri_policy.nrt.cluster import access
 from nri_policy.settings_source.cluster import ClusterSettings
 from nri_policy.settings_source.kubernetes import Kubernetes
@@ -56,6 +58,48 @@ class Objects:
         )
         status: dict[str, Any] = self.nodes["localhost"]
         return status
+
+
+async def started(server: APIServer, folder: Path) -> asyncio.subprocess.Process:
+    """Return a daemon as a process of its own, without a runtime."""
+    synthetic.write(nodes.SMALL, folder)
+    places = {
+        "--config": "none.yaml",
+        "--host-root": ".",
+        "--state-dir": "state",
+        "--control-socket": "control.sock",
+        "--nri-socket": "none.sock",
+    }
+    command = [part for option, name in places.items() for part in (option, str(folder / name))]
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "nri_policy.cli", "run", *command),
+        *("--kubeconfig", str(server.kubeconfig), "--node-name", "localhost"),
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def test_a_daemon_starts_with_what_the_cluster_has_for_it(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server:
+        objects = server.disturb = Objects(server)
+        objects.put()
+        daemon = await started(server, tmp_path)
+        try:
+            status = await objects.said()
+            assert (status["status"], status["generation"]) == ("Success", 1)
+        finally:
+            daemon.terminate()
+            await daemon.communicate()
+
+
+async def test_a_daemon_that_cannot_start_says_so_in_the_cluster(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server:
+        objects = server.disturb = Objects(server)
+        objects.put(pinCPUs=True)
+        daemon = await started(server, tmp_path)
+        _, told = await daemon.communicate()
+        assert daemon.returncode == 78
+        assert b"TopologyAwarePolicy default: pinCPUs: unknown field" in told
+        assert objects.nodes["localhost"]["status"] == "Failure"
 
 
 async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
