@@ -107,6 +107,10 @@ def translated(path: Path) -> Iterator[None]:
         raise kind(path, str(error)) from error
     except OSError as error:
         raise StoreError(path, error.strerror or str(error)) from error
+    except (
+        UnicodeDecodeError
+    ) as error:  # sqlite3 reads what SQLite says of a damaged schema as text
+        raise DamagedStoreError(path, f"it holds text that is none: {error}") from error
     except ValueError as error:
         raise StoreError(path, f"a value has no stored form: {error}") from error
 

@@ -56,6 +56,13 @@ def test_a_file_that_is_no_database_is_set_aside(path: Path) -> None:
     assert set_aside(path)
 
 
+def test_a_schema_that_is_no_text_is_set_aside(path: Path) -> None:
+    """SQLite quotes it in its complaint, which is no text then either."""
+    data = path.read_bytes().replace(b"tablejournal", b"table\xc6\xffurnal")
+    path.write_bytes(data.replace(b"CREATE TABLE journal", b"CROATE TABLE journal"))
+    assert set_aside(path)
+
+
 def test_another_programs_database_is_set_aside_as_it_is(path: Path) -> None:
     path.unlink()
     execute(path, "CREATE TABLE grants (container TEXT)")
