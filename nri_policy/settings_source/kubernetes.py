@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from nri_policy.settings import API_VERSION, KIND
@@ -59,11 +59,11 @@ class Kubernetes:
                         raise ValueError(_NO_CRD) from error
                     raise
             say(_policy(found[0], name) if found else None)
-            watch = client.watch(
+            watch: Any = client.watch(
                 _resource(), **where, resource_version=listed.resourceVersion, server_timeout=PERIOD
             )
             try:
-                async with asyncio.timeout(PERIOD):
+                async with asyncio.timeout(PERIOD), aclosing(watch):
                     async for kind, changed in watch:
                         if kind != "BOOKMARK":
                             policy = _policy(changed, name)

@@ -60,6 +60,27 @@ class Objects:
         return status
 
 
+class Pauses:
+    """Sleeps that take no time, until they are to last for ever."""
+
+    def __init__(self) -> None:
+        self._short = True
+        self._asleep = asyncio.Semaphore(0)
+
+    async def sleep(self, seconds: float) -> None:
+        del seconds
+        await asyncio.sleep(0)
+        if not self._short:
+            self._asleep.release()
+            await asyncio.Event().wait()
+
+    async def all_of(self, number: int) -> None:
+        """Wait until so many sleep: nobody is left in the middle of a request then."""
+        self._short = False
+        for _ in range(number):
+            await self._asleep.acquire()
+
+
 async def started(server: APIServer, folder: Path) -> asyncio.subprocess.Process:
     """Return a daemon as a process of its own, without a runtime."""
     synthetic.write(nodes.SMALL, folder)
@@ -110,14 +131,14 @@ async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
         assert connect is not None
         objects = server.disturb = Objects(server)
         api = Kubernetes(connect, "kube-system")
-        due = asyncio.Event()
+        due, pauses = asyncio.Event(), Pauses()
         source = ClusterSettings(
             api,
             "localhost",
             kept=tmp_path / "settings.json",
             otherwise=nodes.settings,
             changed=due.set,
-            sleep=lambda _: asyncio.sleep(0),
+            sleep=pauses.sleep,
         )
         following = asyncio.create_task(source.run())
         await source.heard()
@@ -147,6 +168,7 @@ async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
             status = await objects.said()
             assert "did you mean 'pinCPU'?" in status["errors"]
             reloading.cancel()
+        await pauses.all_of(3)
         following.cancel()
         await asyncio.wait({following})
         await api.close()
