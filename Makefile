@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: run demo test faults fuzz stress bench lint proto
+.PHONY: run demo test faults fuzz stress bench lint proto pictures
 
 # make run ARGS='--help'
 run: $(BUILT)
@@ -37,6 +37,10 @@ lint: $(BUILT)
 
 proto: $(BUILT)
 	$(PY) tools/protos.py
+
+# the documentation's, by the program itself
+pictures: $(BUILT)
+	$(PY) -m tests.drawn
 
 $(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/*)
 	python3 -m tools.environment

@@ -12,8 +12,9 @@ import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 
 from nri_policy.audit.auditor import Auditor
@@ -27,12 +28,19 @@ from nri_policy.control.health import Health
 from nri_policy.control.service import SERVICE, Control
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
+from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.trial import Wanted
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
+from nri_policy.instrumentation.endpoint import Endpoint, Probes
+from nri_policy.instrumentation.exporter import Exporter
+from nri_policy.instrumentation.heart import Heart
+from nri_policy.instrumentation.logs import Debug, tell_repeats
+from nri_policy.instrumentation.metrics import Metrics
+from nri_policy.instrumentation.service_manager import ServiceManager
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.stock import Left, Stock
 from nri_policy.nri.beat import Beat
@@ -47,7 +55,7 @@ from nri_policy.nri.singleton import only_instance
 from nri_policy.nri.telling import Telling
 from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
-from nri_policy.nrt.publisher import Publication, Publisher, Sink, publishing
+from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
@@ -56,7 +64,6 @@ from nri_policy.settings import Audit, OnExit, Reload, Settings, SettingsError
 from nri_policy.settings_source.cluster import ClusterSettings
 from nri_policy.settings_source.file import SettingsFile, watch
 from nri_policy.settings_source.kubernetes import Kubernetes
-from nri_policy.settings_source.loggers import set_levels
 from nri_policy.store.errors import StoreError
 from nri_policy.store.store import Store
 
@@ -109,11 +116,21 @@ class Daemon:
         self._store = Store(host.state_dir, machine)
         self.engine = Engine(machine, settings, self._store.held.earlier)
         self.synchronized = asyncio.Event()
-        self.beat = Beat()
         self._turn = asyncio.Lock()
         exposure = Exposure(host.state_dir / "containers")
         self._chronicle = Chronicle(self.engine)
         self._publishers: list[Publisher] = []
+        self.metrics = Metrics(
+            version("nri-policy"),
+            self._now(),
+            generation=lambda: self._feed.generation,
+            late_answers=lambda: self._policy.late_answers,
+            publish_errors=lambda: sum(each.failed for each in self.publications),
+        )
+        self.beat = Beat(observe=self.metrics.lagged)
+        self.heart = Heart(self._turn, Clock())
+        self._latest: Explanation | None = None  # of a decision about a container
+        self._called: Service | None = None  # for a runtime that calls over gRPC
         self._telling = Telling(self.engine)
         self._policy = Policy(
             self.engine,
@@ -132,11 +149,20 @@ class Daemon:
             synchronized=self.synchronized,
             devices=host.devices,
         )
-        self._session = Session(self._policy, host.identity, turn=self._turn, delay=host.delay)
-        self.auditor = Auditor(self, Cgroups(host.root), now=self._now)
+        self._session = Session(
+            self._policy,
+            host.identity,
+            turn=self._turn,
+            delay=host.delay,
+            observe=self.metrics.requested,
+        )
+        self.auditor = Auditor(
+            self, Cgroups(host.root), now=self._now, drifted=self.metrics.drifted
+        )
         self._root = host.root
         self._load = host.load or (lambda: settings)
         self._report = host.report
+        self.follow: Callable[[Settings], AbstractAsyncContextManager[None]] = _nobody
         self._reloading = asyncio.Lock()
         self.reloaded: Reload | None = None  # the latest
 
@@ -176,14 +202,47 @@ class Daemon:
         """Take note of pods or devices that came or went, for those who are told what is left."""
         self._feed.changed()
 
-    def _decided(self, event: Event, outcome: Outcome) -> None:
+    def _decided(self, event: Event, outcome: Outcome, seconds: float) -> None:
         """Take down what was decided; what cannot be stored now is made up for later."""
         self._chronicle.note(event, outcome)
         self._feed.decided()
+        self.metrics.decided(event, outcome, self.engine.state, seconds)
+        self._latest = getattr(outcome, "explanation", None) or self._latest
         try:
             self._store.commit(event, outcome, self.engine.state, self._now())
         except StoreError as error:
+            self.metrics.store_failed()
             log.warning("event=not-stored error=%r", str(error))
+
+    def endpoint(self) -> Endpoint:
+        """Return what serves probes and metrics, listening nowhere yet."""
+        ready = {"runtime": self._missing, "nrt": self._unpublished}
+        probes = Probes(alive=self.heart.trouble, ready=ready)
+        return Endpoint(probes, Exporter(self.metrics, self.engine, self._turn, time.monotonic))
+
+    def _missing(self) -> str:
+        """Return what keeps the daemon from placing containers; for any thread."""
+        called = self._called is not None and self._called.synchronized
+        return "" if called or self._session.synchronized else "none is connected and synchronized"
+
+    def _unpublished(self) -> str:
+        """Return why the node's topology could not be published; for any thread.
+
+        A cluster that does not know of such objects, as most do not, has nothing to wait for.
+        """
+        fine = (None, Trouble.NO_CRD)
+        failing = [each for each in self.publications if each.trouble not in fine]
+        return "; ".join(f"{each.to}: {each.error}" for each in failing)
+
+    def status(self) -> str:
+        """Return in one line how the daemon is."""
+        if not self.synchronized.is_set():
+            return "waiting for the runtime"
+        state, latest = self.engine.state, self._latest
+        shown = f"{len(state.layout.tree.pools)} pools, {len(state.placed)} containers"
+        if latest is not None:
+            shown += f"; last decision: {latest.container} {latest.outcome.value}"
+        return shown
 
     @asynccontextmanager
     async def listening(self, control_socket: Path) -> AsyncIterator[None]:
@@ -192,7 +251,8 @@ class Daemon:
         OSError where there can be no socket.
         """
         clock = Clock()
-        plugin = Service(self._policy, self._turn, clock)
+        plugin = Service(self._policy, self._turn, clock, self.metrics.requested)
+        self._called = plugin
         control = Control(
             self.engine,
             self._turn,
@@ -286,14 +346,17 @@ class Daemon:
             try:
                 settings = await asyncio.to_thread(self._load)
                 origin = settings.origin
-                await self.reconfigure(settings=settings, machine=await self._as_seen_by(settings))
+                machine = await self._as_seen_by(settings)
+                async with self.follow(settings):
+                    await self.reconfigure(settings=settings, machine=machine)
             except (SettingsError, CapacityError, RefusalError, TopologyError, OSError) as error:
                 reason = str(error)
                 if isinstance(error, SettingsError):
                     origin = error.origin
-                log.error("event=reload-refused reason=%r: the old settings stay", reason)  # noqa: TRY400 - its place says nothing
+                self.metrics.settings_refused()
+                log.error("event=reload-refused kept=old reason=%r", reason)  # noqa: TRY400 - its place says nothing
             else:
-                set_levels(settings.log.debug)
+                self.metrics.settings_taken(self._now())
                 log.info("event=reloaded origin=%s", origin)
                 _warn(settings)
             self.reloaded = Reload(
@@ -331,13 +394,15 @@ async def run(file: SettingsFile, options: Options) -> None:
     one is named that cannot be used, OSError for folders, files and sockets. A reload that fails so
     leaves everything as it was, and is logged.
     """
+    debug = Debug()
+    manager = ServiceManager()
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_instance(options.state_dir / "lock"))
         reload = asyncio.Event()
         cluster = await stack.enter_async_context(_cluster_settings(file, options, reload.set))
         settings = await _first(cluster, file)
-        set_levels(settings.log.debug)
+        debug.follow(settings.log.debug)
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
         assignments = await stack.enter_async_context(Assignments())
         stock = Stock(assignments)
@@ -355,15 +420,32 @@ async def run(file: SettingsFile, options: Options) -> None:
         asked = stock.kept(daemon.topology_changed, wanted=lambda: daemon.kubelet_asked)
         await stack.enter_async_context(asked)
         _announce(daemon)
+        endpoint = daemon.endpoint()
+        stack.push_async_callback(endpoint.close)
+
+        @asynccontextmanager
+        async def follow(settings: Settings) -> AsyncIterator[None]:
+            async with endpoint.following(settings.instrumentation):
+                yield
+            debug.follow(settings.log.debug)
+
+        async with follow(settings):
+            daemon.follow = follow
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
+
+        def beat() -> None:
+            manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status())
+            tell_repeats()
+
         beside = [
-            asyncio.create_task(_reload_at(reload, daemon), name="reload"),
+            asyncio.create_task(_reload_at(reload, daemon, manager), name="reload"),
             asyncio.create_task(watch(file, reload.set), name="settings"),
             asyncio.create_task(_elapse(daemon), name="deadlines"),
             asyncio.create_task(daemon.auditor.run(), name="audit"),
+            asyncio.create_task(daemon.heart.beat(beat, manager.rhythm), name="heart"),
         ]
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
@@ -375,6 +457,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             until = daemon.synchronized if options.once_synchronized_exit else ended
             ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
             await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
+            manager.stopping()
             for task in (*ending, *beside):
                 task.cancel()
             if serving.done():
@@ -451,14 +534,22 @@ async def _elapse(daemon: Daemon) -> None:
         await daemon.elapse()
 
 
-async def _reload_at(reload: asyncio.Event, daemon: Daemon) -> None:
+async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceManager) -> None:
     """Take new settings whenever *reload* is set."""
     while await reload.wait():
         reload.clear()
+        manager.reloading()
         try:
             await daemon.reload()
         except Exception:
             log.exception("event=failed method=reload")
+        manager.reloaded()
+
+
+@asynccontextmanager
+async def _nobody(_: Settings) -> AsyncIterator[None]:
+    """Follow new settings where there is nothing that would have to."""
+    yield
 
 
 def _warn(settings: Settings) -> None:

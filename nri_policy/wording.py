@@ -1,4 +1,4 @@
-"""How messages quote what came from outside: shortened, on one line, with a near miss named."""
+"""How messages quote what came from outside: short, on one line, with a near miss named."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ def printable(text: str, *, instead: str | None = None) -> str:
     )
 
 
+def one_line(text: str) -> str:
+    """Return *text* as `printable` does, without an end of line in it."""
+    return printable(text).replace("\n", r"\n")
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the known word closest to *word*, or nothing."""
     if len(word) > _WORD_LENGTH:
@@ -45,3 +50,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 core`, `2 cores`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.engine.engine import Engine
 from nri_policy.hardware import synthetic
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Cache, Distances, Machine, Package
@@ -67,6 +68,11 @@ def settings(**spec: Any) -> Settings:
     """Return settings of these fields, with 750m reserved and no preference for isolated CPUs."""
     defaults = {"reservedResources": {"cpu": "750m"}, "preferIsolatedCPUs": False}
     return from_spec({**defaults, **spec}, origin="test")
+
+
+def engine(spec: str = SMALL) -> Engine:
+    """Return an engine that holds nothing yet."""
+    return Engine(machine(spec), settings())
 
 
 def container(

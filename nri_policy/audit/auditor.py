@@ -77,12 +77,17 @@ class Auditor:
         source: Source,
         reader: Reader,
         *,
+        drifted: Callable[[str], None] = lambda _: None,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Take a clock in seconds since the epoch, and a sleep."""
+        """Take a clock in seconds since the epoch, and a sleep.
+
+        *drifted* is called with the kind of each new drift.
+        """
         self._source = source
         self._reader = reader
+        self._drifted = drifted
         self._now = now
         self._sleep = sleep
         self._due = asyncio.Event()
@@ -228,6 +233,7 @@ class Auditor:
     ) -> Drift:
         if before is None:
             self.found += 1
+            self._drifted(deviation.kind)
             log.warning(
                 "event=drift container=%s what=%s decided=%s found=%s reason=%r",
                 decided.name,

@@ -25,6 +25,7 @@ _COMMANDS = (  # in the order of --help
     "explain",
     "what-if",
     "audit",
+    "top",
     "nrt",
     "simulate",
     "topology",

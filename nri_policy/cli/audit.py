@@ -13,7 +13,7 @@ from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.failure import Exit
-from nri_policy.cli.holdings import columns, short
+from nri_policy.cli.holdings import short
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list, path
@@ -56,7 +56,9 @@ def _drawn(report: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _table(drifts: list[Mapping[str, Any]]) -> Table:
-    table = columns("container", "what", "decided", "found", "since", "why", "repair")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("container", "what", "decided", "found", "since", "why", "repair"):
+        table.add_column(heading, overflow="fold")
     for drift in drifts:
         threads = f": {', '.join(map(str, drift['threads']))}" if drift["threads"] else ""
         table.add_row(

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
-from nri_policy.cli.holdings import HEADINGS, cells, columns
+from nri_policy.cli.fitting import Columns
+from nri_policy.cli.holdings import HEADINGS, cells
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 
@@ -29,10 +29,15 @@ def command(control_socket: Path, form: str) -> None:
         print_document(containers, form)
 
 
-def _table(containers: Mapping[str, Mapping[str, Any]]) -> Table | Text:
+def _table(containers: Mapping[str, Mapping[str, Any]]) -> Columns | Text:
     if not containers:
         return Text("no containers")
-    table = columns(*HEADINGS, "state", "last changed because")
+    table = Columns(
+        *HEADINGS,
+        "state",
+        "last changed because",
+        dispensable=("mems", "pool", "last changed because", "own + shared"),
+    )
     for name, fields in containers.items():
         table.add_row(
             *cells(name, fields),

@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.holdings import columns, short
+from nri_policy.cli.fitting import Columns
+from nri_policy.cli.holdings import short
 from nri_policy.cli.pieces import path
 from nri_policy.engine.criteria import CRITERIA
 from nri_policy.engine.explanation import Outcome
@@ -63,10 +63,11 @@ def _comparison(explanation: _Document) -> Iterator[RenderableType]:
         yield Text(f"Alike wherever it fits: {', '.join(alike)}.", style="dim")
 
 
-def _table(explanation: _Document, candidates: list[_Document], shown: list[str]) -> Table:
+def _table(explanation: _Document, candidates: list[_Document], shown: list[str]) -> Columns:
     names, chosen = explanation["criteria"], explanation["pool"]
     winner = next((each for each in candidates if each["pool"] == chosen), None)
-    table = columns("", "pool", *shown, "lost", right=shown)
+    rest = [name for name in shown if name != explanation["decided_by"]]
+    table = Columns("", "pool", *shown, "lost", right=shown, dispensable=rest)
     for each in candidates:
         marks = {explanation["decided_by"]} if each is winner else {each["lost_on"]}
         values = [_value(each["values"][names.index(name)]) for name in shown]

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.pieces import Pieces, cpu_list, path
 from nri_policy.cpuset import CPUSet
 from nri_policy.units import format_cpu
-
-
-def columns(*names: str, right: Iterable[str] = ()) -> Table:
-    """Return a table of these columns, without lines."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in names:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    return table
 
 
 def short(name: str) -> str:

@@ -13,12 +13,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from nri_policy.cli.fitting import Columns
 from nri_policy.cli.pieces import cpu_list
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.machine import Cache, CoreKind, Machine, MemoryKind, MemoryNode
 from nri_policy.pools.capacity import Capacity
 from nri_policy.pools.tree import KINDS, Pool, PoolTree
 from nri_policy.units import format_bytes
+from nri_policy.wording import counted
 
 _MOST_DISTANCES = 16  # nodes whose matrix fits in 80 columns
 _MOST_NOTES = 20
@@ -28,7 +30,6 @@ def machine_tables(
     machine: Machine, tree: PoolTree, capacity: Capacity
 ) -> Iterator[RenderableType]:
     """Yield what there is to say of *machine* and its pools, from the whole to the parts."""
-    yield Text(headline(machine), style="bold")
     yield _section("CPUs", _cpu_sets(machine, capacity))
     yield _section("Pools", _pools(machine, tree))
     yield _section("Memory nodes", _nodes(machine))
@@ -40,41 +41,8 @@ def machine_tables(
         yield _section("Notes", _notes(notes))
 
 
-def headline(machine: Machine) -> str:
-    """Return the size of *machine* in one line."""
-    memory = dict.fromkeys(MemoryKind, 0)
-    for node in machine.nodes:
-        memory[node.kind] += node.memory
-    return " · ".join(
-        (
-            counted(len(machine.packages), "package"),
-            counted(len(machine.nodes), "NUMA node"),
-            counted(len(machine.cores), "core"),
-            counted(len(machine.online), "CPU"),
-            *(f"{format_bytes(size)} {kind.value}" for kind, size in memory.items() if size),
-        )
-    )
-
-
-def counted(number: int, noun: str) -> str:
-    """Return `1 core`, `2 cores`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _section(title: str, content: RenderableType) -> Group:
     return Group("", Text(title, style="bold cyan"), Padding(content, (0, 0, 0, 2)))
-
-
-def _table(*columns: str, right: Iterable[str] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
-        table.add_column(
-            Text(column),
-            justify="right" if column in right else "left",
-            overflow="fold",
-            no_wrap=column == "pool",  # its lines would break
-        )
-    return table
 
 
 def _cpu_sets(machine: Machine, capacity: Capacity) -> Table:
@@ -96,9 +64,14 @@ def _cpu_sets(machine: Machine, capacity: Capacity) -> Table:
     return table
 
 
-def _pools(machine: Machine, tree: PoolTree) -> Table:
+def _pools(machine: Machine, tree: PoolTree) -> Columns:
     kinds = [kind for kind in KINDS if tree.top.memory[kind]]
-    table = _table("pool", "stands for", "count", "CPUs", *kinds, right=("count",))
+    table = Columns(
+        *("pool", "stands for", "count", "CPUs", *kinds),
+        right=("count",),
+        whole=("pool", *kinds),  # the lines of the tree would break
+        dispensable=("stands for", *kinds, "count"),
+    )
     sizes = {node.id: node.memory for node in machine.nodes}
     for pool, guide in _guided(tree, tree.top, "", ""):
         above = "" if pool.parent is None else f"{tree.pools[pool.parent].name}/"
@@ -129,8 +102,17 @@ def _guided(tree: PoolTree, pool: Pool, first: str, rest: str) -> Iterator[tuple
         )
 
 
-def _nodes(machine: Machine) -> Table:
-    table = _table("node", "kind", "memory", "CPUs", "remarks", right=("node", "memory"))
+def _nodes(machine: Machine) -> Columns:
+    table = Columns(
+        "node",
+        "kind",
+        "memory",
+        "CPUs",
+        "remarks",
+        right=("node", "memory"),
+        whole=("memory",),
+        dispensable=("remarks",),
+    )
     for node in machine.nodes:
         table.add_row(
             str(node.id),
@@ -158,12 +140,12 @@ def _remarks(node: MemoryNode) -> Iterator[str]:
             yield f"{pages} huge pages of {format_bytes(size)}"
 
 
-def _caches(caches: Iterable[Cache]) -> Table:
+def _caches(caches: Iterable[Cache]) -> Columns:
     """Return one line for all caches that differ only in their CPUs."""
     alike: dict[tuple[int, str, int], list[int]] = {}
     for cache in caches:
         alike.setdefault((cache.level, cache.type, cache.size), []).append(len(cache.cpus))
-    table = _table("level", "type", "count", "size", "shared by", right=("count", "size"))
+    table = Columns("level", "type", "count", "size", "shared by", right=("count", "size"))
     for (level, type_, size), sharers in sorted(alike.items()):
         least, most = min(sharers), max(sharers)
         table.add_row(

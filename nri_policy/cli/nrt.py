@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
-from nri_policy.cli.holdings import columns
+from nri_policy.cli.fitting import Columns
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.units import format_bytes
@@ -33,17 +32,19 @@ def command(control_socket: Path, form: str) -> None:
         print_document(topology, form)
 
 
-def _table(topology: Mapping[str, Any]) -> Table:
-    table = columns(
+def _table(topology: Mapping[str, Any]) -> Columns:
+    table = Columns(
         *("zone", "type", "CPU", "for pods", "left", "memory", "for pods", "left"),
         right=("CPU", "for pods", "left", "memory"),
+        whole=("zone", "memory"),
+        dispensable=("type",),
     )
     for zone in topology["zones"]:
         amounts = {each["name"]: each for each in zone["resources"]}
         cpu, memory = amounts["cpu"], amounts["memory"]
         kinds = ("capacity", "allocatable", "available")
         table.add_row(
-            Text(zone["name"], no_wrap=True),
+            Text(zone["name"]),
             zone["type"],
             *(cpu[kind] for kind in kinds),
             *(format_bytes(int(memory[kind])) for kind in kinds),

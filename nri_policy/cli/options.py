@@ -138,12 +138,18 @@ settings_option = click.option(
     help="A TopologyAwarePolicy document.",
 )
 
-form_option = click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(["table", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="Form of the output.",
-)
+
+def _form_option(*forms: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(["table", "json", "yaml", *forms]),
+        default="table",
+        show_default=True,
+        help="Form of the output.",
+    )
+
+
+form_option = _form_option()
+picture_form_option = _form_option("svg", "html")  # where there is a picture

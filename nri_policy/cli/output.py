@@ -21,21 +21,26 @@ from rich.segment import Segment
 from nri_policy.wording import printable
 
 _PIPED_WIDTH = 120  # columns
+# What we draw with, for terminals whose encoding has none of it
+_ASCII = str.maketrans("┌┐└┘╭╮╰╯├─│·…", "+++++++++-|.~")
 
 
-class _Paper(Console):
+class Paper(Console):
     """Shows text, whatever is in it: names come from others, and must not command a terminal."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
+        """Yield the segments of a renderable, of text that is fit to be shown."""
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
-            else:  # one character for each, for the widths are settled
-                yield Segment(
-                    printable(segment.text, instead="\N{REPLACEMENT CHARACTER}"), segment.style
-                )
+                continue
+            # one character for each, for the widths are settled
+            text = printable(segment.text, instead="\N{REPLACEMENT CHARACTER}")
+            if not self.encoding.startswith("utf"):
+                text = text.translate(_ASCII)
+            yield Segment(text, segment.style)
 
 
 def print_document(document: object, form: str) -> None:
@@ -46,6 +51,11 @@ def print_document(document: object, form: str) -> None:
         click.echo(yaml.safe_dump(document, sort_keys=False, width=100), nl=False)
 
 
+def print_page(text: str) -> None:
+    """Print an SVG or HTML file, which is UTF-8 whatever the terminal takes."""
+    click.echo(text.encode(), nl=False)
+
+
 def print_drawing(*drawings: RenderableType) -> None:
     """Print *drawings* one below the other."""
     if isinstance(sys.stdout, TextIOWrapper):
@@ -54,7 +64,7 @@ def print_drawing(*drawings: RenderableType) -> None:
     # what goes to a file or a pipe is not cut to a terminal that is not there
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     width = _PIPED_WIDTH if piped else None
-    console = _Paper(highlight=False, markup=False, emoji=False, width=width)
+    console = Paper(highlight=False, markup=False, emoji=False, width=width)
     for drawing in drawings:
         console.print(drawing)
 

@@ -20,7 +20,7 @@ class Pieces:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self._lines(options.max_width):
-            yield Text(line, no_wrap=True, overflow="ellipsis")
+            yield Text(line, overflow="fold")
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         longest = max(map(len, self.pieces))

@@ -7,50 +7,76 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
-from nri_policy.cli.holdings import columns
-from nri_policy.cli.options import form_option
-from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.fitting import Columns
+from nri_policy.cli.options import picture_form_option
+from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.pieces import cpu_list
+from nri_policy.cli.running import running
 from nri_policy.cpuset import CPUSet
+from nri_policy.picture import svg
+from nri_policy.picture.page import containers, page, pictured, section, table
+from nri_policy.picture.scene import Scene
+from nri_policy.picture.terminal import Drawing
 from nri_policy.units import format_cpu
 
 _Pool = Mapping[str, Any]
 
+_HEADS = ("pool", "CPUs", "own", "shared", "left", "mems", "containers")
+
 
 @click.command
 @socket_option
-@form_option
+@picture_form_option
 def command(control_socket: Path, form: str) -> None:
-    """Show the pools of the node, and what of each is in use and left."""
+    """Show the pools of the node, who runs where, and what of each is in use and left."""
     with asking(control_socket) as client:
         pools = client.pools()
-    if form == "table":
-        print_drawing(_table(pools))
-    else:
+        now = None if form in {"json", "yaml"} else running(client)
+    if now is None:
         print_document(pools, form)
+    else:
+        _picture(now.scene(), pools, form)
 
 
-def _table(pools: Sequence[_Pool]) -> Table:
-    table = columns(
-        *("pool", "CPUs", "own", "shared", "left", "mems", "containers"),
+def _picture(scene: Scene, pools: Sequence[_Pool], form: str) -> None:
+    match form:
+        case "svg":
+            print_page(svg.document([svg.Strip(heading="", scene=scene)]))
+        case "html":
+            picture = section("Who runs where", *pictured(scene), containers(scene))
+            print_page(page("Pools", picture, section("Pools", table(_HEADS, _rows(pools)))))
+        case _:
+            print_drawing(Drawing(scene), "", _table(pools))
+
+
+def _table(pools: Sequence[_Pool]) -> Columns:
+    table = Columns(
+        *_HEADS,
         right=("shared", "left", "containers"),
+        whole=("pool",),  # its lines would break
+        dispensable=("mems", "containers", "own", "CPUs"),
     )
+    for name, cpus, own, granted, left, mems, count in _rows(pools):
+        lists = (cpu_list(CPUSet.parse(cpus)), cpu_list(CPUSet.parse(own)))
+        table.add_row(Text(name), *lists, granted, left, cpu_list(CPUSet.parse(mems)), count)
+    return table
+
+
+def _rows(pools: Sequence[_Pool]) -> Iterator[tuple[str, ...]]:
     (top,) = (pool for pool in pools if pool["parent"] is None)
     for pool, name in _guided(pools, top, "", ""):
-        table.add_row(
-            Text(name, no_wrap=True),
-            cpu_list(CPUSet.parse(pool["cpus"])),
-            cpu_list(CPUSet.parse(pool["exclusive"])),
+        yield (
+            name,
+            pool["cpus"],
+            pool["exclusive"],
             format_cpu(pool["shared_milli_granted"]),
             format_cpu(pool["shared_milli_allocatable"]),
-            cpu_list(CPUSet.union(map(CPUSet.parse, pool["memory"].values()))),
+            str(CPUSet.union(map(CPUSet.parse, pool["memory"].values()))),
             str(len(pool["containers"])),
         )
-    return table
 
 
 def _guided(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import platform
-import sys
 from pathlib import Path
 
 import click
@@ -13,7 +11,7 @@ import click
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.daemon import IDENTITY, Options, run
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.logs import LineFormatter
+from nri_policy.instrumentation.logs import Form, set_up
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.singleton import AlreadyRunningError
 from nri_policy.nrt.cluster import KubeconfigError
@@ -80,6 +78,13 @@ _PATH = click.Path(path_type=Path)
     type=_PATH,
     help="Keep the node's NodeResourceTopology object in this JSON file.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice([form.value for form in Form]),
+    default=Form.TEXT.value,
+    show_default=True,
+    help="How each line of the log on stderr is written: key=value, or JSON.",
+)
 @click.option("--once-synchronized-exit", is_flag=True, help="End after the first synchronisation.")
 def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     config: Path,
@@ -94,6 +99,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     node_name: str,
     config_namespace: str,
     nrt_file: Path | None,
+    log_format: str,
     once_synchronized_exit: bool,
 ) -> None:
     """Run the daemon: connect to the container runtime and place its containers.
@@ -106,9 +112,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         identity = Identity(name=nri_plugin_name, index=nri_plugin_index)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter("%(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    set_up(Form(log_format))
     options = Options(
         host_root=host_root,
         runtime=nri_socket if nri_plugin_socket is None else nri_plugin_socket,

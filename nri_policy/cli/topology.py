@@ -6,12 +6,17 @@ import click
 
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.machine_table import machine_tables
-from nri_policy.cli.options import Source, form_option, machine_options, settings_option
-from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.options import Source, machine_options, picture_form_option, settings_option
+from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cpuset import EMPTY
 from nri_policy.engine.view import topology
 from nri_policy.hardware.document import to_json
 from nri_policy.hardware.machine import Machine
+from nri_policy.picture import svg
+from nri_policy.picture.machine_page import machine_sections
+from nri_policy.picture.page import page, pictured, section
+from nri_policy.picture.scene import scene
+from nri_policy.picture.terminal import Drawing
 from nri_policy.pools.capacity import Capacity, CapacityError, capacity_of
 from nri_policy.pools.picker import picker_of
 from nri_policy.pools.tree import build
@@ -21,7 +26,7 @@ from nri_policy.settings import Settings
 @click.command
 @machine_options
 @settings_option
-@form_option
+@picture_form_option
 def command(source: Source, settings: Settings | None, form: str) -> None:
     """Show a machine and its pool tree.
 
@@ -34,10 +39,21 @@ def command(source: Source, settings: Settings | None, form: str) -> None:
     except CapacityError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
     tree = build(machine, capacity.available)
-    if form == "table":
-        print_drawing(*machine_tables(machine, tree, capacity))
-    else:
-        print_document({"machine": to_json(machine), "pools": topology(tree, capacity)}, form)
+    hardware, pools = to_json(machine), topology(tree, capacity)
+    shown = scene(hardware, pools)
+    match form:
+        case "table":
+            print_drawing(Drawing(shown), *machine_tables(machine, tree, capacity))
+        case "svg":
+            print_page(svg.document([svg.Strip(heading="", scene=shown)]))
+        case "html":
+            content = [
+                section("Floor plan", *pictured(shown)),
+                *machine_sections(hardware, pools),
+            ]
+            print_page(page(f"Topology of {source}", *content))
+        case _:
+            print_document({"machine": hardware, "pools": pools}, form)
 
 
 def _capacity(machine: Machine, settings: Settings | None) -> Capacity:

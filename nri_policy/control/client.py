@@ -60,6 +60,10 @@ class Client:
         """Return the map of containers by name."""
         return self._document(self._stub.Containers, pb.ContainersRequest())
 
+    def machine(self) -> Any:
+        """Return the machine and its pool tree, as `topology -o json` prints them."""
+        return self._document(self._stub.Machine, pb.MachineRequest())
+
     def explain(self, name: str) -> Any:
         """Return the explanation of a container, or the list of those of a pod."""
         return self._document(self._stub.Explain, pb.ExplainRequest(name=name))
@@ -77,12 +81,36 @@ class Client:
         """Return the NodeResourceTopology object as it would be published."""
         return self._document(self._stub.Topology, pb.TopologyRequest())
 
+    @contextmanager
+    def watching(self) -> Iterator[Iterator[pb.Decision]]:
+        """Yield the decisions from now on; they end with the block.
+
+        Each next one raises UnreachableError or DeclinedError where there will be no more.
+        """
+        with self._translated():
+            call = self._stub.Watch(pb.WatchRequest())
+            call.initial_metadata()  # the daemon watches for us from here on
+        try:
+            yield self._decisions(call)
+        finally:
+            call.cancel()
+
+    def _decisions(self, call: Iterator[pb.Decision]) -> Iterator[pb.Decision]:
+        with self._translated():
+            yield from call
+
     def _document(self, method: Callable[..., pb.Document], request: Any) -> Any:
         return json.loads(self._ask(method, request).json)
 
     def _ask(self, method: Callable[..., Any], request: Any) -> Any:
-        try:
+        with self._translated():
             return method(request, timeout=_PATIENCE)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise our own errors for gRPC's."""
+        try:
+            yield
         except grpc.RpcError as error:
             code, details = error.code(), error.details()
             if code in _UNREACHABLE:

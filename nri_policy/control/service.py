@@ -24,6 +24,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.explanation import Explanation, render
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.trial import Trial, Wanted
+from nri_policy.hardware.document import to_json
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.settings import Reload
 
@@ -83,6 +84,7 @@ class Control:
             "Status": self.status,
             "Pools": self.pools,
             "Containers": self.containers,
+            "Machine": self.machine,
             "Explain": self.explain,
             "WhatIf": self.what_if,
             "Audit": self.audit,
@@ -141,6 +143,14 @@ class Control:
         for name, reason in refused.items():
             shown.setdefault(name, {**view.refused(reason), "updated_by": []})
         return _document(shown)
+
+    async def machine(self, request: pb.MachineRequest, context: _Context) -> pb.Document:
+        """Return the machine and its pool tree as `topology -o json` prints them."""
+        del request, context
+        async with self._turn:
+            layout = self._engine.layout
+        pools = view.topology(layout.tree, layout.capacity)
+        return _document({"machine": to_json(layout.machine), "pools": pools})
 
     async def explain(self, request: pb.ExplainRequest, context: _Context) -> pb.Document:
         """Return why a container, or each of a pod, is where it is."""

@@ -6,6 +6,8 @@ pool can hold. Changes nothing.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from nri_policy.cpuset import EMPTY
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
@@ -15,6 +17,17 @@ from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Isolation, Request
+
+
+class Lack(StrEnum):
+    """What a refused request is short of: a few words, for counting."""
+
+    CPU = "cpu"
+    ISOLATED_CPU = "isolated-cpu"
+    ALIGNED_CPU = "aligned-cpu"  # within a NUMA node
+    MEMORY = "memory"
+    HINTS = "hints"  # CPUs or memory as near as its strict hints want them
+
 
 _MOST_CPUS = 1 << 20  # asked for: more than any machine has, and safe to reckon with
 _NO_OFFER = Criteria(0, 0, 0)
@@ -102,12 +115,14 @@ def _compare_memory(table: Table, request: Request, offers: Offers) -> None:
         table.fill("memory_burst", [value.burst for value in values])
 
 
-def shortage(layout: Layout, request: Request, table: Table, offers: Offers | None) -> str:
-    """Say what was asked for, which pool comes closest, and what it lacks."""
+def shortage(
+    layout: Layout, request: Request, table: Table, offers: Offers | None
+) -> tuple[Lack, str]:
+    """Return what is short, and say what was asked for, which pool comes closest, what it lacks."""
     if offers is not None:
         for pool in reversed(range(table.count)):  # the widest first
             if not table.missing(pool) and offers.zone(pool) is None:
-                return offers.shortage(pool).text
+                return Lack.MEMORY, offers.shortage(pool).text
     parts = []
     if request.exclusive:
         sort = "isolated " if request.isolated is Isolation.REQUIRED else ""
@@ -118,10 +133,13 @@ def shortage(layout: Layout, request: Request, table: Table, offers: Offers | No
         parts.append("a share of a CPU")
     if request.strict_hints and request.hints:
         names = ", ".join(dict.fromkeys(hint.source for hint in request.hints))
-        return f"no pool near to all strict hints ({names}) has room for {' and '.join(parts)}"
+        text = f"no pool near to all strict hints ({names}) has room for {' and '.join(parts)}"
+        return Lack.HINTS, text
     aligned = " within a NUMA node" if request.exclusive and layout.too_coarse else ""
+    isolated = request.exclusive and request.isolated is Isolation.REQUIRED
+    lack = Lack.ISOLATED_CPU if isolated else Lack.ALIGNED_CPU if aligned else Lack.CPU
     closest = table.closest()
-    return (
+    return lack, (
         f"no pool{aligned} has room for {' and '.join(parts)}:"
         f" {layout.tree.pools[closest].name} comes closest,"
         f" {format_cpu(table.missing(closest))} CPU short"

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.comparison import search, shortage
+from nri_policy.engine.comparison import Lack, search, shortage
 from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
@@ -40,9 +40,12 @@ _RANKS = {
 class RefusalError(Exception):
     """A request that cannot be met; the text says what is missing, for the container's owner."""
 
-    def __init__(self, message: str, explanation: Explanation | None = None) -> None:
+    def __init__(
+        self, message: str, explanation: Explanation | None = None, lack: Lack | None = None
+    ) -> None:
         super().__init__(message)
         self.explanation = explanation
+        self.lack = lack  # None where it is not about a container
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,7 @@ def place(
         cpus = state.cpus(choice.grant, hide_hyperthreads=False)
         wrong = state.layout.nearness.failing(request.hints, cpus, choice.grant.mems)
         if wrong is not None:
-            raise _refusal(state, container, request, choice.findings, wrong)
+            raise _refusal(state, container, request, choice.findings, (Lack.HINTS, wrong))
     book(state, container, request, choice)
     if choice.room:
         make_room(state, f"{container.full_name} took its CPUs")
@@ -193,7 +196,8 @@ def _at_top(
     try:
         offer = None if memory is None else state.memory.offer(top, memory)
     except MemoryShortageError as error:
-        raise _refusal(state, container, request, findings, str(error)) from error
+        short = Lack.MEMORY, str(error)
+        raise _refusal(state, container, request, findings, short) from error
     grant = plain_grant(request, top, EMPTY if offer is None else offer.zone)
     return Choice(grant=grant, outcome=outcome, offer=offer, findings=findings)
 
@@ -239,8 +243,7 @@ def _in_a_pool(
     findings = Findings(table=table, pulls=pulls, notes=notes)
     if request.guest and (offers is None or offers.zone(layout.tree.top.id) is not None):
         return _at_top(state, container, request, Outcome.SPILLED, findings)
-    message = shortage(layout, request, table, offers)
-    raise _refusal(state, container, request, findings, message)
+    raise _refusal(state, container, request, findings, shortage(layout, request, table, offers))
 
 
 def _nearer(state: State, request: Request, offer: Offer) -> Offer:
@@ -254,9 +257,14 @@ def _nearer(state: State, request: Request, offer: Offer) -> Offer:
 
 
 def _refusal(
-    state: State, container: Container, request: Request, findings: Findings, message: str
+    state: State,
+    container: Container,
+    request: Request,
+    findings: Findings,
+    short: tuple[Lack, str],
 ) -> RefusalError:
     """Return the error with its explanation."""
+    lack, message = short
     refused = Explanation(
         container=container.full_name,
         outcome=Outcome.REFUSED,
@@ -267,7 +275,7 @@ def _refusal(
         pulls=findings.pulls,
         notes=(*findings.notes, message),
     )
-    return RefusalError(message, refused)
+    return RefusalError(message, refused, lack)
 
 
 def _not_cold(offer: Offer | None) -> tuple[str, ...]:
@@ -276,12 +284,17 @@ def _not_cold(offer: Offer | None) -> tuple[str, ...]:
     return (refused,) if refused else ()
 
 
+def confined_by(request: Request, table: Table, pool: int) -> int:
+    """Return the milli-CPU that a Burstable container's limit is above what *pool* leaves it."""
+    if request.qos is not QoS.BURSTABLE or request.cpu_limit is None:
+        return 0
+    return -int(table.row(pool)[_BURST_ROOM])
+
+
 def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:
     """Return a note if a Burstable container cannot reach its limit in *pool* (§4)."""
-    if request.qos is not QoS.BURSTABLE or request.cpu_limit is None:
-        return ()
-    short = -int(table.row(pool)[_BURST_ROOM])
-    if not short:
+    short = confined_by(request, table, pool)
+    if request.cpu_limit is None or not short:
         return ()
     limit, left = format_cpu(request.cpu_limit), format_cpu(request.cpu_limit - short)
     name = layout.tree.pools[pool].name
@@ -319,7 +332,8 @@ def _cut(
         except ValueError as error:
             if not request.strict_hints:
                 raise
-            raise RefusalError(f"strict hints leave too few CPUs: {error}") from error
+            message = f"strict hints leave too few CPUs: {error}"
+            raise RefusalError(message, lack=Lack.HINTS) from error
     return replace(grant, exclusive=exclusive, isolated=isolated)
 
 

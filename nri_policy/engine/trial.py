@@ -141,12 +141,12 @@ class Trial:
         }
 
 
-def _holdings(state: State) -> dict[str, dict[str, str]]:
-    """Return where every container is and what the runtime was told of it, by name."""
+def _holdings(state: State) -> dict[str, dict[str, object]]:
+    """Return what every container holds and what the runtime was told of it, by name."""
     holdings = {}
     for container_id, placed in state.placed.items():
         cpus, mems = state.told[container_id]
-        pool = state.layout.tree.pools[placed.grant.pool].name
-        name = placed.container.full_name
-        holdings[name] = {"pool": pool, "cpus": str(cpus), "mems": str(mems)}
+        shown = view.container(state, placed)
+        held = {name: shown[name] for name in ("pool", "exclusive", "shared_milli", "isolated")}
+        holdings[placed.container.full_name] = {**held, "cpus": str(cpus), "mems": str(mems)}
     return holdings

@@ -23,6 +23,8 @@ def containers(state: State) -> dict[str, dict[str, object]]:
 def container(state: State, placed: Placed) -> dict[str, object]:
     """Return what one container holds."""
     return {
+        "qos": placed.container.pod.qos.value,
+        "sort": placed.grant.sort.value,
         "pool": state.layout.tree.pools[placed.grant.pool].name,
         "cpus": str(state.cpus(placed.grant, placed.request.hide_hyperthreads)),
         "exclusive": str(placed.grant.exclusive),
@@ -35,7 +37,7 @@ def container(state: State, placed: Placed) -> dict[str, object]:
 
 def refused(error: str) -> dict[str, object]:
     """Return what stands for a container that got nothing."""
-    nothing = ("pool", "exclusive", "shared_milli", "isolated", "shares")
+    nothing = ("qos", "sort", "pool", "exclusive", "shared_milli", "isolated", "shares")
     return {**dict.fromkeys(nothing), "cpus": "", "mems": "", "state": "error", "error": error}
 
 

@@ -30,12 +30,20 @@ def pod_of(pod: nri_pb2.PodSandbox) -> Pod:
     return Pod(
         id=pod.id,
         uid=pod.uid,
-        name=pod.name,
-        namespace=pod.namespace,
+        name=_part(pod.name),
+        namespace=_part(pod.namespace),
         qos=QoS.of_cgroup(pod.linux.cgroup_parent),
         labels=dict(pod.labels),
         annotations=dict(pod.annotations),
     )
+
+
+def _part(name: str) -> str:
+    """Return *name* as a part of `namespace/pod/container`: no two of these may look alike.
+
+    An API server lets no such character through, but a runtime does.
+    """
+    return name.replace("%", "%25").replace("/", "%2F") if "/" in name or "%" in name else name
 
 
 def container_of(pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
@@ -43,7 +51,7 @@ def container_of(pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Conta
     return Container(
         id=container.id,
         pod=pod_of(pod),
-        name=container.name,
+        name=_part(container.name),
         state=_STATES.get(container.state, State.CREATED),
         created=container.created_at,
         labels=dict(container.labels),

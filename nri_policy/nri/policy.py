@@ -104,13 +104,14 @@ class Policy:
         *,
         sources: Sources,
         synchronized: Callable[[], None],
-        decided: Callable[[Event, Outcome], None],
+        decided: Callable[[Event, Outcome, float], None],
         pod_came: Callable[[], None] = lambda: None,
     ) -> None:
         """Take the engine, and whom to tell.
 
         *synchronized* is called whenever the runtime's containers are all known, *decided* with
-        each event and what became of it, *pod_came* when there is another pod.
+        each event, what became of it and the seconds that the engine took, *pod_came* when there is
+        another pod.
         """
         self.pods: dict[
             str, tuple[str, str]
@@ -268,12 +269,13 @@ class Policy:
         RefusalError or CapacityError: nothing has changed.
         """
         event = Reconfigured(settings=settings, machine=machine)
+        began = time.perf_counter()
         try:
             decision = self._engine.handle(event)
         except (RefusalError, CapacityError) as error:
-            self._decided(event, error)
+            self._decided(event, error, time.perf_counter() - began)
             raise
-        self._note(event, decision)
+        self._note(event, decision, time.perf_counter() - began)
 
     def drifted(self, container_ids: Iterable[str]) -> None:
         """Have the runtime told again where these containers run, whatever it believes."""
@@ -336,19 +338,21 @@ class Policy:
 
     def _decide(self, event: Event) -> Decision:
         """Hand *event* to the engine; a refusal becomes the request's error."""
+        began = time.perf_counter()
         try:
             decision = self._engine.handle(event)
         except (RefusalError, AnnotationError) as error:
+            seconds = time.perf_counter() - began
             name = event.container.full_name if isinstance(event, Created) else type(event).__name__
             log.warning("event=refused container=%s reason=%r", name, str(error))
-            self._decided(event, error)
+            self._decided(event, error, seconds)
             raise Refused(str(error)) from error
-        self._note(event, decision)
+        self._note(event, decision, time.perf_counter() - began)
         return decision
 
-    def _note(self, event: Event, decision: Decision) -> None:
+    def _note(self, event: Event, decision: Decision, seconds: float) -> None:
         """Keep what is to be told, and log one line."""
-        self._decided(event, decision)
+        self._decided(event, decision, seconds)
         if decision.explanation is not None and decision.placement is not None:
             log.info(
                 "event=placed container=%s cpus=%s mems=%s pool=%r",

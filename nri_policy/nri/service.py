@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
@@ -71,10 +72,32 @@ _STATE_CHANGES = {
 }
 
 
-class Service:
-    """The service towards one connection."""
+class Result(StrEnum):
+    """What a request came to."""
 
-    def __init__(self, plugin: Plugin, turn: asyncio.Lock, clock: Clock) -> None:
+    OK = "ok"
+    REFUSED = "refused"  # the answer is an error that is meant
+    FAILED = "failed"  # the answer is an internal error, or there is none
+
+
+Observe = Callable[[str, Result, float], None]  # a method, what came of it, and after what seconds
+
+
+def unobserved(method: str, result: Result, seconds: float) -> None:
+    """Take no note."""
+
+
+class Service:
+    """The service towards one connection; *observe* is told of each request."""
+
+    def __init__(
+        self,
+        plugin: Plugin,
+        turn: asyncio.Lock,
+        clock: Clock,
+        observe: Observe = unobserved,
+    ) -> None:
+        self._observe = observe
         self._plugin = plugin
         self._turn = turn
         self._clock = clock
@@ -91,20 +114,28 @@ class Service:
         """
         if method not in METHODS:
             raise Refused(f"this plugin has no method {method[:64]!r}", code=Code.UNIMPLEMENTED)
+        event, result = method, Result.FAILED
         try:
             request = _decode(method, payload)
             if isinstance(request, StateChangeEvent):
+                event = _STATE_CHANGES.get(request.event, method)
                 await self._state_change(request, received, budget)
-                return b""
-            response = await self._handle(method, request, received, budget)
-            return response.SerializeToString()
-        except Refused:
+                payload = b""
+            else:
+                response = await self._handle(method, request, received, budget)
+                payload = response.SerializeToString()
+            result = Result.OK
+        except Refused as refusal:
+            result = Result.FAILED if refusal.code == Code.INTERNAL else Result.REFUSED
             raise
         except Exception as error:
             # The boundary: one request that trips over a bug must not end the session.
             log.exception("event=failed method=%s", method)
             text = f"internal error in {method}: {type(error).__name__}"
             raise Refused(text, code=Code.INTERNAL) from error
+        finally:
+            self._observe(event, result, self._clock.now() - received)
+        return payload
 
     async def _state_change(self, event: StateChangeEvent, received: float, budget: float) -> None:
         method = _STATE_CHANGES.get(event.event)

@@ -29,7 +29,7 @@ from nri_policy.nri.errors import (
 )
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import CALL, Identity, Plugin
-from nri_policy.nri.service import Service
+from nri_policy.nri.service import Observe, Service, unobserved
 from nri_policy.nri.ttrpc import Request
 from nri_policy.nri.versions import SPOKEN, Runtime
 from nri_policy.proto.nri_pb2 import (
@@ -57,10 +57,10 @@ class Session:
     """The session of one plugin; one task runs it, the others may ask for updates.
 
     *turn* is shared with whatever else serves the same plugin; *delay* is how many seconds to wait
-    before registering again after so many failures in a row.
+    before registering again after so many failures in a row; *observe* is told of each request.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords: what a test or the daemon replaces
         self,
         plugin: Plugin,
         identity: Identity,
@@ -68,8 +68,10 @@ class Session:
         turn: asyncio.Lock | None = None,
         clock: Clock | None = None,
         delay: Callable[[int], float] = backoff,
+        observe: Observe = unobserved,
     ) -> None:
         self._plugin = plugin
+        self._observe = observe
         self._identity = identity
         self._turn = turn or asyncio.Lock()
         self._clock = clock or Clock()
@@ -85,8 +87,9 @@ class Session:
 
     @property
     def synchronized(self) -> bool:
-        """Whether the runtime that is connected now has told us of its containers."""
-        return self._service is not None and self._service.synchronized
+        """Whether the runtime that is connected now has told us all; for any thread."""
+        service = self._service
+        return service is not None and service.synchronized
 
     @property
     def can_register(self) -> bool:
@@ -167,7 +170,7 @@ class Session:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Serve one connection to its end; return whether it was a good one."""
         channel = self._channel = Channel(reader, writer, Conn.PLUGIN, self._clock)
-        service = self._service = Service(self._plugin, self._turn, self._clock)
+        service = self._service = Service(self._plugin, self._turn, self._clock, self._observe)
         tasks = {
             reading := asyncio.create_task(channel.read(), name="nri reader"),
             working := asyncio.create_task(self._work(channel, service), name="nri worker"),

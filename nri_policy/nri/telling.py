@@ -125,8 +125,12 @@ class Telling:
         """Tell what no response takes along in time."""
         while True:
             await self._some.wait()
-            await self._clock.sleep(self._patience(session))
-            await self._tell(session)
+            told = asyncio.ensure_future(self._none.wait())
+            try:
+                if not await self._clock.done_within(self._patience(session), told):
+                    await self._tell(session)
+            finally:
+                told.cancel()
 
     async def tell(self, session: Session) -> None:
         """Tell everything now, and return when it is told."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nri_policy.engine.engine import Engine
+from nri_policy.engine.layout import Layout
 from nri_policy.nrt.fingerprint import fingerprint
-from nri_policy.nrt.zones import Devices, Zone, named_values, zones
+from nri_policy.nrt.zones import Amounts, Devices, measure, named_values, zones
 from nri_policy.settings import Alignment
 
 GROUP = "topology.node.k8s.io"
@@ -33,22 +34,24 @@ class Reading:
     """One state of the node."""
 
     node: str
-    zones: list[Zone]
-    alignment: Alignment
+    layout: Layout
+    amounts: Amounts
+    devices: Devices
     pods: frozenset[PodName]
     generation: int  # decisions until then
 
     def same(self, other: Reading | None) -> bool:
         """Return whether *other* says the same, be it from an earlier decision."""
-        return other is not None and (self.zones, self.alignment, self.pods) == (
-            other.zones,
-            other.alignment,
-            other.pods,
+        return (
+            other is not None
+            and self.layout is other.layout
+            and (self.amounts, self.devices, self.pods)
+            == (other.amounts, other.devices, other.pods)
         )
 
     def object(self, *, stopped: bool = False) -> Object:
         """Return the object to publish; *stopped* marks it as the last one of a daemon."""
-        aligned = self.alignment is Alignment.NUMA
+        aligned = self.layout.settings.alignment is Alignment.NUMA
         attributes: Mapping[str, object] = {
             "topologyManagerPolicy": "single-numa-node" if aligned else "none",
             "topologyManagerScope": "container",
@@ -63,7 +66,7 @@ class Reading:
             "kind": KIND,
             "metadata": {"name": self.node},
             "attributes": named_values(attributes),
-            "zones": self.zones,
+            "zones": zones(self.layout, self.amounts, self.devices),
         }
 
 
@@ -90,7 +93,7 @@ class Feed:
         self._turn = turn
         self._pods = pods
         self._devices = devices
-        self._generation = 0
+        self.generation = 0  # counts the decisions
         self._followers: list[asyncio.Event] = []
 
     @property
@@ -100,7 +103,7 @@ class Feed:
 
     def decided(self) -> None:
         """Take note of a decision."""
-        self._generation += 1
+        self.generation += 1
         self.changed()
 
     def changed(self) -> None:
@@ -120,8 +123,9 @@ class Feed:
         async with self._turn:
             return Reading(
                 node=self.node,
-                zones=zones(self._engine.state, self._devices()),
-                alignment=self._engine.layout.settings.alignment,
+                layout=self._engine.layout,
+                amounts=measure(self._engine.state),
+                devices=self._devices(),
                 pods=frozenset(self._pods()),
-                generation=self._generation,
+                generation=self.generation,
             )

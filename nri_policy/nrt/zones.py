@@ -1,6 +1,7 @@
 """Zones: what every NUMA node and every pool has and has left, as schedulers read it; nrt.md §0.
 
-Pure: made from one state of the engine, by the engine's own accounting. Owns the form of the zones:
+Pure: made from one state of the engine, by the engine's own accounting, in two steps: what others
+wait for is to `measure`, the rest can be done later and elsewhere. Owns the form of the zones:
 NUMA zones come first, dense by id, for the scheduler; then the pools of the tree under the names
 and types of the topology-aware policy of nri-plugins, whose readers look for these.
 
@@ -24,9 +25,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
 from nri_policy.hardware.machine import Machine, MemoryKind
 from nri_policy.pools.supply import cuttable
@@ -37,8 +40,6 @@ from nri_policy.workload.request import Sort
 
 Zone = dict[str, Any]
 Devices = Mapping[int, Mapping[str, tuple[int, int]]]  # node -> resource -> all, those left
-
-_NONE: Devices = {}
 
 MOST_NODES = 64  # schedulers crash on ids beyond
 _UNREACHABLE = 255  # ACPI's distance to what cannot be reached, or is not there
@@ -53,52 +54,89 @@ _TYPES = {
 }
 
 
-def zones(state: State, devices: Devices = _NONE) -> list[Zone]:
-    """Return the zones of *state*, with *devices* in those of their NUMA nodes."""
-    return [*_numa_zones(state, devices), *_pool_zones(state)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """What may change with every decision; all else in the zones is the layout's."""
+
+    numa_cpus: tuple[int, ...]  # left for one new Guaranteed container, by NUMA id
+    numa_memory: tuple[int, ...]  # bytes left, by NUMA id
+    pool_milli: tuple[int, ...]  # left for a new shared grant, by pool
+    pool_memory: tuple[int, ...]  # bytes left, by pool
+    free: CPUSet
+    exclusive: CPUSet  # in use
+    members: Mapping[int, int]  # containers booked on just this pool
 
 
-def _numa_zones(state: State, devices: Devices) -> Iterator[Zone]:
-    machine, capacity = state.layout.machine, state.layout.capacity
+def measure(state: State) -> Amounts:
+    """Return the amounts of *state*; quick, for others wait to change it."""
+    layout, supply = state.layout, state.supply
+    pools, capacity = layout.tree.pools, layout.capacity
+    free, isolated = supply.free_cpus(), supply.free_isolated_cpus()
+    own = [each & capacity.available for each in _numa_cpus(layout.machine)]
+    homes = [_smallest(layout.tree, each).id for each in own]
+    numa_cpus = (
+        max(min(room, len(cpus & free)), len(cpus & isolated))
+        for room, cpus in zip(cuttable(supply, homes), own, strict=True)
+    )
+    nodes = [CPUSet.union(pool.memory.values()) for pool in pools]
+    memory = {each: state.memory.free(each) for each in {*nodes}}
+    return Amounts(
+        numa_cpus=tuple(numa_cpus),
+        numa_memory=tuple(state.memory.free(CPUSet([number])) for number in range(len(own))),
+        pool_milli=tuple(max(0, supply.allocatable_shared(pool.id)) for pool in pools),
+        pool_memory=tuple(memory[each] for each in nodes),
+        free=free,
+        exclusive=CPUSet.union(placed.grant.exclusive for placed in state.placed.values()),
+        members=Counter(
+            placed.grant.pool
+            for placed in state.placed.values()
+            if placed.grant.sort is Sort.NORMAL
+        ),
+    )
+
+
+def zones(layout: Layout, amounts: Amounts, devices: Devices) -> list[Zone]:
+    """Return the zones of a *layout* with these *amounts*, and *devices* in those of NUMA nodes."""
+    return [*_numa_zones(layout, amounts, devices), *_pool_zones(layout, amounts)]
+
+
+def _numa_cpus(machine: Machine) -> list[CPUSet]:
+    """Return the CPUs of every NUMA zone, by id."""
+    cpus = numa_cpus(machine)
+    count = min(max(node.id for node in machine.nodes) + 1, MOST_NODES)
+    return [cpus.get(number, EMPTY) for number in range(count)]
+
+
+def _numa_zones(layout: Layout, amounts: Amounts, devices: Devices) -> Iterator[Zone]:
+    machine = layout.machine
     nodes = {node.id: node for node in machine.nodes}
-    count = min(max(nodes) + 1, MOST_NODES)
     sizes = sorted({size for node in machine.nodes for size, _ in node.hugepages})
     sorts = sorted({sort for counts in devices.values() for sort in counts})
-    cpus = numa_cpus(machine)
-    rooms = cuttable(state.supply, len(state.layout.tree.pools))
-    for number in range(count):
-        own = cpus.get(number, EMPTY)
+    own = _numa_cpus(machine)
+    for number, cpus in enumerate(own):
         node = nodes.get(number)
-        usable = own & (capacity.sharable | capacity.isolated)
         resources = [
-            _resource("cpu", str(len(own)), str(len(usable)), str(_cpus_left(state, rooms, own))),
-            _memory(state, CPUSet([number]), node.memory if node else 0),
+            _cpu(layout, cpus, 1000 * amounts.numa_cpus[number]),
+            _memory(
+                layout,
+                CPUSet([number]),
+                node.memory if node else 0,
+                amounts.numa_memory[number],
+            ),
         ]
         pages = dict(node.hugepages) if node else {}
         for size in sizes:
-            amount = str(size * pages.get(size, 0))
+            amount = size * pages.get(size, 0)
             resources.append(_resource(f"hugepages-{_binary(size)}", amount, amount, amount))
         for sort in sorts:
             every, left = devices.get(number, {}).get(sort, (0, 0))
-            resources.append(_resource(sort, str(every), str(every), str(left)))
+            resources.append(_resource(sort, every, every, left))
         yield {
             "name": f"node-{number}",
             "type": "Node",
-            "costs": _costs(machine, number, count),
+            "costs": _costs(machine, number, len(own)),
             "resources": resources,
         }
-
-
-def _cpus_left(state: State, rooms: tuple[int, ...], cpus: CPUSet) -> int:
-    """Return how many of *cpus* one new Guaranteed container could get."""
-    available = cpus & state.layout.capacity.available
-    if not available:
-        return 0
-    sharable = min(
-        rooms[_smallest(state.layout.tree, available).id],
-        len(available & state.supply.free_cpus()),
-    )
-    return max(sharable, len(available & state.supply.free_isolated_cpus()))
 
 
 def _smallest(tree: PoolTree, cpus: CPUSet) -> Pool:
@@ -118,27 +156,21 @@ def _costs(machine: Machine, number: int, count: int) -> list[Zone]:
     ]
 
 
-def _pool_zones(state: State) -> Iterator[Zone]:
-    tree, capacity = state.layout.tree, state.layout.capacity
-    taken = CPUSet.union(placed.grant.exclusive for placed in state.placed.values())
-    members = Counter(
-        placed.grant.pool for placed in state.placed.values() if placed.grant.sort is Sort.NORMAL
-    )
-    sizes = {node.id: node.memory for node in state.layout.machine.nodes}
+def _pool_zones(layout: Layout, amounts: Amounts) -> Iterator[Zone]:
+    tree, capacity = layout.tree, layout.capacity
+    sizes = {node.id: node.memory for node in layout.machine.nodes}
     for pool in _parents_first(tree, tree.top):
         nodes = CPUSet.union(pool.memory.values())
-        usable = pool.cpus & (capacity.sharable | capacity.isolated)
-        left = max(0, state.supply.allocatable_shared(pool.id))
         attributes = {
             "memory set": nodes,
-            "shared cpuset": state.supply.free_cpus() & pool.cpus,
+            "shared cpuset": amounts.free & pool.cpus,
             "reserved cpuset": capacity.reserved & pool.cpus,
             "isolated cpuset": capacity.isolated & pool.cpus,
             "dram set": pool.memory[MemoryKind.DRAM],
             "pmem set": pool.memory[MemoryKind.PMEM],
             "hbm set": pool.memory[MemoryKind.HBM],
-            "exclusive cpuset": taken & pool.cpus,
-            "containers": members[pool.id],
+            "exclusive cpuset": amounts.exclusive & pool.cpus,
+            "containers": amounts.members.get(pool.id, 0),
         }
         above = {} if pool.parent is None else {"parent": tree.pools[pool.parent].name}
         yield {
@@ -147,8 +179,13 @@ def _pool_zones(state: State) -> Iterator[Zone]:
             **above,
             "attributes": named_values(attributes),
             "resources": [
-                _resource("cpu", str(len(pool.cpus)), str(len(usable)), format_cpu(left)),
-                _memory(state, nodes, sum(sizes[node] for node in nodes)),
+                _cpu(layout, pool.cpus, amounts.pool_milli[pool.id]),
+                _memory(
+                    layout,
+                    nodes,
+                    sum(sizes[node] for node in nodes),
+                    amounts.pool_memory[pool.id],
+                ),
             ],
         }
 
@@ -164,17 +201,21 @@ def named_values(values: Mapping[str, object]) -> list[Zone]:
     return [{"name": name, "value": text} for name, value in values.items() if (text := str(value))]
 
 
-def _memory(state: State, nodes: CPUSet, capacity: int) -> Zone:
-    allocatable = state.layout.memory.capacity_of(nodes)
-    return _resource("memory", str(capacity), str(allocatable), str(state.memory.free(nodes)))
+def _cpu(layout: Layout, cpus: CPUSet, left: int) -> Zone:
+    usable = cpus & (layout.capacity.sharable | layout.capacity.isolated)
+    return _resource("cpu", len(cpus), len(usable), format_cpu(left))
 
 
-def _resource(name: str, capacity: str, allocatable: str, available: str) -> Zone:
+def _memory(layout: Layout, nodes: CPUSet, capacity: int, left: int) -> Zone:
+    return _resource("memory", capacity, layout.memory.capacity_of(nodes), left)
+
+
+def _resource(name: str, capacity: int, allocatable: int, available: int | str) -> Zone:
     return {
         "name": name,
-        "capacity": capacity,
-        "allocatable": allocatable,
-        "available": available,
+        "capacity": str(capacity),
+        "allocatable": str(allocatable),
+        "available": str(available),
     }
 
 

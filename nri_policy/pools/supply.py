@@ -5,6 +5,8 @@ The kernels work on flat arrays; this module is their Python face and makes a Su
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from nri_policy._pools import Slack, Supply
 from nri_policy._table import COLUMNS, Table
 from nri_policy.cpuset import CPUSet
@@ -25,10 +27,10 @@ def supply_of(tree: PoolTree, sharable: CPUSet, isolated: CPUSet) -> Supply:
     )
 
 
-def cuttable(supply: Supply, count: int) -> tuple[int, ...]:
-    """Return how many sharable CPUs a new exclusive grant could have in each of *count* pools (§2).
+def cuttable(supply: Supply, pools: Iterable[int]) -> tuple[int, ...]:
+    """Return how many sharable CPUs a new exclusive grant could have in each of *pools* (§2).
 
     Containers without a request are not counted: they make room.
     """
     table = supply.score(1, 0, False, 0, False, None, None, None)
-    return tuple(max(0, int(table.row(pool)[_LEFT]) + 1) for pool in range(count))
+    return tuple(max(0, int(table.row(pool)[_LEFT]) + 1) for pool in pools)

@@ -98,6 +98,10 @@ class ContainersRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class MachineRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ExplainRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]

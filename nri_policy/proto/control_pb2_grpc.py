@@ -49,6 +49,11 @@ class ControlStub:
                 request_serializer=nri__policy_dot_proto_dot_control__pb2.ContainersRequest.SerializeToString,
                 response_deserializer=nri__policy_dot_proto_dot_control__pb2.Document.FromString,
                 _registered_method=True)
+        self.Machine = channel.unary_unary(
+                '/nripolicy.control.v1.Control/Machine',
+                request_serializer=nri__policy_dot_proto_dot_control__pb2.MachineRequest.SerializeToString,
+                response_deserializer=nri__policy_dot_proto_dot_control__pb2.Document.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/nripolicy.control.v1.Control/Explain',
                 request_serializer=nri__policy_dot_proto_dot_control__pb2.ExplainRequest.SerializeToString,
@@ -94,6 +99,13 @@ class ControlServicer:
 
     def Containers(self, request, context):
         """The containers that hold something, and those refused whose pods still exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Machine(self, request, context):
+        """The machine and its pool tree, as `topology -o json` prints them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,6 +163,11 @@ def add_ControlServicer_to_server(servicer, server):
             'Containers': grpc.unary_unary_rpc_method_handler(
                     servicer.Containers,
                     request_deserializer=nri__policy_dot_proto_dot_control__pb2.ContainersRequest.FromString,
+                    response_serializer=nri__policy_dot_proto_dot_control__pb2.Document.SerializeToString,
+            ),
+            'Machine': grpc.unary_unary_rpc_method_handler(
+                    servicer.Machine,
+                    request_deserializer=nri__policy_dot_proto_dot_control__pb2.MachineRequest.FromString,
                     response_serializer=nri__policy_dot_proto_dot_control__pb2.Document.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
@@ -259,6 +276,33 @@ class Control:
             target,
             '/nripolicy.control.v1.Control/Containers',
             nri__policy_dot_proto_dot_control__pb2.ContainersRequest.SerializeToString,
+            nri__policy_dot_proto_dot_control__pb2.Document.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Machine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nripolicy.control.v1.Control/Machine',
+            nri__policy_dot_proto_dot_control__pb2.MachineRequest.SerializeToString,
             nri__policy_dot_proto_dot_control__pb2.Document.FromString,
             options,
             channel_credentials,

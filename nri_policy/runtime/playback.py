@@ -32,6 +32,7 @@ from nri_policy.runtime.scenario import (
     Step,
 )
 
+_SHOWN = ("qos", "sort", *FIELDS)  # of every container
 COMES_BACK = 60.0  # seconds of real time; the daemon's longest wait between attempts is half of it
 
 
@@ -254,7 +255,7 @@ class Playback:
         for key, container in self._running().items():
             cpu = container.message.linux.resources.cpu
             news = container.updated_by[updates.get(container.id, 0) :]
-            shown[key] = dict.fromkeys(FIELDS) | dict(snapshot.containers.get(key, {}))
+            shown[key] = dict.fromkeys(_SHOWN) | dict(snapshot.containers.get(key, {}))
             shown[key] |= {
                 "state": str(container.state),
                 "cpus": cpu.cpus,
@@ -263,7 +264,7 @@ class Playback:
                 "error": None,
                 "updated_by": [update.cause for update in news],
             }
-        nothing = dict.fromkeys(FIELDS) | {"cpus": "", "mems": "", "updated_by": []}
+        nothing = dict.fromkeys(_SHOWN) | {"cpus": "", "mems": "", "updated_by": []}
         for key, error in self._errors.items():
             shown[key] = shown.get(key, nothing) | {"state": "error", "error": error}
         return shown

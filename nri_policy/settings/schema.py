@@ -62,12 +62,9 @@ class Instrumentation(Section, frozen=True, kw_only=True):
 
     LATER = frozenset(
         {
-            "httpEndpoint",
             "logExporter",
             "metrics",
             "metricsExporter",
-            "prometheusExport",
-            "reportPeriod",
             "samplingRatePerMillion",
             "tracingCollector",
         }

@@ -105,7 +105,15 @@ class Disk:
 class Host:
     """The node; `serving` makes and ends it."""
 
-    def __init__(self, folder: Path, machine: str, spec: Mapping[str, Any], *, plain: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        machine: str,
+        spec: Mapping[str, Any],
+        *,
+        runtime: tuple[str, str],
+        plain: bool,
+    ) -> None:
         self.folder = folder
         synthetic.write(machine, folder / "host")
         self.machine = discover(folder / "host")
@@ -124,6 +132,8 @@ class Host:
             folder / "nri.sock",
             online_cpus=self.machine.online,
             memory_nodes=CPUSet(node.id for node in self.machine.nodes),
+            name=runtime[0],
+            version=runtime[1],
             kubelet=Kubelet(memory_capacity=self.machine.memory),
             timeouts=Timeouts(request=DEADLINE),
         )
@@ -208,25 +218,30 @@ class Host:
         if self._life is not None:
             self._life.signal(signal.SIGKILL)
             self._life.close()
+        self.disk.close()
         assert self._nursery.stdin is not None
+        assert self._nursery.stdout is not None
         self._nursery.stdin.close()
         self._nursery.wait(PATIENCE)
-        assert self._nursery.stdout is not None
         self._nursery.stdout.close()
-        self.disk.close()
         shutil.rmtree(self.folder)
 
 
 @contextmanager
 def host(
-    folder: Path, machine: str, spec: Mapping[str, Any], *, plain: bool = False
+    folder: Path,
+    machine: str,
+    spec: Mapping[str, Any],
+    *,
+    runtime: tuple[str, str] = ("containerd", "2.1.9"),
+    plain: bool = False,
 ) -> Iterator[Host]:
     """Yield a node in *folder*, which is made, and removed in the end.
 
     A *plain* daemon is as it ships: nothing in it is changed.
     """
     folder.mkdir()
-    node = Host(folder, machine, spec, plain=plain)
+    node = Host(folder, machine, spec, runtime=runtime, plain=plain)
     try:
         yield node
     finally:

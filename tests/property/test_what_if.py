@@ -119,4 +119,5 @@ def _told(node: Served) -> dict[str, tuple[str, str]]:
 
 
 def view_fields() -> tuple[str, ...]:
-    return ("pool", "cpus", "exclusive", "shared_milli", "isolated", "mems", "shares")
+    held = ("pool", "cpus", "exclusive", "shared_milli", "isolated", "mems", "shares")
+    return ("qos", "sort", *held)

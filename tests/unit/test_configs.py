@@ -173,6 +173,11 @@ def test_systemd_understands_every_line_of_the_unit(systemd_analyze: str, tmp_pa
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_unit_is_ready_when_the_daemon_says_so_and_its_loop_is_watched() -> None:
+    lines = UNIT.read_text().splitlines()
+    assert {"Type=notify", "WatchdogSec=30s", "ExecReload=/bin/kill -HUP $MAINPID"} <= {*lines}
+
+
 def test_the_unit_stays_as_tight_as_it_is(systemd_analyze: str) -> None:
     command = [systemd_analyze, "security", "--offline=true", "--threshold=20", str(UNIT)]
     subprocess.run(command, check=True, capture_output=True)

@@ -124,6 +124,18 @@ def test_a_name_is_never_a_path(name: str, tmp_path: Path) -> None:
     assert shown == ["c1"]
 
 
+def test_names_with_slashes_are_nobody_elses(tmp_path: Path) -> None:
+    pods = [
+        sandbox("p1", name="c", namespace="a/b"),
+        sandbox("p2", name="b/c", namespace="a"),
+        sandbox("p3", name="b%2Fc", namespace="a"),
+    ]
+    with door(tmp_path) as opened:
+        for number, pod in enumerate(pods):
+            assert opened.create(pod, f"c{number}")
+        assert opened.daemon.engine.state.placed.keys() == {"c0", "c1", "c2"}
+
+
 def test_text_that_is_no_text_is_garbled(tmp_path: Path) -> None:
     whole = pb.RunPodSandboxRequest(pod=sandbox(name="NAME")).SerializeToString()
     with door(tmp_path) as opened, pytest.raises(Refused, match="garbled") as refused:

@@ -14,15 +14,30 @@ ROOT = Path(nri_policy.__file__).parent
 LAYERS = (
     ("cli",),
     ("daemon",),
-    ("nri", "kubelet", "store", "nrt", "control", "runtime", "audit", "settings_source"),
-    ("engine",),
+    (
+        "nri",
+        "kubelet",
+        "store",
+        "nrt",
+        "control",
+        "runtime",
+        "instrumentation",
+        "audit",
+        "settings_source",
+    ),
+    ("engine", "picture"),
     ("workload", "pools"),
     ("hardware", "settings"),
-    ("cpuset", "units", "glob", "yamltext", "logs", "proto"),
+    ("cpuset", "units", "glob", "yamltext", "proto"),
     ("wording",),
     ("_affinity", "_cpuset", "_pools", "_picker", "_table"),
 )
-ALLOWED = {("settings", "hardware"), ("runtime", "nri"), ("workload", "pools")}
+ALLOWED = {
+    ("settings", "hardware"),
+    ("instrumentation", "nri"),
+    ("runtime", "nri"),
+    ("workload", "pools"),
+}
 
 
 def layer(name: str) -> int:

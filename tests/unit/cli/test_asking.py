@@ -44,7 +44,10 @@ Compared from left to right, higher is better; [ ] decided.
   id: the first of equals
 Alike wherever it fits: isolated_fit, affinity, hints, hint_depth, memory_kind, memory_burst,
 cpu_burst, cpu_class."""
-FIELDS = {"pool", "cpus", "exclusive", "shared_milli", "isolated", "mems", "shares", "state"}
+FIELDS = {"pool", "cpus", "exclusive", "shared_milli", "isolated", "mems", "shares", "state"} | {
+    "qos",
+    "sort",
+}
 
 
 def run(socket: Path, *args: str, given: str = "") -> Result:
@@ -157,7 +160,9 @@ def test_status_pools_and_containers(tmp_path: Path) -> None:
         pools = json.loads(run(control, "pools", "-o", "json").stdout)
         assert {"shared_milli_granted", "shared_milli_allocatable", "exclusive"} <= pools[0].keys()
         drawn = lines(run(control, "pools"))
-        assert [line.split()[:4] for line in drawn[1:3]] == [
+        head = next(at for at, line in enumerate(drawn) if line.startswith("pool "))
+        assert "│ │ r·                    │ │ A·                    │ │" in drawn[:head]
+        assert [line.split()[:4] for line in drawn[head + 1 : head + 3]] == [
             ["root", "0-15", "4-5", "500m"],
             ["├─", "socket", "#0", "0-7"],
         ]

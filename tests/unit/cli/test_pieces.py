@@ -37,5 +37,5 @@ def test_a_name_breaks_after_slashes_but_not_at_blanks() -> None:
     assert in_a_column(path("NUMA node #0/L3 cache #1"), 15) == ["NUMA node #0/", "L3 cache #1"]
 
 
-def test_a_piece_that_does_not_fit_is_cut() -> None:
-    assert in_a_column(path("kube-system/x"), 6) == ["kube-…", "x"]
+def test_a_piece_that_does_not_fit_is_folded() -> None:
+    assert in_a_column(path("kube-system/x"), 6) == ["kube-s", "ystem/", "x"]

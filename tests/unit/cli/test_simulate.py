@@ -50,6 +50,8 @@ def test_the_json_is_a_list_with_the_documented_fields_of_each_step(scenario: Pa
     }
     assert steps[1]["error"].startswith("ns/large/c: no pool has room for 16 exclusive CPUs")
     assert steps[1]["containers"]["default/small/c"] == {
+        "qos": "Guaranteed",
+        "sort": "normal",
         "state": "running",
         "pool": "NUMA node #1",
         "cpus": "4-7",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -23,6 +24,23 @@ spec:
 
 GOLDEN = """\
 2 packages · 6 NUMA nodes · 8 cores · 15 CPUs · 256 GiB dram · 512 GiB pmem
+root: 0-14 · dram 0-3: 256 GiB · pmem 4-5: 512 GiB
+┌ socket #0: 0-7 ───────────────────────────────────────────────────────────┐
+│ ╭ NUMA node #0: 0-3 ───────────────╮ ╭ NUMA node #1: 4-7 ───────────────╮ │
+│ │ ··                               │ │ i·                               │ │
+│ │ ··                               │ │ i·                               │ │
+│ ╰ dram 0: 64 GiB · pmem 4: 256 GiB ╯ ╰ dram 1: 64 GiB · pmem 4: 256 GiB ╯ │
+└ dram 0-1: 128 GiB · pmem 4: 256 GiB ──────────────────────────────────────┘
+┌ socket #1: 8-14 ──────────────────────────────────────────────────────────┐
+│ ╭ NUMA node #2: 8-11 ──────────────╮ ╭ NUMA node #3: 12-14 ─────────────╮ │
+│ │ ··                               │ │ ··                               │ │
+│ │ ··                               │ │ ·                                │ │
+│ ╰ dram 2: 64 GiB · pmem 5: 256 GiB ╯ ╰ dram 3: 64 GiB · pmem 5: 256 GiB ╯ │
+└ dram 2-3: 128 GiB · pmem 5: 256 GiB ──────────────────────────────────────┘
+╭ in no pool: 15 ───────────────────────────────────────────────────────────╮
+│ x                                                                         │
+╰───────────────────────────────────────────────────────────────────────────╯
+· shared, idle   i isolated   x offline   a column a core, a line a thread
 
 CPUs
   online    15  0-14
@@ -72,6 +90,20 @@ def printed(*args: str, width: int = 100) -> str:
     result = runner.invoke(main, ["topology", "--synthetic", SPEC, *args])
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
+
+
+def test_a_terminal_without_unicode_gets_its_picture_in_ascii() -> None:
+    runner = CliRunner(charset="ascii", env={"COLUMNS": "100", "FORCE_COLOR": "1"})
+    result = runner.invoke(main, ["topology", "--synthetic", "core:3 pu:2 isolated=1"], color=True)
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in result.stdout.splitlines()][
+        :5
+    ] == [
+        "1 package . 1 NUMA node . 3 cores . 6 CPUs . 4 GiB dram",
+        "+ socket #0: 0-5 +",
+        "| ...            |",
+        "| i..            |",
+        "+ dram 0: 4 GiB -+",
+    ]
 
 
 def test_the_table_shows_the_machine_from_the_whole_to_the_parts() -> None:

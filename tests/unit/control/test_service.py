@@ -124,6 +124,8 @@ async def test_containers_have_the_fields_of_scenario_results(tmp_path: Path) ->
         await node.start(pod("guest"), pod("own", "2"), pod("huge", "99"))
         shown = await listed(stub)
     assert shown["default/guest/main"] == {
+        "qos": "BestEffort",
+        "sort": "normal",
         "pool": "socket #0",
         "cpus": "3",
         "exclusive": "",

@@ -64,6 +64,8 @@ def test_a_pod_goes_where_it_would_be_placed_and_nothing_changes() -> None:
     assert document["pods"] == [{"pod": "default/new", "replicas": 1, "fit": 1}]
     assert cpus(document) == {"default/new/c0": "8-9", "default/new/c1": "12-14"}
     assert document["containers"]["default/new/c0"] == {
+        "qos": "Guaranteed",
+        "sort": "normal",
         "pool": "NUMA node #2",
         "cpus": "8-9",
         "exclusive": "8-9",
@@ -96,10 +98,12 @@ def test_who_would_have_to_change_is_told_before_and_after() -> None:
     guest = nodes.best_effort()
     life.create(guest)
     document = tried(life, wanted("new", 2000))
+    held = {"exclusive": "", "shared_milli": 0, "isolated": ""}
+    others = {"pool": "socket #0", "mems": "0", **held}
     assert document["changes"] == {
         guest.full_name: {
-            "before": {"pool": "socket #0", "cpus": "1-3", "mems": "0"},
-            "after": {"pool": "socket #0", "cpus": "3", "mems": "0"},
+            "before": {"cpus": "1-3", **others},
+            "after": {"cpus": "3", **others},
         }
     }
 

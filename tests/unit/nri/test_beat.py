@@ -10,7 +10,8 @@ from tests.unit.nri.peer import FakeTime
 
 async def test_a_beat_knows_how_late_the_loop_is(caplog: pytest.LogCaptureFixture) -> None:
     time = FakeTime()
-    beat = Beat(time.clock)
+    observed: list[float] = []
+    beat = Beat(time.clock, observe=observed.append)
     beating = asyncio.create_task(beat.run())
     for late, most in ((0.0, 0.0), (0.5, 0.5), (0.0, 0.5), (2.0, 2.0), (0.25, 2.0)):
         await time.asleep.wait()
@@ -19,4 +20,5 @@ async def test_a_beat_knows_how_late_the_loop_is(caplog: pytest.LogCaptureFixtur
         await time.asleep.wait()
         assert (beat.latest, beat.most) == (late, most)
     assert caplog.text.count("event=loop-late seconds=2.000") == 1
+    assert observed == [0.0, 0.5, 0.0, 2.0, 0.25]
     beating.cancel()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -65,8 +67,10 @@ class Scene:
         self.telling.note([self.placement(number) for number in numbers])
 
     async def wait(self, seconds: float) -> None:
-        """Let *seconds* pass once the telling waits."""
-        await until(lambda: any(t.get_name() == "telling" for t in self.time.sleepers))
+        """Let *seconds* pass once the telling waits, and for no answer to a call."""
+        await until(
+            lambda: any(due - self.time.reading < 20 for due in self.time.sleepers.values())
+        )
         self.time.advance(seconds)
 
     async def call(self) -> tuple[Request, list[pb.ContainerUpdate]]:
@@ -164,6 +168,23 @@ async def test_a_runtime_that_could_hang_is_told_by_registering_again(
         assert [update.container_id for update in it.telling.take()] == [it.ids[0]]
 
 
+async def test_each_change_is_given_the_time_to_go_along(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0)
+        await it.wait(PATIENCE - 0.1)
+        assert len(it.telling.take()) == 1
+        await idle()
+        it.note(1)
+        await it.wait(PATIENCE - 0.1)
+        await idle()
+        assert [u.container_id for u in it.telling.take()] == [it.ids[1]]
+        it.note(2)
+        await idle()
+        await it.wait(PATIENCE)
+        _, updates = await it.call()
+        assert [u.container_id for u in updates] == [it.ids[2]]
+
+
 async def test_what_comes_late_after_a_response_is_told_again_at_once(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0, 1)
@@ -193,7 +214,8 @@ async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
             assert it.telling.refused == {}
             it.fail(request, updates[0])
             if tries < MAX_TRIES - 1:
-                await until(lambda: any(t.get_name() == "telling" for t in it.time.sleepers))
+                expected = {it.ids[0]: tries + 1}
+                await until(partial(operator.eq, it.telling._tries, expected))
                 assert it.telling.take() == []  # a response would not say whether it fails again
         await until(lambda: bool(it.telling.refused))
         assert it.telling.refused == {it.ids[0]: it.placement(0)}

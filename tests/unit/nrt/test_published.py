@@ -136,7 +136,7 @@ async def test_the_file_says_the_same_as_the_cluster(tmp_path: Path) -> None:
         await node.start(pod("own", "2"))
         await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
         for _ in range(2000):
-            if node.daemon.publications[1].generation == node.daemon._feed._generation:
+            if node.daemon.publications[1].generation == node.daemon._feed.generation:
                 break
             await asyncio.sleep(0.001)
         assert node.daemon.publications[1].to == str(tmp_path / "nrt.json")

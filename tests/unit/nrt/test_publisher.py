@@ -387,7 +387,7 @@ async def test_all_numbers_are_read_in_the_shared_turn() -> None:
             await asyncio.sleep(0)
         assert not reading.done()
         node.start(nodes.container(2000))
-    assert [zone["resources"][0]["available"] for zone in (await reading).zones][1] == "2"
+    assert available((await reading).object())[1] == "2"
 
 
 async def test_alignment_is_told_in_the_words_of_the_kubelet() -> None:

@@ -13,7 +13,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.machine import Distances, Machine, MemoryKind
-from nri_policy.nrt.zones import zones
+from nri_policy.nrt.zones import Devices, measure, zones
 from tests import memories, nodes
 from tests.life import Life
 from tests.topology_twin import Twin, amounts
@@ -25,9 +25,13 @@ def shown(machine: Machine | str = nodes.SMALL, **spec: Any) -> dict[str, dict[s
     """Return the zones of an idle machine by name."""
     machine = nodes.machine(machine) if isinstance(machine, str) else machine
     engine = Engine(machine, nodes.settings(**spec))
-    found = zones(engine.state)
+    found = published(engine)
     Twin(engine.state).check(found)
     return {zone["name"]: zone for zone in found}
+
+
+def published(engine: Engine, devices: Devices | None = None) -> list[dict[str, Any]]:
+    return zones(engine.layout, measure(engine.state), devices or {})
 
 
 def attributes(zone: dict[str, Any]) -> dict[str, str]:
@@ -74,7 +78,7 @@ def test_ids_that_the_machine_lacks_are_zones_without_resources() -> None:
 
 def test_nodes_that_schedulers_crash_on_are_left_out() -> None:
     engine = Engine(sparse((0, 64)), nodes.settings())
-    numa = [zone["name"] for zone in zones(engine.state) if zone["type"] == "Node"]
+    numa = [zone["name"] for zone in published(engine) if zone["type"] == "Node"]
     assert numa == [f"node-{number}" for number in range(64)]
 
 
@@ -110,7 +114,7 @@ def test_every_size_of_hugepages_is_a_resource_of_every_zone() -> None:
 
 def test_devices_are_resources_of_their_nodes() -> None:
     engine = Engine(nodes.machine(), nodes.settings())
-    found = zones(engine.state, {1: {"example.com/gpu": (2, 1)}, 70: {"example.com/nic": (1, 1)}})
+    found = published(engine, {1: {"example.com/gpu": (2, 1)}, 70: {"example.com/nic": (1, 1)}})
     assert amounts(found[1])["example.com/gpu"] == (2, 2, 1)
     assert amounts(found[0])["example.com/gpu"] == (0, 0, 0)
     assert {*amounts(found[4])} == {"cpu", "memory"}, "pools have none"
@@ -166,7 +170,7 @@ def test_shared_room_of_a_pool_is_in_milli_cpu_and_cpus_in_use_are_named() -> No
     life = Life()
     life.create(nodes.container(1500))
     life.create(nodes.container(300, 600))
-    found = {zone["name"]: zone for zone in zones(life.engine.state)}
+    found = {zone["name"]: zone for zone in published(life.engine)}
     Twin(life.engine.state).check([*found.values()])
     used = attributes(found["NUMA node #1"])
     assert (used["exclusive cpuset"], used["shared cpuset"], used["containers"]) == (
@@ -188,10 +192,10 @@ def test_isolated_cpus_are_never_added_to_ordinary_ones() -> None:
 
 def test_a_container_without_a_request_takes_nothing_away() -> None:
     life = Life()
-    idle = amounts(zones(life.engine.state)[1])
+    idle = amounts(published(life.engine)[1])
     for _ in range(20):
         life.create(nodes.best_effort())
-    assert amounts(zones(life.engine.state)[1]) == idle
+    assert amounts(published(life.engine)[1]) == idle
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -210,7 +214,9 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: i
             life.create(container)
         except RefusalError:
             continue
-        numa = [zone for zone in zones(life.engine.state) if zone["type"] == "Node"]
+        found = published(life.engine)
+        Twin(life.engine.state).check(found)
+        numa = [zone for zone in found if zone["type"] == "Node"]
         left = max(amounts(zone)["cpu"][2] for zone in numa)
         if left:
             life.engine.fork().handle(Created(container=nodes.container(left)))

@@ -149,6 +149,8 @@ async def test_a_result_has_the_documented_fields(play: Play) -> None:
         "mismatches": [],
         "containers": {
             "default/pod0/c0": {
+                "qos": None,
+                "sort": None,
                 "state": "running",
                 "pool": "root",
                 "cpus": "0-7",

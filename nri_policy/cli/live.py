@@ -1,0 +1,184 @@
+"""The live view: what `top` shows of the daemon, second by second.
+
+Owns what becomes of a daemon that goes away and comes back, and what is left out where the terminal
+is small: of the picture first the boxes, then the end, as of the containers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from threading import Event, Thread
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
+
+from nri_policy.cli.holdings import short
+from nri_policy.cli.occupants import occupants
+from nri_policy.cli.running import Running, running
+from nri_policy.control.client import Client, DeclinedError, UnreachableError, connected
+from nri_policy.picture.occupant import Occupant
+from nri_policy.picture.scene import Scene
+from nri_policy.picture.terminal import Drawing, Rows
+from nri_policy.proto.control_pb2 import Decision
+from nri_policy.wording import counted
+
+_MOST_DECISIONS = 100  # kept
+_SHOWN_DECISIONS = 5  # where there is room
+_FEWEST_ROWS = 6  # of the containers' table, before the picture gets all it needs
+
+_Line = list[Segment]
+_Told = tuple[datetime, Decision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpse:
+    """What there is to be seen of the daemon at one moment."""
+
+    scene: Scene | None  # the last one known, None if there was none yet
+    decisions: tuple[_Told, ...]  # the latest first
+    problem: str  # why the scene is not of now; empty if it is
+
+
+class Feed:
+    """Asks the daemon at a socket; whether it is there or not, there is something to be seen."""
+
+    def __init__(self, socket: Path, now: Callable[[], datetime]) -> None:
+        self._socket = socket
+        self._now = now
+        self._connection = ExitStack()
+        self._client: Client | None = None
+        self._watching: Thread | None = None
+        self._running: Running | None = None  # of the latest look
+        self._outdated = Event()  # whether machine and pools may differ from it
+        self._scene: Scene | None = None
+        self._decisions: deque[_Told] = deque(maxlen=_MOST_DECISIONS)
+
+    def look(self) -> Glimpse:
+        """Return what is to be seen now, connecting anew where that is needed."""
+        problem = ""
+        try:
+            if self._client is None:
+                self._client = self._connection.enter_context(connected(self._socket))
+            if self._watching is None or not self._watching.is_alive():
+                decisions = self._connection.enter_context(self._client.watching())
+                self._watching = Thread(target=self._take_down, args=(decisions,), daemon=True)
+                self._watching.start()
+                self._outdated.set()
+            if self._running is None or self._outdated.is_set():
+                self._outdated.clear()
+                self._running = running(self._client)
+            else:
+                self._running = replace(self._running, containers=self._client.containers())
+            self._scene = self._running.scene(self._scene)
+        except (UnreachableError, DeclinedError) as error:
+            problem = str(error)
+            self.close()
+        return Glimpse(scene=self._scene, decisions=tuple(self._decisions), problem=problem)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client = None
+        self._connection.close()
+        if self._watching is not None:
+            self._watching.join()
+
+    def _take_down(self, decisions: Iterator[Decision]) -> None:
+        """Keep the decisions, until there will be no more; `look` watches anew then."""
+        with suppress(UnreachableError, DeclinedError):
+            for decision in decisions:
+                self._decisions.appendleft((self._now(), decision))
+                if decision.event == "reconfigured":
+                    self._outdated.set()
+
+
+def show(look: Callable[[], Glimpse], console: Console, ticks: Iterable[datetime]) -> None:
+    """Show a new glimpse at each tick, on the whole screen."""
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        for tick in ticks:
+            live.update(Frame(tick, look()), refresh=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A glimpse, cut to the terminal."""
+
+    tick: datetime
+    glimpse: Glimpse
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        def lines(*parts: RenderableType) -> list[_Line]:
+            flowing = options.update(height=None)
+            return [
+                line for part in parts for line in console.render_lines(part, flowing, pad=False)
+            ]
+
+        room = options.size.height
+        scene, problem = self.glimpse.scene, self.glimpse.problem
+        shown = lines(self._headline())
+        if problem:
+            shown += lines(Text(f"waiting for the daemon: {problem}", "bold yellow"))
+        decisions = lines(*self._decisions())[: max(2, min(_SHOWN_DECISIONS + 1, room // 4))]
+        if scene is not None:
+            room -= len(shown) + len(decisions)
+            table = lines("", occupants(replace(scene, occupants=_telling(scene, room))))
+            most = max(room - min(len(table), _FEWEST_ROWS), room // 2)
+            picture = lines(Drawing(scene))
+            picture = picture if len(picture) <= most else _cut(lines(Rows(scene)), most, lines)
+            shown += picture + _cut(table, room - len(picture), lines)
+        for line in [*shown, *decisions][: options.size.height]:
+            yield from line
+            yield Segment.line()
+
+    def _headline(self) -> Text:
+        scene = self.glimpse.scene
+        text = Text.assemble(("nri-policy", "bold"), f" {self.tick:%H:%M:%S}")
+        text.no_wrap, text.overflow = True, "ellipsis"
+        if scene is not None:
+            text.append(f" · {counted(len(scene.occupants), 'container')}")
+            if scene.refused:
+                text.append(f" · {len(scene.refused)} refused", "red")
+        text.append(" · Ctrl-C ends", "dim")
+        return text
+
+    def _decisions(self) -> Iterator[RenderableType]:
+        yield Text("\nlatest decisions" if self.glimpse.decisions else "\nno decisions yet", "dim")
+        for tick, each in self.glimpse.decisions[:_SHOWN_DECISIONS]:
+            line = Text(f"{tick:%H:%M:%S} ", no_wrap=True, overflow="ellipsis")
+            yield line.append(" · ".join(_said(each)))
+
+
+def _said(decision: Decision) -> Iterator[str]:
+    """Yield what a decision was about and what came of it."""
+    yield " ".join(filter(None, (decision.event, short(decision.container))))
+    if decision.summary:
+        yield decision.summary
+    if decision.changes:
+        yield f"{counted(len(decision.changes), 'other')} changed"
+    if decision.released:
+        yield f"released {', '.join(map(short, decision.released))}"
+
+
+def _telling(scene: Scene, room: int) -> tuple[Occupant, ...]:
+    """Return the occupants, where there is not room for all those with CPUs of their own first.
+
+    What happened to them stands among the decisions, for longer than until the next glimpse.
+    """
+    calm = [replace(each, change="") for each in scene.occupants]
+    if len(calm) > room:
+        calm.sort(key=lambda each: not each.exclusive)
+    return tuple(calm)
+
+
+def _cut(lines: list[_Line], room: int, render: Callable[..., list[_Line]]) -> list[_Line]:
+    """Return the first *lines*, with a remark instead of those for which there is no room."""
+    if len(lines) <= room:
+        return lines
+    more = len(lines) - room + 1
+    return lines[: room - 1] + render(Text(f"… {counted(more, 'line')} more", "dim"))[:room]

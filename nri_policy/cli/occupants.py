@@ -1,0 +1,33 @@
+"""The table that goes with a picture: what each container holds, with its mark."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from nri_policy.cli.fitting import Columns
+from nri_policy.cli.pieces import cpu_list, path
+from nri_policy.picture.scene import Scene
+from nri_policy.picture.terminal import letter
+
+
+def occupants(scene: Scene) -> Columns:
+    """Return the table of all that hold something, those that changed in bold."""
+    changed = ["changed"] if scene.changes else []
+    table = Columns(
+        *("", "container", "class", "own + shared", "cpuset", "mems", "pool"),
+        *changed,
+        dispensable=("class", "mems", "pool", "own + shared"),
+    )
+    for each in scene.occupants:
+        table.add_row(
+            letter(scene, each.name) if each.exclusive else Text(),
+            path(each.short),
+            Text(each.qos),
+            Text(each.amount),
+            cpu_list(each.cpus),
+            cpu_list(each.mems),
+            path(each.pool),
+            *([Text(each.change)] if changed else []),
+            style="bold" if each.change else "",
+        )
+    return table

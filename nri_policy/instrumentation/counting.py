@@ -1,0 +1,115 @@
+"""Counters and histograms that are cheap to count with: plain numbers, read at a scrape.
+
+Owns the bound on series: a label has the values that it was made with, and `other` for the rest.
+For the loop's thread only; there are no locks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import accumulate, product
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+
+OTHER = "other"
+
+_PREPARED = 16  # series of a metric that are there from the start, as 0
+
+
+class _Series:
+    """The label values of one metric."""
+
+    def __init__(self, name: str, text: str, labels: dict[str, Iterable[str]]) -> None:
+        self.name = name
+        self.text = text
+        self.labels = tuple(labels)
+        self.known = tuple(frozenset(values) for values in labels.values())
+
+    def bounded(self, values: tuple[str, ...]) -> tuple[str, ...]:
+        """Return *values* with `other` for those that are not known."""
+        return tuple(
+            value if value in known else OTHER
+            for value, known in zip(values, self.known, strict=True)
+        )
+
+    def first(self) -> list[tuple[str, ...]]:
+        """Return what is to be there before anything is counted: few, or a first rise is lost."""
+        every = [*product(*(sorted(known) for known in self.known))]
+        return every if len(every) <= _PREPARED else []
+
+
+class Counter:
+    """Counts by a few labels; *labels* has the values of each."""
+
+    def __init__(self, name: str, text: str, **labels: Iterable[str]) -> None:
+        self._series = _Series(name, text, labels)
+        self._counts = dict.fromkeys(self._series.first(), 0)
+
+    def add(self, *values: str, amount: int = 1) -> None:
+        """Count *amount* for the label *values*, which come in the order of the labels."""
+        try:
+            self._counts[values] += amount
+        except KeyError:
+            values = self._series.bounded(values)
+            self._counts[values] = self._counts.get(values, 0) + amount
+
+    def total(self, *values: str) -> int:
+        """Return the sum of all series that begin with these label *values*."""
+        return sum(n for key, n in self._counts.items() if key[: len(values)] == values)
+
+    def taken(self) -> Callable[[], Metric]:
+        """Take what is counted by now; return what makes a metric of it, on any thread."""
+        return partial(self._family, self._counts.copy())
+
+    def _family(self, counts: dict[tuple[str, ...], int]) -> Metric:
+        series = self._series
+        family = CounterMetricFamily(series.name, series.text, labels=series.labels)
+        for values, count in counts.items():
+            family.add_metric(values, count)
+        return family
+
+
+class _Cell:
+    """One series of a histogram."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self, buckets: int) -> None:
+        self.counts = [0] * buckets  # each alone, not yet added up
+        self.sum = 0.0
+
+
+class Durations:
+    """A histogram of seconds by a few labels."""
+
+    def __init__(
+        self, name: str, text: str, bounds: tuple[float, ...], **labels: Iterable[str]
+    ) -> None:
+        self._series = _Series(name, text, labels)
+        self._bounds = bounds
+        self._names = [*map(str, bounds), "+Inf"]
+        self._cells = {values: _Cell(len(self._names)) for values in self._series.first()}
+
+    def add(self, *values: str, seconds: float) -> None:
+        """Count one duration."""
+        cell = self._cells.get(values)
+        if cell is None:
+            values = self._series.bounded(values)
+            cell = self._cells.setdefault(values, _Cell(len(self._names)))
+        cell.counts[bisect_left(self._bounds, seconds)] += 1
+        cell.sum += seconds
+
+    def taken(self) -> Callable[[], Metric]:
+        """Take what is counted by now; return what makes a metric of it, on any thread."""
+        cells = {values: (cell.counts.copy(), cell.sum) for values, cell in self._cells.items()}
+        return partial(self._family, cells)
+
+    def _family(self, cells: dict[tuple[str, ...], tuple[list[int], float]]) -> Metric:
+        series = self._series
+        family = HistogramMetricFamily(series.name, series.text, labels=series.labels)
+        for values, (counts, total) in cells.items():
+            buckets = [*zip(self._names, accumulate(counts), strict=True)]
+            family.add_metric(values, buckets, sum_value=total)
+        return family

@@ -1,0 +1,149 @@
+"""Inventory: what the engine's state says of pools and containers, as metrics.
+
+Owns the names and labels of all gauges that are read from the state. A `Picture` is taken in the
+daemon's turn and costs next to nothing; the metrics are made of it by whoever wants them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from prometheus_client.core import GaugeMetricFamily
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.layout import Layout
+from nri_policy.engine.placement import confined_by
+from nri_policy.engine.state import Placed, State
+from nri_policy.pools.memory_offer import Booking
+from nri_policy.workload.request import Sort
+
+MILLI = 1000
+
+
+class Shortcoming(StrEnum):
+    """What a container has less of than it should."""
+
+    SPILLED = "spilled"  # it shares the reserved CPUs, for no other is left
+    OVERFLOWED = "overflowed"  # it belongs on the reserved CPUs, which have too little left
+    CONFINED = "confined"  # its pool cannot give it what its CPU limit allows
+    WIDENED = "widened"  # its memory is spread over more nodes than those of its pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A state as it was at one moment."""
+
+    layout: Layout
+    placed: tuple[Placed, ...]
+    bookings: Mapping[str, Booking]  # of memory, by container id
+    free: CPUSet  # sharable CPUs that are nobody's own
+    milli: tuple[tuple[int, int], ...]  # by pool: granted to those who share, still to be granted
+    memory: Mapping[CPUSet, tuple[int, int]]  # bytes of a set of nodes: capacity, free
+
+
+def picture_of(state: State) -> Picture:
+    """Return *state* as it is now."""
+    layout, supply, memory = state.layout, state.supply, state.memory
+    zones = {nodes for pool in layout.tree.pools for nodes in pool.memory.values() if nodes}
+    return Picture(
+        layout=layout,
+        placed=tuple(state.placed.values()),
+        bookings=dict(memory.bookings),
+        free=supply.free_cpus(),
+        milli=tuple(
+            (supply.shared_milli_in(pool.id), max(0, supply.allocatable_shared(pool.id)))
+            for pool in layout.tree.pools
+        ),
+        memory={zone: (memory.map.capacity_of(zone), memory.free(zone)) for zone in zones},
+    )
+
+
+def shortcomings(placed: Placed, bookings: Mapping[str, Booking]) -> list[Shortcoming]:
+    """Return what a container got less of than it should, as it was placed."""
+    found = []
+    request, explanation = placed.request, placed.explanation
+    if explanation.outcome is Outcome.SPILLED:
+        found.append(Shortcoming.SPILLED)
+    if request.sort is Sort.RESERVED and placed.grant.sort is Sort.NORMAL:
+        found.append(Shortcoming.OVERFLOWED)
+    if explanation.table is not None and confined_by(request, explanation.table, placed.grant.pool):
+        found.append(Shortcoming.CONFINED)
+    booking = bookings.get(placed.container.id)
+    if booking is not None and booking.home.zone < booking.zone:
+        found.append(Shortcoming.WIDENED)
+    return found
+
+
+def families(picture: Picture) -> Iterator[GaugeMetricFamily]:
+    """Yield the metrics of a picture."""
+    yield _cpus(picture)
+    yield _memory(picture)
+    pools = picture.layout.tree.pools
+    yield _counted(
+        GaugeMetricFamily(
+            "nri_policy_containers",
+            "Containers that hold something, by the pool that they are booked on.",
+            labels=("zone", "class"),
+        ),
+        Counter((pools[each.grant.pool].name, each.request.qos.value) for each in picture.placed),
+    )
+    short = Counter(
+        (shortcoming.value,)
+        for each in picture.placed
+        for shortcoming in shortcomings(each, picture.bookings)
+    )
+    yield _counted(
+        GaugeMetricFamily(
+            "nri_policy_degraded_containers",
+            "Containers that have less than they should.",
+            labels=("kind",),
+        ),
+        {(kind.value,): short[kind.value,] for kind in Shortcoming},
+    )
+
+
+def _cpus(picture: Picture) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "nri_policy_zone_cpus",
+        "CPUs of a pool. Pools overlap: those of a parent include those of its children.",
+        labels=("zone", "kind"),
+    )
+    capacity = picture.layout.capacity
+    exclusive = CPUSet.union(each.grant.exclusive for each in picture.placed)
+    for pool, (granted, left) in zip(picture.layout.tree.pools, picture.milli, strict=True):
+        kinds = {
+            "capacity": len(pool.cpus),
+            "exclusive": len(exclusive & pool.cpus),
+            "shared": granted / MILLI,
+            "reserved": len(capacity.reserved & pool.cpus),
+            "isolated": len(capacity.isolated & pool.cpus),
+            "free": left / MILLI,
+        }
+        for kind, value in kinds.items():
+            family.add_metric((pool.name, kind), value)
+    return family
+
+
+def _memory(picture: Picture) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "nri_policy_zone_memory_bytes",
+        "Memory near a pool that containers may book. Pools overlap.",
+        labels=("zone", "type", "state"),
+    )
+    for pool in picture.layout.tree.pools:
+        for kind, nodes in pool.memory.items():
+            if nodes:
+                capacity, free = picture.memory[nodes]
+                family.add_metric((pool.name, kind.value, "capacity"), capacity)
+                family.add_metric((pool.name, kind.value, "free"), free)
+    return family
+
+
+def _counted(family: GaugeMetricFamily, counts: Mapping[tuple[str, ...], int]) -> GaugeMetricFamily:
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family

@@ -1,0 +1,57 @@
+"""Repeats: warnings that say the same again and again are told at once, and then only counted.
+
+Owns what is the same (logger, level, text), and how many of them are kept in mind.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+INTERVAL = 60.0  # seconds in which a repeated warning is told once
+MOST = 500  # different warnings
+
+_Key = tuple[str, int, str]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A warning that was told."""
+
+    record: logging.LogRecord
+    told: float
+    repeated: int = 0  # since then
+
+
+class Repeats:
+    """The warnings of the last minute."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._seen: dict[_Key, _Seen] = {}  # the longest unheard of first
+
+    def first(self, record: logging.LogRecord) -> bool:
+        """Return whether *record* says something new, and remember it."""
+        key = record.name, record.levelno, record.getMessage()
+        seen = self._seen.get(key)
+        if seen is not None:
+            seen.repeated += 1
+            return False
+        if len(self._seen) == MOST:
+            del self._seen[next(iter(self._seen))]
+        self._seen[key] = _Seen(record, self._now())
+        return True
+
+    def due(self) -> Iterator[logging.LogRecord]:
+        """Yield records for those that were repeated, with how often as their `repeated`."""
+        now = self._now()
+        for key, seen in [*self._seen.items()]:
+            if now - seen.told < INTERVAL:
+                continue
+            del self._seen[key]
+            if seen.repeated:
+                known = {"exc_info": None, "created": time.time(), "repeated": seen.repeated}
+                yield logging.makeLogRecord(vars(seen.record) | known)
+                self._seen[key] = _Seen(seen.record, now)

@@ -1,0 +1,101 @@
+"""The service manager: what systemd is told of the daemon, by its notification protocol.
+
+Owns the socket and the order of what is said. Without NOTIFY_SOCKET nothing is.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+from nri_policy.wording import one_line
+
+log = logging.getLogger(__name__)
+
+MORE_TIME = 30.0  # seconds that a start asks for that waits for the runtime, again and again,
+PATIENCE = 300.0  # until so many are over: what is ordered after the daemon waits for it
+
+
+class ServiceManager:
+    """The receiver of NOTIFY_SOCKET, if there is one."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str] = os.environ,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        path = environment.get("NOTIFY_SOCKET", "")
+        self._address = f"\0{path[1:]}" if path.startswith("@") else path
+        self._now = now
+        self._started = now()
+        self._ready = False
+        self._status = ""
+        self._said: dict[str, float] = {}  # when what is said again and again was said
+        self._feed = _watchdog_seconds(environment) / 2
+
+    @property
+    def rhythm(self) -> float:
+        """The seconds within which the watchdog counts on a beat; infinite without one."""
+        return self._feed / 2 or math.inf
+
+    def beat(self, *, ready: bool, status: str) -> None:
+        """Say that the daemon lives, and how it is; *ready* once it takes part."""
+        if not self._address:
+            return
+        lines = []
+        if ready and not self._ready:
+            self._ready = True
+            lines.append("READY=1")
+        waited = self._now() - self._started
+        if not self._ready and waited < PATIENCE and self._due("EXTEND", MORE_TIME / 3):
+            lines.append(f"EXTEND_TIMEOUT_USEC={MORE_TIME * 1e6:.0f}")
+        if self._feed and self._due("WATCHDOG", self._feed):
+            lines.append("WATCHDOG=1")
+        if status != self._status:
+            self._status = status
+            lines.append(f"STATUS={one_line(status)}")
+        self._say(*lines)
+
+    def reloading(self) -> None:
+        """Say that settings are being read again."""
+        if self._ready:
+            self._say("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def reloaded(self) -> None:
+        """Say that this is done, whichever way."""
+        if self._ready:
+            self._say("READY=1")
+
+    def stopping(self) -> None:
+        """Say that the daemon ends."""
+        self._say("STOPPING=1")
+
+    def _due(self, what: str, every: float) -> bool:
+        """Return whether *what* was not said for *every* seconds; if so, it is said now."""
+        now = self._now()
+        if now - self._said.get(what, -every) < every:
+            return False
+        self._said[what] = now
+        return True
+
+    def _say(self, *lines: str) -> None:
+        if not self._address or not lines:
+            return
+        flags = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        try:
+            with socket.socket(socket.AF_UNIX, flags) as sender:
+                sender.connect(self._address)
+                sender.send("\n".join(lines).encode())
+        except OSError as error:
+            log.warning("event=not-notified error=%r", str(error))
+
+
+def _watchdog_seconds(environment: Mapping[str, str]) -> float:
+    """Return how often the watchdog wants to hear of us; 0 for never."""
+    ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    return int(microseconds) / 1e6 if ours and microseconds.isdecimal() else 0.0

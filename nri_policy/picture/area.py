@@ -1,0 +1,78 @@
+"""Areas: pools as they are drawn, with what is written on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.picture.detail import details_of
+from nri_policy.picture.occupant import Occupant
+from nri_policy.units import format_bytes, format_cpu
+
+_Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Area:
+    """A pool as it is drawn."""
+
+    name: str
+    levels: tuple[str, ...]
+    parent: int | None
+    children: tuple[int, ...]
+    cpus: CPUSet
+    title: str
+    caption: str
+    details: tuple[str, ...]  # its memory nodes, last-level caches and devices
+
+
+def areas_of(
+    machine: _Document,
+    pools: Sequence[_Document],
+    occupants: Sequence[Occupant],
+    *,
+    with_sizes: bool,
+) -> dict[int, Area]:
+    """Return the areas by the ids of their pools.
+
+    On each stands how much of its shared CPUs is granted to *occupants*, or *with_sizes* how large
+    its memory is.
+    """
+    details = details_of(machine, pools)
+    sizes = {node["id"]: node["memory"] for node in machine["numa_nodes"]}
+    owned = CPUSet.union(each.exclusive for each in occupants)
+    parents = {pool["id"]: pool["parent"] for pool in pools}
+    ids = {pool["name"]: pool["id"] for pool in pools}
+    granted = dict.fromkeys(parents, 0)
+    for each in occupants:
+        at = ids.get(each.pool) if each.sort == "normal" else None
+        while at is not None:
+            granted[at] += each.shared
+            at = parents[at]
+    areas = {}
+    for pool in pools:
+        if not with_sizes:
+            left = len(CPUSet.parse(pool["sharable"]) - owned)
+            mems = CPUSet.union(map(CPUSet.parse, pool["memory"].values()))
+            caption = f"mem {mems or 'none'} · shared {format_cpu(granted[pool['id']])} of {left}"
+        else:
+            caption = " · ".join(_memory(pool["memory"], sizes)) or "no memory"
+        areas[pool["id"]] = Area(
+            name=pool["name"],
+            levels=tuple(pool["levels"]),
+            parent=pool["parent"],
+            children=tuple(key for key, parent in parents.items() if parent == pool["id"]),
+            cpus=CPUSet.parse(pool["cpus"]),
+            title=f"{pool['name']}: {pool['cpus']}",
+            caption=caption,
+            details=details[pool["id"]],
+        )
+    return areas
+
+
+def _memory(memory: Mapping[str, str], sizes: Mapping[int, int]) -> Iterator[str]:
+    for kind, nodes in memory.items():
+        if nodes:
+            yield f"{kind} {nodes}: {format_bytes(sum(sizes[id_] for id_ in CPUSet.parse(nodes)))}"

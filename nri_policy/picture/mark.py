@@ -1,0 +1,70 @@
+"""Marks: the letter and the colour by which pictures tell containers apart.
+
+A letter is handed out in the order in which containers come and stays through a series of pictures;
+a colour follows from the name, so that a container has the same one in every picture where no other
+of them took it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from zlib import crc32
+
+# Lower-case letters stand for CPUs that are nobody's own.
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+NO_LETTER = "#"
+# Of the terminals' 256 colours, such that black letters are legible on them, and the same on pages
+COLOURS = {
+    39: "#00afff",
+    208: "#ff8700",
+    76: "#5fd700",
+    213: "#ff87ff",
+    220: "#ffd700",
+    45: "#00d7ff",
+    203: "#ff5f5f",
+    141: "#af87ff",
+    156: "#afff87",
+    173: "#d7875f",
+    117: "#87d7ff",
+    178: "#d7af00",
+    219: "#ffafff",
+    80: "#5fd7d7",
+    215: "#ffaf5f",
+    111: "#87afff",
+}
+_PALETTE = tuple(COLOURS)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a container is told from others."""
+
+    letter: str
+    colour: int  # a key of COLOURS
+
+
+def marked(names: Iterable[str], known: Mapping[str, Mark]) -> dict[str, Mark]:
+    """Return *known* with marks for those of *names* that have none.
+
+    A letter is used again only when there is no other left, so that throughout a series of pictures
+    it means the same container.
+    """
+    now = list(names)
+    marks = dict(known)
+    if len(marks.keys() | now) > len(LETTERS):
+        marks = {name: mark for name, mark in marks.items() if name in now}
+    taken = {mark.letter for mark in marks.values()}
+    free = iter([letter for letter in LETTERS if letter not in taken])
+    for name in now:
+        if name not in marks:
+            marks[name] = Mark(next(free, NO_LETTER), _colour(name, marks.values()))
+    return marks
+
+
+def _colour(name: str, others: Iterable[Mark]) -> int:
+    """Return the colour of a name; the next one that is free, where another has it already."""
+    taken = {mark.colour for mark in others}
+    first = crc32(name.encode()) % len(_PALETTE)
+    wheel = [*_PALETTE[first:], *_PALETTE[:first]]
+    return next((colour for colour in wheel if colour not in taken), wheel[0])

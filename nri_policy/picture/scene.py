@@ -1,0 +1,178 @@
+"""Scene: who runs where on a machine at one moment, as every kind of picture shows it.
+
+Owns what each CPU is for, and what changed since an earlier scene. Made of the documents that
+`topology`, `pools` and `containers` print; every text in it that came from outside is fit to be
+shown (`wording.printable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.picture.area import Area, areas_of
+from nri_policy.picture.mark import Mark, marked
+from nri_policy.picture.occupant import Occupant, changes, occupant
+from nri_policy.units import format_bytes
+from nri_policy.wording import counted, printable
+
+Document = Mapping[str, Any]
+
+
+class Use(StrEnum):
+    """What a CPU is for."""
+
+    OWN = "own"
+    SHARED = "shared"
+    IDLE = "idle"
+    RESERVED = "reserved"
+    ISOLATED = "isolated"
+    OFFLINE = "offline"
+    UNAVAILABLE = "unavailable"
+
+
+MEANINGS = {
+    Use.OWN: "a container's own",
+    Use.SHARED: "shared, in use",
+    Use.IDLE: "shared, idle",
+    Use.RESERVED: "reserved",
+    Use.ISOLATED: "isolated",
+    Use.OFFLINE: "offline",
+    Use.UNAVAILABLE: "not available",
+}
+
+
+LETTERS = {
+    Use.OWN: "A",  # or any other, and figures
+    Use.SHARED: "s",
+    Use.IDLE: "·",
+    Use.RESERVED: "r",
+    Use.ISOLATED: "i",
+    Use.OFFLINE: "x",
+    Use.UNAVAILABLE: "-",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a CPU is for now, and whose own it is."""
+
+    use: Use
+    owner: str = ""  # container; empty where it is nobody's own
+
+    def moved_from(self, earlier: Place) -> bool:
+        """Whether the CPU changed hands: that somebody shares it now, or nobody, is no such."""
+        common = {Use.SHARED, Use.IDLE}
+        return self != earlier and not {self.use, earlier.use} <= common
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Who runs where at one moment."""
+
+    machine: Document  # as `topology -o json` has it
+    areas: Mapping[int, Area]  # by the pool's id
+    places: Mapping[int, Place]  # of every online and offline CPU
+    occupants: tuple[Occupant, ...]
+    refused: Mapping[str, str]  # why, by name of the container
+    marks: Mapping[str, Mark]  # of those with exclusive CPUs, now or earlier
+    moved: CPUSet  # CPUs that changed hands since the earlier scene
+
+    @property
+    def top(self) -> Area:
+        """The pool of all available CPUs."""
+        return next(area for area in self.areas.values() if area.parent is None)
+
+    @property
+    def has_outer_box(self) -> bool:
+        """Whether the top pool has a box: not if it is but the sum of several packages."""
+        return "package" in self.top.levels or not self.top.children
+
+    @property
+    def cores(self) -> list[CPUSet]:
+        """The online CPUs of each core, in the order of their CPUs."""
+        cores = (CPUSet.parse(core["cpus"]) for core in self.machine["cores"])
+        return sorted(cores, key=lambda core: core.lowest)
+
+    @property
+    def changes(self) -> list[Occupant]:
+        """Those to whom something happened since the earlier scene."""
+        return [each for each in self.occupants if each.change]
+
+
+def scene(
+    machine: Document,
+    pools: Sequence[Document],
+    containers: Mapping[str, Document] | None = None,
+    before: Scene | None = None,
+) -> Scene:
+    """Return the scene that documents describe; with *before*, marks stay and changes are said.
+
+    Without *containers* it is the machine alone that is shown, with the sizes of its memory.
+    """
+    held = {_line(name): fields for name, fields in (containers or {}).items()}
+    occupants = tuple(
+        occupant(name, fields) for name, fields in held.items() if fields["pool"] is not None
+    )
+    if before is not None:
+        earlier = {each.name: each for each in before.occupants}
+        occupants = tuple(
+            replace(each, change="; ".join(changes(earlier.get(each.name), each)))
+            for each in occupants
+        )
+    places = _places(machine, pools, occupants)
+    known = before.places if before is not None else places
+    owners = [each.name for each in occupants if each.exclusive]
+    return Scene(
+        machine=machine,
+        areas=areas_of(machine, pools, occupants, with_sizes=containers is None),
+        places=places,
+        occupants=occupants,
+        refused={
+            name: _line(fields["error"]) for name, fields in held.items() if fields.get("error")
+        },
+        marks=marked(owners, before.marks if before is not None else {}),
+        moved=CPUSet(cpu for cpu in places if places[cpu].moved_from(known.get(cpu, places[cpu]))),
+    )
+
+
+def _line(text: str) -> str:
+    """Return *text* fit to be shown, in one line."""
+    return printable(text).replace("\n", "\\n")
+
+
+def headline(machine: Document) -> str:
+    """Return the size of a machine in one line."""
+    memory: dict[str, int] = {}
+    for node in machine["numa_nodes"]:
+        memory[node["kind"]] = memory.get(node["kind"], 0) + node["memory"]
+    return " · ".join(
+        (
+            counted(len(machine["packages"]), "package"),
+            counted(len(machine["numa_nodes"]), "NUMA node"),
+            counted(len(machine["cores"]), "core"),
+            counted(len(CPUSet.parse(machine["cpus"]["online"])), "CPU"),
+            *(f"{format_bytes(size)} {kind}" for kind, size in memory.items() if size),
+        )
+    )
+
+
+def _places(
+    machine: Document, pools: Sequence[Document], occupants: Iterable[Occupant]
+) -> dict[int, Place]:
+    (top,) = (pool for pool in pools if pool["parent"] is None)
+    sharable = CPUSet.parse(top["sharable"])
+    in_use = CPUSet.union(each.cpus for each in occupants if each.sort == "normal")
+    layers = [
+        (CPUSet.parse(machine["cpus"]["online"]), Place(Use.UNAVAILABLE)),
+        (CPUSet.parse(machine["cpus"]["offline"]), Place(Use.OFFLINE)),
+        (sharable, Place(Use.IDLE)),
+        (sharable & in_use, Place(Use.SHARED)),
+        (CPUSet.parse(top["reserved"]), Place(Use.RESERVED)),
+        (CPUSet.parse(top["isolated"]), Place(Use.ISOLATED)),
+        *((each.exclusive, Place(Use.OWN, each.name)) for each in occupants),
+    ]
+    return {cpu: place for cpus, place in layers for cpu in cpus}

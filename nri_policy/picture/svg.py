@@ -1,0 +1,117 @@
+"""The SVG renderer: scenes as strips below each other, with the containers of each.
+
+Nothing outside the file is needed; light and dark follow the reader's preference. The same scenes
+give the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nri_policy.picture.markup import Element, Verbatim
+from nri_policy.picture.occupant import Occupant
+from nri_policy.picture.scene import Scene, headline
+from nri_policy.picture.svg_parts import LETTER, LINE, Drawn, cut, group, line, stacked, swatch
+from nri_policy.picture.svg_plan import floor_plan
+
+_MARGIN = 16
+_MOST_ROWS = 40
+_LONGEST = 44  # characters of a cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """A scene with what is written above it."""
+
+    heading: str
+    problems: tuple[str, ...] = ()
+    scene: Scene | None  # None while nothing is placed by anybody
+
+
+def document(strips: Sequence[Strip]) -> str:
+    """Return an SVG file with the strips one below the other."""
+    content: list[Element] = []
+    y, right = 0.0, 0.0
+    for number, strip in enumerate(strips, start=1):
+        prefix = f"s{number}-" if len(strips) > 1 else ""
+        drawn = _drawn(strip, prefix)
+        content.append(group(_MARGIN, y + _MARGIN, *drawn.elements, class_="strip"))
+        right = max(right, drawn.width)
+        y += drawn.height + 2 * _MARGIN
+    width, height = round(right) + 2 * _MARGIN, round(y)
+    return f"{_svg(width, height, Verbatim('style', 'picture.css'), *content)}\n"
+
+
+def figure(scene: Scene, prefix: str) -> Element:
+    """Return the floor plan and its key for a page that has the style; ids begin with *prefix*."""
+    drawn = floor_plan(scene, prefix)
+    return _svg(round(drawn.width) + 2, round(drawn.height) + 2, group(1, 1, *drawn.elements))
+
+
+def _svg(width: int, height: int, *content: Element) -> Element:
+    return Element(
+        "svg",
+        *content,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width} {height}",
+        width=width,
+        height=height,
+        role="img",
+    )
+
+
+def _drawn(strip: Strip, prefix: str) -> Drawn:
+    parts = [line(strip.heading, "heading")] if strip.heading else []
+    parts += [line(problem, "problem") for problem in strip.problems]
+    if scene := strip.scene:
+        parts += [line(headline(scene.machine), "headline"), floor_plan(scene, prefix)]
+        if scene.occupants:
+            parts.append(_table(scene))
+    return stacked(parts)
+
+
+def _table(scene: Scene) -> Drawn:
+    shown = _most_telling(scene)
+    heads = ["container", "class", "own + shared", "cpuset", "mems", "pool"]
+    heads += ["changed"] if scene.changes else []
+    rows = [[cut(text, _LONGEST) for text in cells(each)][: len(heads)] for each in shown]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    starts = [28 + sum(widths[:at]) * LETTER + 18 * at for at in range(len(widths) + 1)]
+    elements = [*_row(heads, starts, "head", 0)]
+    for number, (each, row) in enumerate(zip(shown, rows, strict=True), start=1):
+        y = number * LINE
+        if each.exclusive:
+            mark = scene.marks[each.name]
+            elements.append(group(0, y, *swatch(mark.letter), class_=f"cpu own k{mark.colour}"))
+        elements += _row(row, starts, "changed" if each.change else "row", y)
+    height = (len(rows) + 1) * LINE
+    if more := len(scene.occupants) - len(shown):
+        elements += _row([f"and {more} more: see -o html"], starts, "caption", height)
+        height += LINE
+    return Drawn(tuple(elements), starts[-1], height)
+
+
+def cells(each: Occupant) -> list[str]:
+    """Return what tables say of a container."""
+    return [
+        each.short,
+        each.qos,
+        each.amount,
+        str(each.cpus) or "-",
+        str(each.mems) or "-",
+        each.pool,
+        each.change,
+    ]
+
+
+def _most_telling(scene: Scene) -> list[Occupant]:
+    """Return the occupants that there is room for: where not for all, the marked ones first."""
+    if len(scene.occupants) <= _MOST_ROWS:
+        return list(scene.occupants)
+    return sorted(scene.occupants, key=lambda each: not each.exclusive)[:_MOST_ROWS]
+
+
+def _row(texts: Sequence[str], starts: Sequence[float], class_: str, y: float) -> Iterator[Element]:
+    for text, x in zip(texts, starts, strict=False):
+        yield Element("text", text, class_=class_, x=f"{x:g}", y=f"{y + 12:g}")

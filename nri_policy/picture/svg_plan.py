@@ -1,0 +1,125 @@
+"""The floor plan in SVG: each thread a square with a letter and a tooltip, and the key to them.
+
+Every CPU and pool is an element with data attributes of its own, so that pictures can be searched
+and styled; a CPU has an id too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nri_policy.picture.layout import Box, plan
+from nri_policy.picture.markup import Element
+from nri_policy.picture.scene import LETTERS, MEANINGS, Place, Scene, Use
+from nri_policy.picture.svg_parts import (
+    LETTER,
+    LINE,
+    METRICS,
+    WIDTH,
+    Drawn,
+    cut,
+    group,
+    line,
+    stacked,
+    swatch,
+)
+
+_KEY_WIDTH = 600
+# Within the square, so that neighbours do not cover it
+_EDGE = Element("rect", class_="edge", x=1, y=1, width=METRICS.cell - 2, height=METRICS.line - 2)
+_MOST_SHARING = 5  # named in a tooltip
+
+
+def floor_plan(scene: Scene, prefix: str) -> Drawn:
+    """Return the floor plan with its key; ids of elements begin with *prefix*."""
+    layout = plan(scene, WIDTH, METRICS)
+    painter = _Painter(scene, prefix)
+    top = scene.top
+    above = [] if scene.has_outer_box else [line(f"{top.title} · {top.caption}", "caption")]
+    boxes = tuple(painter.box(box) for box in layout.boxes)
+    return stacked([*above, Drawn(boxes, layout.width, layout.height + 10), _key(scene)])
+
+
+class _Painter:
+    def __init__(self, scene: Scene, prefix: str) -> None:
+        self._scene = scene
+        self._prefix = prefix
+        narrowing = sorted(scene.areas.values(), key=lambda area: -len(area.cpus))
+        self._pools = {cpu: area.name for area in narrowing for cpu in area.cpus}
+        self._cores = {cpu: core for core in scene.cores for cpu in core}
+
+    def box(self, box: Box) -> Element:
+        """Return a box with all that is in it."""
+        room = int((box.width - 2 * METRICS.side) / LETTER)
+        side, low = METRICS.side, box.height - 9
+        return group(
+            box.x,
+            box.y,
+            Element("title", "\n".join(filter(None, (box.title, box.caption, *box.details)))),
+            Element("rect", class_="box", width=box.width, height=box.height, rx=5),
+            Element("text", cut(box.title, room), class_="title", x=side, y=17),
+            Element("text", cut(box.caption, room), class_="caption", x=side, y=low),
+            *map(self.box, box.boxes),
+            *(
+                self._cpu(cpu, cell.x, cell.y + at * METRICS.line)
+                for cell in box.cells
+                for at, cpu in enumerate(cell.threads)
+                if cpu is not None
+            ),
+            class_="pool cores" if box.cells else "pool",
+            data_pool=box.title.partition(":")[0],
+        )
+
+    def _cpu(self, cpu: int, x: int, y: int) -> Element:
+        place = self._scene.places[cpu]
+        mark = self._scene.marks.get(place.owner)
+        classes = ["cpu", place.use.value]
+        classes += [f"k{mark.colour}"] if mark else []
+        moved = cpu in self._scene.moved
+        classes += ["moved"] if moved else []
+        return group(
+            x,
+            y,
+            Element("title", "\n".join(self._told(cpu, place))),
+            *swatch(mark.letter if mark else LETTERS[place.use]),
+            *([_EDGE] if moved else []),
+            class_=" ".join(classes),
+            id_=f"{self._prefix}cpu-{cpu}",
+            data_cpu=cpu,
+            data_container=place.owner or None,
+        )
+
+    def _told(self, cpu: int, place: Place) -> Iterator[str]:
+        """Yield what is said of a CPU to who points at it."""
+        yield f"CPU {cpu}: {place.owner or MEANINGS[place.use]}"
+        if not place.owner:
+            sharing = [each.name for each in self._scene.occupants if cpu in each.cpus]
+            yield from sharing[:_MOST_SHARING]
+            if len(sharing) > _MOST_SHARING:
+                yield f"and {len(sharing) - _MOST_SHARING} more"
+        core = self._cores.get(cpu)
+        if core is not None and len(core) > 1:
+            yield f"core of CPUs {core}"
+        if cpu in self._pools:
+            yield self._pools[cpu]
+
+
+def _key(scene: Scene) -> Drawn:
+    present = {place.use for place in scene.places.values()}
+    entries: list[tuple[str, tuple[Element, ...], str]] = [
+        (f"cpu {use.value}", swatch(LETTERS[use]), MEANINGS[use]) for use in Use if use in present
+    ]
+    if scene.moved:
+        entries.append(("cpu idle", (*swatch(""), _EDGE), "changed hands"))
+    if any(len(core) > 1 for core in scene.cores):
+        entries.append(("", (), "a column a core, a square a thread"))
+    elements, x, y = [], 0.0, 0.0
+    for class_, square, meaning in entries:
+        lead = METRICS.cell + 6 if square else 0
+        width = lead + len(meaning) * LETTER
+        if x and x + width > _KEY_WIDTH:
+            x, y = 0.0, y + LINE + 2
+        look = group(x, y, *square, class_=class_ or None)
+        elements += [look, group(x, y, Element("text", meaning, class_="caption", x=lead, y=12))]
+        x += width + 20
+    return Drawn(tuple(elements), _KEY_WIDTH, y + LINE + 10)

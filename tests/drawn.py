@@ -1,0 +1,98 @@
+"""The pictures of the documentation, made by the program itself.
+
+python -m tests.drawn     # writes them; `make pictures` does it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory
+
+import yaml
+from click.testing import CliRunner
+from rich.console import Console
+
+from nri_policy.cli import main
+from nri_policy.cli.live import Feed, Frame
+from tests.nodes import SMALL
+from tests.served import Served, pod, served
+
+PROJECT = Path(__file__).parent.parent
+IMAGES = PROJECT / "docs/images"
+_DECISIONS = 2  # of a pod that comes: created, started
+MACHINE = "package:2 numa:2 core:4 pu:2"
+
+
+def printed(*args: str, given: str = "") -> str:
+    """Return what the program prints."""
+    result = CliRunner().invoke(main, args, input=given)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def documents() -> dict[Path, str]:
+    """Return the text of every file that pictures are in: SVG files, and the page about them."""
+    memory = "package:2(pmem=256GiB) numa:2(memory=64GiB) core:4 pu:2 isolated=6-7 offline=31"
+    pools, what_if, top = asyncio.run(_of_a_daemon())
+    page = PROJECT / "docs/pictures.md"
+    return {
+        IMAGES / "topology.svg": printed("topology", "--synthetic", memory, "-o", "svg"),
+        IMAGES / "simulate.svg": _of_a_simulation(),
+        IMAGES / "pools.svg": pools,
+        IMAGES / "what-if.svg": what_if,
+        page: re.sub(
+            "```\nnri-policy [0-9].*?```",
+            lambda _: f"```\n{top}```",
+            page.read_text(),
+            flags=re.DOTALL,
+        ),
+    }
+
+
+def _of_a_simulation() -> str:
+    steps = [
+        {"settings": {"reservedResources": {"cpu": "750m"}}},
+        {"apply": [pod("logs"), pod("web", "500m", shared=True), pod("database", "3")]},
+        {"apply": [pod("cache", "6")]},
+        {"delete": ["database"]},
+    ]
+    with NamedTemporaryFile("w", suffix=".yaml") as scenario:
+        yaml.safe_dump(steps, scenario)
+        scenario.flush()
+        return printed("simulate", scenario.name, "--synthetic", SMALL, "-o", "svg")
+
+
+async def _of_a_daemon() -> tuple[str, str, str]:
+    with TemporaryDirectory() as folder:
+        async with served(Path(folder), MACHINE) as node:
+            for name in ("best-effort", "reserved", "guaranteed", "burstable", "shared"):
+                text = (PROJECT / f"configs/pods/{name}.yaml").read_text()
+                assert not await node.start(*yaml.safe_load_all(text))
+            at = ("--control-socket", str(node.socket), "-o", "svg")
+            new = yaml.safe_dump(pod("new", "6"))
+            pools = await asyncio.to_thread(printed, "pools", *at)
+            what_if = await asyncio.to_thread(printed, "what-if", "-f", "-", *at, given=new)
+            return pools, what_if, await _top(node)
+
+
+async def _top(node: Served) -> str:
+    """Return the screen of `top` right after another pod came."""
+    then = datetime(2026, 1, 2, 12, 34, 56, tzinfo=UTC)
+    feed = Feed(node.socket, lambda: then)
+    await asyncio.to_thread(feed.look)
+    await node.start(pod("extra", "1"))
+    while len((glimpse := await asyncio.to_thread(feed.look)).decisions) < _DECISIONS:
+        pass
+    await asyncio.to_thread(feed.close)
+    screen = StringIO()
+    Console(file=screen, width=90, height=34, _environ={}).print(Frame(then, glimpse), end="")
+    return "".join(f"{line.rstrip()}\n" for line in screen.getvalue().splitlines())
+
+
+if __name__ == "__main__":
+    for path, text in documents().items():
+        path.write_text(text)

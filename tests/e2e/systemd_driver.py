@@ -1,0 +1,74 @@
+"""Runs inside the box: leads the unit through its life and writes down how systemd saw it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import time
+import traceback
+from pathlib import Path
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.runtime.embedded import EmbeddedRuntime
+
+UNIT = "nri-policy.service"
+RESULTS = Path("/run/results/seen.json")
+NRI_SOCKET = Path("/var/run/nri/nri.sock")
+TIMEOUT_START = 3.0  # seconds, as in the unit's drop-in
+
+_SHOWN = "ActiveState,SubState,StatusText,MainPID,NRestarts,Result"
+
+
+def systemctl(*args: str) -> str:
+    """Return what systemctl says."""
+    done = subprocess.run(["systemctl", *args], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def shown() -> dict[str, str]:
+    """Return how the unit is."""
+    lines = systemctl("show", UNIT, "--property", _SHOWN).splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+async def until(**wanted: str) -> dict[str, str]:
+    """Return how the unit is once it is as *wanted*: texts that its properties begin with."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        now = shown()
+        if all(now.get(name, "").startswith(text) for name, text in wanted.items()):
+            return now
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"the unit is not {wanted}: {shown()}")
+
+
+async def lead() -> dict[str, dict[str, str]]:
+    """Return how the unit was after each step."""
+    seen = {}
+    began = time.monotonic()
+    systemctl("start", "--no-block", UNIT)
+    seen["waiting"] = await until(ActiveState="activating", StatusText="waiting")
+    await asyncio.sleep(began + 2 * TIMEOUT_START - time.monotonic())
+    seen["waiting beyond its time"] = shown()
+    NRI_SOCKET.parent.mkdir(parents=True, exist_ok=True)
+    async with EmbeddedRuntime(NRI_SOCKET, online_cpus=CPUSet(range(4)), memory_nodes=CPUSet([0])):
+        seen["ready"] = await until(ActiveState="active", StatusText="1 pools, 0 containers")
+        seen["reload"] = {"said": systemctl("reload", UNIT)}
+        seen["reloaded"] = await until(ActiveState="active", SubState="running")
+        os.kill(int(seen["ready"]["MainPID"]), signal.SIGSTOP)
+        seen["replaced"] = await until(ActiveState="active", NRestarts="1", StatusText="1 pools")
+        systemctl("stop", UNIT)
+        seen["stopped"] = shown()
+    return seen
+
+
+try:
+    RESULTS.write_text(json.dumps(asyncio.run(lead())))
+except BaseException:
+    RESULTS.write_text(json.dumps({"failed": traceback.format_exc()}))
+    raise
+finally:
+    systemctl("--force", "exit")

@@ -1,0 +1,193 @@
+"""The live view: what fits, and daemons that go away and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nri_policy.cli import main
+from nri_policy.cli.live import Feed, Frame, Glimpse, show
+from nri_policy.cli.output import Paper
+from nri_policy.cpuset import CPUSet
+from nri_policy.picture.scene import Place, Scene, Use
+from nri_policy.proto.control_pb2 import Change, Decision
+from tests import nodes
+from tests.scenes import holding, made_up
+from tests.served import pod, served
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LARGE = "package:2 numa:4 l3:4 core:8 pu:2"
+
+
+def scene(spec: str = nodes.SMALL, containers: int = 2) -> Scene:
+    """Return a scene of containers with a CPU each, while there are any."""
+    engine = nodes.engine(spec)
+    held = {f"default/c{n}/main": holding(exclusive=str(n + 1)) for n in range(containers)}
+    return made_up(engine, held)
+
+
+def glimpse(shown: Scene | None, *, decisions: int = 0, problem: str = "") -> Glimpse:
+    told = Decision(
+        event="created",
+        container="default/\x1bc/main",
+        summary="placed: 1 CPU",
+        changes=[Change()],
+        released=["default/old/main"],
+    )
+    return Glimpse(scene=shown, decisions=((START, told),) * decisions, problem=problem)
+
+
+def lines(seen: Glimpse, width: int = 80, height: int = 24) -> list[str]:
+    """Return the lines of a frame, which must fit."""
+    out = StringIO()
+    console = Paper(file=out, width=width, height=height, color_system=None, _environ={})
+    console.print(Frame(START, seen), end="")
+    shown = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert len(shown) <= height
+    assert max(map(len, shown)) <= width
+    return shown
+
+
+def test_a_frame_has_the_picture_the_containers_and_the_latest_decisions() -> None:
+    shown = lines(glimpse(scene(), decisions=3), width=100, height=40)
+    assert shown[0] == "nri-policy 03:04:05 · 2 containers · Ctrl-C ends"
+    assert shown[1] == "2 packages · 4 NUMA nodes · 8 cores · 16 CPUs · 16 GiB dram"
+    assert any(line.startswith("B  c1/main") for line in shown)
+    assert shown[-4:] == [
+        "latest decisions",
+        *["03:04:05 created �c/main · placed: 1 CPU · 1 other changed · released old/main"] * 3,
+    ]
+    assert not any("more" in line for line in shown)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 15), (40, 10), (30, 6), (132, 50)])
+@pytest.mark.parametrize("spec", [nodes.SMALL, LARGE])
+def test_a_frame_of_many_containers_fits_any_terminal(spec: str, width: int, height: int) -> None:
+    shown = lines(glimpse(scene(spec, containers=15), decisions=9), width, height)
+    assert shown[0].startswith("nri-policy 03:04:05")
+    assert any("more" in line for line in shown) == (height < 50)
+    assert "latest decisions" in shown
+
+
+def test_where_there_is_not_room_for_all_those_with_cpus_of_their_own_come_first() -> None:
+    held = {f"default/guest{n}/main": holding(exclusive="", cpus="2-15") for n in range(30)}
+    shown = made_up(nodes.engine(), {**held, "default/own/main": holding()})
+    assert any("own/main" in line for line in lines(glimpse(shown)))
+
+
+def test_a_daemon_that_is_away_is_waited_for_with_the_last_picture() -> None:
+    shown = lines(glimpse(scene(), problem="nobody answers"), height=40)
+    assert shown[1] == "waiting for the daemon: nobody answers"
+    assert any("socket #0" in line for line in shown)
+    assert lines(glimpse(None, problem="nobody answers"))[1].endswith("nobody answers")
+
+
+def test_every_tick_shows_what_is_seen_then() -> None:
+    out = StringIO()
+    console = Paper(file=out, width=80, height=24, force_terminal=True, _environ={})
+    glimpses = iter([glimpse(None, problem="not yet"), glimpse(scene())])
+    show(lambda: next(glimpses), console, [START, START + timedelta(seconds=1)])
+    text = out.getvalue()
+    assert text.index("not yet") < text.index("03:04:06") < text.index("c1/main")
+    assert text.startswith("\x1b[?1049h"), "a screen of its own"
+    assert text.rstrip("\x1b[?25h").endswith("\x1b[?1049l"), "left as it was"
+
+
+async def seen(feed: Feed, until: str) -> Glimpse:
+    """Look until *until* is decided."""
+    async with asyncio.timeout(20):
+        while True:
+            glimpse = await asyncio.to_thread(feed.look)
+            if any(decision.container == until for _, decision in glimpse.decisions):
+                return glimpse
+            await asyncio.sleep(0.01)
+
+
+def test_the_feed_outlives_the_daemon(tmp_path: Path) -> None:
+    async def play() -> None:
+        feed = Feed(tmp_path / "control.sock", lambda: START)
+        away = feed.look()
+        assert away.scene is None
+        assert "No such file" in away.problem
+        async with served(tmp_path) as node:
+            first = await asyncio.to_thread(feed.look)
+            assert first.scene is not None
+            assert not first.scene.occupants
+            await node.start(pod("one", "1"))
+            one = await seen(feed, "default/one/main")
+            assert one.scene is not None
+            assert [each.name for each in one.scene.occupants] == ["default/one/main"]
+        away = await asyncio.to_thread(feed.look)
+        assert away.scene is one.scene
+        assert away.problem
+        async with served(tmp_path) as node:
+            back = await asyncio.to_thread(feed.look)
+            assert not back.problem
+            await node.start(pod("two", "1"))
+            two = await seen(feed, "default/two/main")
+            assert "default/one/main" in [decision.container for _, decision in two.decisions]
+            await asyncio.to_thread(feed.close)
+
+    asyncio.run(play())
+
+
+def test_the_feed_sees_a_machine_that_changes(tmp_path: Path) -> None:
+    async def play() -> None:
+        feed = Feed(tmp_path / "control.sock", lambda: START)
+        async with served(tmp_path) as node:
+            first = await asyncio.to_thread(feed.look)
+            assert first.scene is not None
+            assert first.scene.places[15] == Place(Use.IDLE)
+            machine = node.daemon.engine.layout.machine
+            await node.daemon.reconfigure(machine=machine.restricted(CPUSet(range(15))))
+            async with asyncio.timeout(20):
+                while first.scene.places[15].use is not Use.OFFLINE:
+                    first = await asyncio.to_thread(feed.look)
+                    assert first.scene is not None
+            await asyncio.to_thread(feed.close)
+
+    asyncio.run(play())
+
+
+def test_top_says_that_it_needs_a_terminal(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["top", "--control-socket", str(tmp_path / "x")])
+    assert result.exit_code == 2
+    assert "needs a terminal" in result.stderr
+
+
+def output(terminal: int) -> Iterator[str]:
+    """Yield what is written to a terminal, until nobody has it open any more."""
+    while True:
+        try:
+            yield os.read(terminal, 1 << 16).decode(errors="replace")
+        except OSError:
+            return
+
+
+def test_top_ends_on_ctrl_c_and_leaves_the_terminal_as_it_was() -> None:
+    ours, its = pty.openpty()
+    command = [sys.executable, "-m", "nri_policy.cli", "top", "--control-socket", "nowhere"]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment) as top:
+        os.close(its)
+        parts = output(ours)
+        text = ""
+        while "waiting for the daemon" not in text:
+            text += next(parts)
+        top.send_signal(signal.SIGINT)
+        text += "".join(parts)
+    os.close(ours)
+    assert top.returncode == 0
+    assert "Traceback" not in text
+    assert "\x1b[?1049l" in text
