@@ -32,6 +32,7 @@ from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.trial import Wanted
 from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.hotplug import Hotplug
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
@@ -334,7 +335,7 @@ class Daemon:
     ) -> None:
         """Change the settings or the machine under the running containers.
 
-        RefusalError or CapacityError: everything stays as it was.
+        RefusalError or CapacityError, never for a machine alone: everything stays as it was.
         """
         async with self._turn:
             self._policy.reconfigure(settings=settings, machine=machine)
@@ -440,12 +441,17 @@ async def run(file: SettingsFile, options: Options) -> None:
             manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status())
             tell_repeats()
 
+        hotplug = Hotplug(options.host_root, lambda: _hardware(options, daemon.engine))
         beside = [
             asyncio.create_task(_reload_at(reload, daemon, manager), name="reload"),
             asyncio.create_task(watch(file, reload.set), name="settings"),
             asyncio.create_task(_elapse(daemon), name="deadlines"),
             asyncio.create_task(daemon.auditor.run(), name="audit"),
             asyncio.create_task(daemon.heart.beat(beat, manager.rhythm), name="heart"),
+            asyncio.create_task(
+                hotplug.run(machine, lambda found: daemon.reconfigure(machine=found)),
+                name="hotplug",
+            ),
         ]
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
@@ -525,6 +531,11 @@ async def _publishing(daemon: Daemon, options: Options) -> AsyncIterator[None]:
             sinks.append(cluster)
         await stack.enter_async_context(daemon.publishing(sinks))
         yield
+
+
+def _hardware(options: Options, engine: Engine) -> Machine:
+    kinds = engine.layout.settings.memory_kinds
+    return discover(options.host_root, memory_kinds=kinds)
 
 
 async def _elapse(daemon: Daemon) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Host
+from nri_policy.nri.policy import Sources
 from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
@@ -46,6 +47,7 @@ async def served(
     load: Callable[[], Settings] | None = None,
     report: Callable[[Reload], None] | None = None,
     version: str = "2.1.9",
+    sources: Sources | None = None,
     **spec: Any,
 ) -> AsyncIterator[Served]:
     """Yield a daemon that is synchronized with its runtime, a containerd of *version*.
@@ -63,7 +65,14 @@ async def served(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
         # the embedded runtime needs no rest between two plugins
-        host = Host(state_dir=folder, root=folder, load=load, report=report, delay=lambda _: 0.0)
+        host = Host(
+            state_dir=folder,
+            root=folder,
+            load=load,
+            report=report,
+            sources=sources or Sources(),
+            delay=lambda _: 0.0,
+        )
         daemon = Daemon(hardware, nodes.settings(**spec), host)
         if listening:
             await stack.enter_async_context(daemon.listening(folder / "control.sock"))

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from nri_policy.cli.device_groups import groups_of
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.pieces import cpu_list
 from nri_policy.cpuset import CPUSet
@@ -24,6 +25,7 @@ from nri_policy.wording import counted
 
 _MOST_DISTANCES = 16  # nodes whose matrix fits in 80 columns
 _MOST_NOTES = 20
+_MOST_DEVICES = 40  # lines
 
 
 def machine_tables(
@@ -33,6 +35,8 @@ def machine_tables(
     yield _section("CPUs", _cpu_sets(machine, capacity))
     yield _section("Pools", _pools(machine, tree))
     yield _section("Memory nodes", _nodes(machine))
+    if machine.devices:
+        yield _section("Devices", _devices(machine))
     if machine.caches:
         yield _section("Caches", _caches(machine.caches))
     if len(machine.distances.nodes) > 1:
@@ -138,6 +142,29 @@ def _remarks(node: MemoryNode) -> Iterator[str]:
     for size, pages in node.hugepages:
         if pages:
             yield f"{pages} huge pages of {format_bytes(size)}"
+
+
+def _devices(machine: Machine) -> RenderableType:
+    groups = groups_of(machine.devices)
+    table = Columns(
+        *("kind", "count", "node", "CPUs", "name", "address"),
+        right=("count",),
+        whole=("address",),
+        dispensable=("CPUs", "name"),
+    )
+    for group in groups[:_MOST_DEVICES]:
+        first, *others = group.addresses
+        table.add_row(
+            group.kind,
+            str(len(group.addresses)),
+            str(group.nodes) or "-",
+            "all" if group.cpus == machine.online else cpu_list(group.cpus),
+            Text(group.name),
+            f"{first} …" if others else first,
+        )
+    left = len(machine.devices) - sum(len(group.addresses) for group in groups[:_MOST_DEVICES])
+    rest = f"{counted(left, 'other function')}, such as bridges: see -o json"
+    return Group(*([table] if groups else []), *([rest] if left else []))
 
 
 def _caches(caches: Iterable[Cache]) -> Columns:

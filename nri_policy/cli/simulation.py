@@ -1,12 +1,15 @@
 """A simulated node: the daemon's own engine and session, in this process, for an embedded runtime.
 
-Owns what a real node has around the daemon: a clock, CPUs that go and come, a folder for its state.
+Owns what a real node has around the daemon: a clock, hardware that goes and comes, a kubelet that
+tells of devices, a folder for its state.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,16 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Host
 from nri_policy.engine import view
 from nri_policy.engine.placement import RefusalError
+from nri_policy.hardware.devices import read_devices
+from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.notes import Notes
+from nri_policy.hardware.synthetic_devices import write_devices
+from nri_policy.hardware.sysfs import Tree
+from nri_policy.kubelet.podresources import Assignments
 from nri_policy.nri.policy import Sources
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.runtime.device_manager import answering
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.runtime.playback import NodeError, Snapshot
@@ -38,6 +48,8 @@ class SimulatedNode:
         self._settings = settings
         self._folder = folder
         self._stack = stack
+        self._devices = folder / "devices"  # a root of their own: the machine's may be this host's
+        write_devices(self._devices, {}, {})
         self._running: AsyncExitStack | None = None
         self._daemon: Daemon | None = None
         self._time = 1.7e9  # seconds since the epoch; moves only by `advance`
@@ -60,20 +72,31 @@ class SimulatedNode:
             raise NodeError("no settings: give them in the first step, or by --settings")
         if self._running is not None:
             await self._running.aclose()
+        self._running = AsyncExitStack()
+        self._stack.push_async_callback(self._running.aclose)
+        machine = self._machine()
+        assignments = None
+        if self._settings.agent.pod_resource_api:
+            socket = self._folder / "pod-resources.sock"
+            await self._running.enter_async_context(answering(self.runtime.devices, socket))
+            # the answer is waited for, however slow this machine is: time is the scenario's own
+            assignments = Assignments(socket, sleep=_forever)
+            await self._running.enter_async_context(assignments)
+        # the embedded runtime needs no rest between two plugins
+        host = Host(
+            state_dir=self._folder,
+            delay=lambda _failures: 0.0,
+            sources=Sources(
+                locator=Locator(self._devices, machine),
+                assignments=assignments,
+                now=lambda: self._time,
+            ),
+        )
         try:
-            # the embedded runtime needs no rest between two plugins, and what counts here is the
-            # scenario's own time
-            host = Host(
-                state_dir=self._folder,
-                delay=lambda _failures: 0.0,
-                sources=Sources(now=lambda: self._time),
-            )
-            self._daemon = Daemon(self._machine(), self._settings, host)
+            self._daemon = Daemon(machine, self._settings, host)
         except CapacityError as error:
             raise NodeError(str(error)) from error
-        self._running = AsyncExitStack()
         await self._running.enter_async_context(self._daemon.serving(self.runtime.socket_path))
-        self._stack.push_async_callback(self._running.aclose)
 
     async def settings(self, spec: Mapping[str, Any]) -> None:
         """Give settings, to the running daemon or for its start; raises NodeError."""
@@ -91,6 +114,15 @@ class SimulatedNode:
         self._online = self._online - offline | online
         await self._reconfigure(machine=self._machine())
 
+    async def attach(self, devices: Mapping[int, int | None], disks: Mapping[str, int]) -> None:
+        """Tell of all the devices and disks that there are from now on; raises NodeError."""
+        there = {node.id for node in self._whole.nodes}
+        for node in (*devices.values(), *disks.values()):
+            if node is not None and node not in there:
+                raise NodeError(f"there is no NUMA node {node}")
+        write_devices(self._devices, devices, disks)
+        await self._reconfigure(machine=self._machine())
+
     async def advance(self, seconds: float) -> None:
         """Move the clock that daemon and runtime share, and do what falls due."""
         self._time += seconds
@@ -106,7 +138,10 @@ class SimulatedNode:
         return Snapshot(containers=view.containers(state), pools=view.pools(state))
 
     def _machine(self) -> Machine:
-        return self._whole.restricted(self._online)
+        machine = self._whole.restricted(self._online)
+        with Tree(self._devices, Notes()) as tree:
+            devices = read_devices(tree, machine.online, machine.near_cpus)
+        return replace(machine, devices=(*machine.devices, *devices))
 
     async def _reconfigure(
         self, *, settings: Settings | None = None, machine: Machine | None = None
@@ -124,3 +159,7 @@ class SimulatedNode:
         """Wait until the runtime has heard and done everything."""
         await daemon.tell()
         await self.runtime.settled()
+
+
+async def _forever(_seconds: float) -> None:
+    await asyncio.Event().wait()

@@ -113,7 +113,12 @@ class Control:
                     CPUSet.union(placed.grant.exclusive for placed in state.placed.values())
                 ),
                 shared_cpus=str(state.supply.free_cpus()),
-                notices=[*layout.settings.notices, *layout.machine.notes, *layout.tree.notes],
+                notices=[
+                    *layout.shortages,
+                    *layout.settings.notices,
+                    *layout.machine.notes,
+                    *layout.tree.notes,
+                ],
                 latest_reload=None if latest is None else pb.Reload(**asdict(latest)),
                 publications=self._publications(),
             )

@@ -332,6 +332,8 @@ class Engine:
     def _reconfigured(self, event: Reconfigured) -> Decision:
         """Move everyone to the new layout; settings that leave a container no place are refused."""
         old = self._state
+        # a machine that comes with settings is this one, as they want it seen
+        forced = event.machine is not None and event.settings is None
         layout = layout_of(
             event.machine or old.layout.machine,
             event.settings or old.layout.settings,
@@ -339,6 +341,7 @@ class Engine:
                 reserved=old.layout.capacity.reserved,
                 exclusive=CPUSet.union(each.grant.exclusive for each in old.placed.values()),
             ),
+            forced=forced,
         )
         pools = {pool.name: pool.id for pool in layout.tree.pools}
         self._state = new = State(layout)
@@ -356,11 +359,9 @@ class Engine:
                     container=placed.container, request=request, cpus=cpus, mems=mems, held=held
                 )
             )
-        # a machine that comes with settings is this one, as they want it seen
-        forced = event.machine is not None and event.settings is None
         decision = self._restored(
             candidates,
-            [],
+            [*layout.shortages],
             "the settings or the machine changed",
             forced=forced,
             strict=not forced,

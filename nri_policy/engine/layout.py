@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from nri_policy.engine.nearness import Nearness
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.attraction import Attraction
-from nri_policy.pools.capacity import NOTHING, Capacity, Earlier, capacity_of
+from nri_policy.pools.capacity import (
+    NOTHING,
+    Capacity,
+    CapacityError,
+    Earlier,
+    capacity_left,
+    capacity_of,
+)
 from nri_policy.pools.memory_map import MemoryMap
 from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.priority import PriorityClasses, classes_of
@@ -23,6 +32,7 @@ class Layout:
     settings: Settings
     tree: PoolTree
     capacity: Capacity
+    shortages: tuple[str, ...]  # what of the settings the machine can no longer give, for people
     picker: Picker
     classes: PriorityClasses
     memory: MemoryMap
@@ -36,22 +46,38 @@ class Layout:
     ]  # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs
 
 
-def layout_of(machine: Machine, settings: Settings, earlier: Earlier = NOTHING) -> Layout:
+def layout_of(
+    machine: Machine, settings: Settings, earlier: Earlier = NOTHING, *, forced: bool = False
+) -> Layout:
     """Return the layout of *machine* under *settings*; CapacityError if they ask the impossible.
 
-    What was reserved *earlier* stays so as far as possible.
+    What was reserved *earlier* stays so as far as possible. A *forced* layout does with what there
+    is, and says so in its shortages.
     """
     picker = picker_of(machine)
-    capacity = capacity_of(machine, settings, picker, earlier)
+    shortages: tuple[str, ...] = ()
+    if forced:
+        capacity, shortages = capacity_left(machine, settings, picker, earlier)
+    else:
+        capacity = capacity_of(machine, settings, picker, earlier)
     tree = build(machine, capacity.available)
+    try:
+        memory = MemoryMap(machine, tree, settings)
+    except CapacityError as error:
+        if not forced:
+            raise
+        shortages += (f"{error}: none is reserved",)
+        none = msgspec.structs.replace(settings.reserved, memory=0)
+        memory = MemoryMap(machine, tree, msgspec.structs.replace(settings, reserved=none))
     return Layout(
         machine=machine,
         settings=settings,
         tree=tree,
         capacity=capacity,
+        shortages=shortages,
         picker=picker,
         classes=classes_of(machine),
-        memory=MemoryMap(machine, tree, settings),
+        memory=memory,
         attraction=Attraction(tree),
         nearness=Nearness(machine, tree),
         burst_levels={level: _closeness(tree, level) for level in Level},

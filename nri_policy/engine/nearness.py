@@ -48,11 +48,7 @@ class Nearness:
     def __init__(self, machine: Machine, tree: PoolTree) -> None:
         self._machine = machine
         self._tree = tree
-        cpus = {node.id: node.cpus for node in machine.nodes}
-        self._node_cpus = {
-            node.id: node.cpus or CPUSet.union(cpus[near] for near in node.nearest)
-            for node in machine.nodes
-        }
+        self._node_cpus = machine.near_cpus
         self._nodes = [
             CPUSet(id_ for id_, near in self._node_cpus.items() if not near.isdisjoint(pool.cpus))
             for pool in tree.pools

@@ -213,16 +213,31 @@ def _remain(state: State, candidate: Candidate) -> bool:
 
 
 def _squeeze(state: State, candidate: Candidate, flagged: list[str]) -> Refused:
-    """Place a container that has lost its CPUs among those who share, with what they leave."""
-    container, request = candidate.container, candidate.request
+    """Place a container whose CPUs or memory are gone with less: what it has it cannot keep.
+
+    Strict hints go first, then the place of its memory, last the CPUs of its own.
+    """
+    container, name = candidate.container, candidate.container.full_name
+    whole = replace(candidate.request, strict_hints=False)
     left = max(0, state.supply.allocatable_shared(state.layout.tree.top.id))
-    less = replace(request, exclusive=0, shared=min(request.milli, left))
-    try:
-        place(state, container, less)
-    except RefusalError as refusal:
-        return [(candidate, refusal)]
-    flagged.append(f"{container.full_name}: its CPUs are gone: it shares {less.shared}m now")
-    return []
+    shared = replace(whole, exclusive=0, shared=min(whole.milli, left))
+    refused = []
+    for request, text in (
+        (whole, "it had to leave its place"),
+        (shared, f"its CPUs are gone: it shares {shared.shared}m now"),
+    ):
+        for memory in dict.fromkeys((request.memory, 0)):
+            try:
+                choice = place(state, container, replace(request, memory=memory))
+            except RefusalError as refusal:
+                refused = [(candidate, refusal)]
+                continue
+            if memory != request.memory:  # it is in use, wherever it can be booked
+                state.drop(container.id)
+                flagged += _keep(state, replace(candidate, request=request), choice.grant)
+            flagged.append(f"{name}: {text}")
+            return []
+    return refused
 
 
 def _keep(state: State, candidate: Candidate, grant: Grant) -> list[str]:

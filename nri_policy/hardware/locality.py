@@ -46,7 +46,7 @@ class Locality:
 
 
 class Locator:
-    """Finds localities below *root*; remembers those of hardware until told to `forget`.
+    """Finds localities below *root*; remembers those of hardware until it is told to `renew`.
 
     What a virtual device lies upon is looked up every time: its number may be another's tomorrow.
     """
@@ -54,12 +54,12 @@ class Locator:
     def __init__(self, root: Path, machine: Machine) -> None:
         """Take the machine found below the same *root*."""
         self._root = root
+        self.renew(machine)
+
+    def renew(self, machine: Machine) -> None:
+        """Look everything up anew from now on: hardware has come or gone, and left *machine*."""
         self._online = machine.online
-        cpus = {node.id: node.cpus for node in machine.nodes}
-        self._node_cpus = {
-            node.id: node.cpus or CPUSet.union(cpus[near] for near in node.nearest)
-            for node in machine.nodes
-        }
+        self._node_cpus = machine.near_cpus
         self._places: dict[str, tuple[CPUSet, CPUSet]] = {}  # nodes, CPUs by sysfs folder
 
     def device(self, kind: str, number: str) -> Locality | None:
@@ -85,10 +85,6 @@ class Locator:
                 if locality is not None:
                     found[path] = locality
         return found
-
-    def forget(self) -> None:
-        """Look everything up anew from now on: hardware has come, gone or been told its node."""
-        self._places.clear()
 
     def _device(self, tree: Tree, kind: str, number: str) -> Locality | None:
         path = f"sys/dev/{kind}/{number}"

@@ -189,6 +189,15 @@ class Machine:
         """The bytes of all nodes together."""
         return sum(node.memory for node in self.nodes)
 
+    @property
+    def near_cpus(self) -> dict[int, CPUSet]:
+        """The CPUs of each node, or those nearest to one that has none, by id."""
+        own = {node.id: node.cpus for node in self.nodes}
+        return {
+            node.id: node.cpus or CPUSet.union(own[near] for near in node.nearest)
+            for node in self.nodes
+        }
+
     def restricted(self, online: CPUSet) -> Machine:
         """Return the machine with only *online*, a non-empty part of its CPUs, left online."""
         parts: dict[str, Any] = {

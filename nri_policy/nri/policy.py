@@ -275,7 +275,10 @@ class Policy:
         except (RefusalError, CapacityError) as error:
             self._decided(event, error, time.perf_counter() - began)
             raise
-        self._note(event, decision, time.perf_counter() - began)
+        taken = time.perf_counter() - began
+        if machine is not None and self._locator is not None:
+            self._locator.renew(machine)
+        self._note(event, decision, taken)
 
     def drifted(self, container_ids: Iterable[str]) -> None:
         """Have the runtime told again where these containers run, whatever it believes."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.picker import Picker
-from nri_policy.settings import Listed, Settings
+from nri_policy.settings import CPUAmount, Listed, Quantity, Settings
 
 
 class CapacityError(Exception):
@@ -65,6 +67,42 @@ def capacity_of(
         isolated=(machine.isolated & available) - reserved,
         sharable=available - machine.isolated - reserved,
     )
+
+
+def capacity_left(
+    machine: Machine, settings: Settings, picker: Picker, earlier: Earlier
+) -> tuple[Capacity, tuple[str, ...]]:
+    """Return what can be had of what *settings* ask, and in words what is not as they ask.
+
+    For a machine that has lost CPUs under running containers, which nobody can refuse.
+    """
+    notes = []
+    asked, online = settings.available.cpu, machine.online
+    if asked is not None and not _listed(asked, online) & online:
+        notes.append(f"availableResources.cpu: none of it is online: all of {online} is used")
+        asked = None
+        settings = replace(settings, available=replace(settings.available, cpu=None))
+    available = online if asked is None else _listed(asked, online) & online
+    wanted = settings.reserved.cpu
+    try:
+        capacity = capacity_of(machine, settings, picker, earlier)
+    except CapacityError as error:
+        less: CPUAmount = Quantity(1000)
+        if not isinstance(wanted, Listed):
+            less = Quantity(min(wanted.milli_cpu, 1000 * len(available)))
+        elif left := _listed(wanted, available) & available:
+            less = Listed(left)
+        settings = replace(settings, reserved=replace(settings.reserved, cpu=less))
+        # isolated CPUs too, where there are no others
+        earlier = Earlier(reserved=earlier.reserved, exclusive=earlier.exclusive or available)
+        capacity = capacity_of(machine, settings, picker, earlier)
+        notes.append(f"{error}: {capacity.reserved} is reserved")
+    else:
+        if isinstance(wanted, Listed) and not _listed(wanted, available) <= capacity.reserved:
+            notes.append(
+                f"reservedResources.cpu: not all of it is online: {capacity.reserved} is reserved"
+            )
+    return capacity, tuple(notes)
 
 
 def _listed(listed: Listed, whole: CPUSet) -> CPUSet:

@@ -39,6 +39,7 @@ from nri_policy.proto import nri_pb2 as nri
 from nri_policy.runtime import runtimespec
 from nri_policy.runtime.adaptation import Adaptation, Timeouts
 from nri_policy.runtime.containers import Container, CRIError, Machine, Pod, State
+from nri_policy.runtime.device_manager import AdmissionError, DeviceManager
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.runtime.manifest import ContainerManifest, PodManifest, ResourceChange, read_pod
 from nri_policy.runtime.release import Release, Version
@@ -63,8 +64,8 @@ class EmbeddedRuntime:
     """A container runtime that plugins connect to at *socket_path*; an async context manager.
 
     Its CRI calls raise CRIError with the text that kubelet would show. The pods and containers that
-    they return stay current. `machine` may be changed at any time; *clock* is in seconds since the
-    epoch.
+    they return stay current. `machine` and `devices` may be changed at any time; *clock* is in
+    seconds since the epoch.
     """
 
     def __init__(  # noqa: PLR0913 - keywords, as many as a real runtime's settings that matter here
@@ -84,6 +85,7 @@ class EmbeddedRuntime:
         self.release = Release.of(name, version, nri_version)
         self.machine = Machine(online_cpus=online_cpus, memory_nodes=memory_nodes)
         self.kubelet = kubelet
+        self.devices = DeviceManager()
         self._clock = clock
         self._pods: dict[str, Pod] = {}
         self._containers: dict[str, Container] = {}
@@ -210,7 +212,7 @@ class EmbeddedRuntime:
     # ---- CRI
 
     async def run_pod(self, manifest: Mapping[str, Any] | PodManifest) -> Pod:
-        """RunPodSandbox. Raises ManifestError for a bad manifest."""
+        """RunPodSandbox, if the kubelet admits the pod. Raises ManifestError for a bad manifest."""
         if not isinstance(manifest, PodManifest):
             manifest = read_pod(manifest)
         async with self._call():
@@ -218,8 +220,13 @@ class EmbeddedRuntime:
                 raise CRIError(f"pod {manifest.key} exists already")
             pod = self._new_pod(manifest)
             try:
+                self.devices.admit(pod.manifest)
+            except AdmissionError as error:
+                raise CRIError(str(error)) from error
+            try:
                 await self._nri.notify(nri.RUN_POD_SANDBOX, pod.message)
             except Refused:
+                self.devices.forget(pod.manifest.metadata.uid)
                 await self._tell(nri.STOP_POD_SANDBOX, pod)
                 await self._tell(nri.REMOVE_POD_SANDBOX, pod)
                 raise
@@ -322,6 +329,7 @@ class EmbeddedRuntime:
             await self._pod_stopped(pod)
             for container in list(pod.containers):
                 await self._removed(container)
+            self.devices.forget(pod.manifest.metadata.uid)
             if self._pods.pop(pod.id, None):
                 await self._tell(nri.REMOVE_POD_SANDBOX, pod)
 
@@ -399,7 +407,10 @@ class EmbeddedRuntime:
         attempt = sum(container.name == manifest.name for container in pod.containers)
         message = self.kubelet.container(pod.manifest, manifest, attempt=attempt)
         message.id = runtimespec.object_id("container", pod.id, manifest.name, next(self._serial))
-        message.linux.devices.extend(devices)
+        own = self.devices.files(pod.manifest.metadata.uid, manifest.name)
+        for device in (*devices, *own):
+            message.linux.devices.append(device)
+            message.linux.resources.devices.append(runtimespec.access_to(device))
         runtimespec.complete_container(
             message, pod.message, runtime=self.release.name, image=manifest.image
         )

@@ -16,13 +16,21 @@ from typing import Literal
 import msgspec
 
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.runtime.manifest import Amounts, ContainerManifest, PodManifest, QoS, Resources
+from nri_policy.runtime.manifest import (
+    Amounts,
+    ContainerManifest,
+    PodManifest,
+    QoS,
+    Resources,
+    Volume,
+)
 
 QUOTA_PERIOD = 100_000  # microseconds
 MIN_QUOTA = 1000  # microseconds
 MIN_SHARES, MAX_SHARES = 2, 262_144
 
 _HUGEPAGES = "hugepages-"
+_OBJECT_VOLUMES = {"config_map": "configmap", "downward_api": "downward-api"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,11 +191,7 @@ def _hash(container: ContainerManifest) -> str:
 
 
 def _mounts(pod: PodManifest, container: ContainerManifest) -> Iterable[nri.Mount]:
-    folder = f"/var/lib/kubelet/pods/{pod.metadata.uid}/volumes/kubernetes.io~empty-dir"
-    sources = {
-        volume.name: volume.host_path.path if volume.host_path else f"{folder}/{volume.name}"
-        for volume in pod.spec.volumes
-    }
+    sources = {volume.name: _source(pod, volume) for volume in pod.spec.volumes}
     for mount in container.volume_mounts:
         yield nri.Mount(
             destination=mount.mount_path,
@@ -195,3 +199,16 @@ def _mounts(pod: PodManifest, container: ContainerManifest) -> Iterable[nri.Moun
             source=sources[mount.name],
             options=["rbind", "rprivate", "ro" if mount.read_only else "rw"],
         )
+
+
+def _source(pod: PodManifest, volume: Volume) -> str:
+    """Return where a volume is on the host (pkg/volume's plugin names, and how CSI mounts)."""
+    if volume.host_path:
+        return volume.host_path.path
+    kind, name = "empty-dir", volume.name
+    if volume.persistent_volume_claim:
+        kind, name = "csi", f"{volume.persistent_volume_claim.claim_name}/mount"
+    for objects in ("config_map", "secret", "projected", "downward_api"):
+        if getattr(volume, objects) is not None:
+            kind = _OBJECT_VOLUMES.get(objects, objects)
+    return f"/var/lib/kubelet/pods/{pod.metadata.uid}/volumes/kubernetes.io~{kind}/{name}"

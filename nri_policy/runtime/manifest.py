@@ -102,11 +102,22 @@ class HostPath(_Struct, frozen=True):
     path: str
 
 
+class Claim(_Struct, frozen=True):
+    """A persistent volume, by the claim to it."""
+
+    claim_name: Subdomain
+
+
 class Volume(_Struct, frozen=True):
-    """A volume of a pod; `host_path` is None for all kinds that kubelet makes a folder for."""
+    """A volume of a pod: one of its kinds, or an empty folder."""
 
     name: Label
     host_path: HostPath | None = None
+    persistent_volume_claim: Claim | None = None
+    config_map: dict[str, Any] | None = None
+    secret: dict[str, Any] | None = None
+    projected: dict[str, Any] | None = None
+    downward_api: dict[str, Any] | None = msgspec.field(name="downwardAPI", default=None)
 
 
 class ContainerManifest(_Struct, frozen=True):
@@ -182,6 +193,10 @@ class PodManifest(_Struct, frozen=True):
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    def runs_to_end(self, name: str) -> bool:
+        """Whether the container *name* ends before the main ones start."""
+        return any(each.name == name and not each.sidecar for each in self.spec.init_containers)
 
     @property
     def qos(self) -> QoS:

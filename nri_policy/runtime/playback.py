@@ -24,6 +24,8 @@ from nri_policy.runtime.scenario import (
     Advance,
     Apply,
     Delete,
+    Devices,
+    Disks,
     Expect,
     Hotplug,
     Resize,
@@ -59,6 +61,12 @@ class Node(Protocol):
 
     async def hotplug(self, *, offline: CPUSet, online: CPUSet) -> None:
         """Tell of CPUs that went and came; raises NodeError."""
+
+    async def attach(self, devices: Mapping[int, int | None], disks: Mapping[str, int]) -> None:
+        """Tell of all the devices and disks that there are from now on; raises NodeError.
+
+        NUMA nodes, by the minor number of the device manager's files, and by mount point.
+        """
 
     async def advance(self, seconds: float) -> None:
         """Move the clock that daemon and runtime share, and do what falls due."""
@@ -106,6 +114,8 @@ class Playback:
         self._patience = patience
         self._present = runtime.machine.online_cpus  # CPUs that can be online
         self._started = False
+        self._devices: Mapping[int, int | None] = {}
+        self._disks: Mapping[str, int] = {}
         self._errors: dict[str, str] = {}  # container that did not start → what was shown
 
     async def play(self, steps: Iterable[Step]) -> AsyncIterator[Result]:
@@ -144,9 +154,7 @@ class Playback:
             return
         if isinstance(step, Settings):
             await self._node.settings(step.spec)
-        if not self._started:
-            await self._comes_back(self._node.restart)
-            self._started = True
+        await self._start()
         match step:
             case Apply():
                 await self._apply(step.pods)
@@ -161,6 +169,14 @@ class Playback:
                 await self._comes_back(target.restart)
             case Hotplug():
                 await self._hotplug(step)
+            case Devices() | Disks():
+                await self._attach(step)
+
+    async def _start(self) -> None:
+        """Start the daemon, unless that was done."""
+        if not self._started:
+            await self._comes_back(self._node.restart)
+            self._started = True
 
     async def _comes_back(self, restart: Callable[[], Awaitable[None]]) -> None:
         """Restart something, and wait until the runtime has synchronized the daemon again."""
@@ -236,6 +252,13 @@ class Playback:
             raise NodeError(f"CPUs {absent} are not offline")
         machine.online_cpus = machine.online_cpus - step.offline | step.online
         await self._node.hotplug(offline=step.offline, online=step.online)
+
+    async def _attach(self, step: Devices | Disks) -> None:
+        if isinstance(step, Devices):
+            self._devices = self._runtime.devices.advertise(step.devices)
+        else:
+            self._disks = step.nodes
+        await self._node.attach(self._devices, self._disks)
 
     def _pods(self) -> dict[str, Pod]:
         return {pod.key: pod for pod in self._runtime.pods}

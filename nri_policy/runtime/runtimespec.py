@@ -89,6 +89,13 @@ def complete_container(
         )
 
 
+def access_to(device: nri.LinuxDevice) -> nri.LinuxDeviceCgroup:
+    """Return the rule that lets a container use a device that it is given."""
+    rule = nri.LinuxDeviceCgroup(allow=True, type=device.type, access="rwm")
+    rule.major.value, rule.minor.value = device.major, device.minor
+    return rule
+
+
 def _drop_unset(resources: nri.LinuxResources) -> None:
     """Remove what kubelet leaves at 0; with a memory limit the runtimes allow no swap."""
     if not resources.cpu.quota.value:

@@ -6,13 +6,18 @@ not know how it is played.
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from nri_policy import yamltext
 from nri_policy.cpuset import CPUSet
+from nri_policy.runtime.device_manager import Device
 from nri_policy.runtime.manifest import (
     ManifestError,
     PodManifest,
@@ -37,6 +42,9 @@ FIELDS = (
     "updated_by",
 )
 SET_FIELDS = ("cpus", "mems", "exclusive")  # in the kernel's list format
+
+
+_BLANK = re.compile(r"[\s\\]")
 
 
 class ScenarioError(Exception):
@@ -96,6 +104,20 @@ class Hotplug:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """These are all devices that the node's device plugins offer from now on, by resource."""
+
+    devices: dict[str, list[Device]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disks:
+    """These are all disks from now on: NUMA nodes by mount point."""
+
+    nodes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
     """What containers should be like now; None for one that should not be there.
 
@@ -106,7 +128,7 @@ class Expect:
     error: str | None = None
 
 
-Step = Settings | Apply | Delete | Resize | Advance | Restart | Hotplug | Expect
+Step = Settings | Apply | Delete | Resize | Advance | Restart | Hotplug | Devices | Disks | Expect
 
 
 def read_scenario(path: Path) -> list[Step]:
@@ -219,6 +241,26 @@ def _online(value: object) -> Hotplug:
     return Hotplug(offline=CPUSet(), online=_cpus(value))
 
 
+def _devices(value: object) -> Devices:
+    devices = read_part(_map(value), dict[str, list[Device]])
+    for resource, group in devices.items():
+        if resource.count("/") != 1 or not all(resource.split("/")):
+            raise ValueError(f"{quoted(resource)} is no resource such as vendor.com/nic")
+        ids = [device.id for device in group]
+        for each in ids:
+            if ids.count(each) > 1:
+                raise ValueError(f"{resource}: two devices have the id {quoted(each)}")
+    return Devices(devices=devices)
+
+
+def _disks(value: object) -> Disks:
+    nodes = read_part(_map(value), dict[str, Annotated[int, msgspec.Meta(ge=0)]])
+    for path in nodes:
+        if not path.startswith("/") or path != posixpath.normpath(path) or _BLANK.search(path):
+            raise ValueError(f"{quoted(path)} is no mount point: a plain path that begins with /")
+    return Disks(nodes=nodes)
+
+
 def _expect(value: object) -> Expect:
     containers: dict[str, dict[str, Any] | None] = {}
     expected = dict(_map(value))
@@ -278,5 +320,7 @@ _READERS: dict[str, Callable[[object], Step]] = {
     "restart": _restart,
     "offline": _offline,
     "online": _online,
+    "devices": _devices,
+    "disks": _disks,
     "expect": _expect,
 }

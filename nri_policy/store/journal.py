@@ -100,6 +100,7 @@ class Journal:
                 described,
                 decode_settings(settings, str(self._path)),
                 Earlier(reserved=kept, exclusive=described.online - kept),  # the same ones again
+                forced=True,  # as hotplug may have left it
             )
         return self._layouts[layout_id]
 

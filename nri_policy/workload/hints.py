@@ -26,8 +26,10 @@ _OWN_FILES = (
     "/usr/lib32/",
     "/usr/lib64/",
 )
-# Volumes on the host that the kubelet fills with objects of the cluster.
-_OBJECTS = re.compile(r"/volumes/kubernetes\.io~(?:configmap|downward-api|projected|secret)/")
+# Volumes that the kubelet makes in its own folder: scratch space, and objects of the cluster.
+_KUBELETS = re.compile(
+    r"/pods/[^/]+/volumes/kubernetes\.io~(?:configmap|downward-api|empty-dir|projected|secret)/"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,7 @@ def hints_of(candidates: Collection[Hint], preferences: Preferences) -> tuple[Hi
     return tuple(
         hint
         for hint in candidates
-        if (kinds is None or hint.kind in kinds)
+        if hint.kind in kinds
         and (
             deny is None
             or not deny.matches(hint.source)
@@ -110,12 +112,12 @@ def _mount_hints(mounts: Iterable[Mount], locator: Locator) -> Iterator[Hint]:
         if mount.writable
         and mount.source.startswith("/")
         and not mount.destination.startswith(_OWN_FILES)
-        and not _OBJECTS.search(mount.source)
     )
     if not sources:
         return
     for source, place in locator.mounts(sources).items():
-        yield Hint(source=source, kind=HintKind.MOUNTS, cpus=place.cpus, nodes=place.nodes)
+        kind = HintKind.KUBELET_VOLUMES if _KUBELETS.search(source) else HintKind.MOUNTS
+        yield Hint(source=source, kind=kind, cpus=place.cpus, nodes=place.nodes)
 
 
 def _device_hints(

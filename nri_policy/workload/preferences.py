@@ -33,8 +33,14 @@ class HintKind(StrEnum):
     """Where a topology hint comes from."""
 
     MOUNTS = "mounts"
+    KUBELET_VOLUMES = "kubelet-volumes"  # mounts of what the kubelet keeps beside its own files
     DEVICES = "devices"
     POD_RESOURCES = "pod-resources"
+
+
+# What counts unless annotated otherwise: that a container has scratch space says nothing of where
+# it works.
+USUAL_HINTS = frozenset(HintKind) - {HintKind.KUBELET_VOLUMES}
 
 
 POD_RESOURCE = "podresourceapi:"
@@ -68,7 +74,7 @@ class Preferences:
     memory_kinds: frozenset[MemoryKind] | None = None
     cold_start: float | None = None  # seconds, more than 0
     unlimited_burstable: Level | None = None
-    hint_kinds: frozenset[HintKind] | None = None
+    hint_kinds: frozenset[HintKind] = USUAL_HINTS
     allow_hints: HintFilter | None = None
     deny_hints: HintFilter | None = None
     strict_hints: bool = False
@@ -90,7 +96,13 @@ _MEMORY = {
     "hbm": {MemoryKind.HBM},
     "mixed": {MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM},
 }
-_HINTS = {str(kind): {kind} for kind in HintKind} | {"all": set(HintKind), "none": set()}
+_HINTS: dict[str, set[HintKind]] = {
+    "mounts": {HintKind.MOUNTS, HintKind.KUBELET_VOLUMES},
+    "devices": {HintKind.DEVICES},
+    "pod-resources": {HintKind.POD_RESOURCES},
+    "all": {*USUAL_HINTS},
+    "none": set(),
+}
 _MAX_LIST = 1000  # characters
 _MAX_PATHS = 256
 _MAX_COLD_START = 3600.0  # seconds
@@ -105,6 +117,7 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
         return _NONE
     lookup = _Lookup(annotations, container)
     isolated, required = lookup.isolated()
+    kinds = lookup.get("topologyhints", _hint_kinds)
     return Preferences(
         prefer_isolated=isolated,
         require_isolated=required,
@@ -118,7 +131,7 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
         memory_kinds=lookup.get("memory-type", _memory_kinds),
         cold_start=lookup.get("cold-start", _cold_start),
         unlimited_burstable=lookup.get("unlimited-burstable", _level),
-        hint_kinds=lookup.get("topologyhints", _hint_kinds),
+        hint_kinds=USUAL_HINTS if kinds is None else kinds,
         allow_hints=lookup.get("allow.topologyhints", _hint_filter),
         deny_hints=lookup.get("deny.topologyhints", _hint_filter),
         strict_hints=bool(lookup.get("strict.topologyhints", _boolean)),
@@ -194,7 +207,7 @@ def _memory_kinds(found: Found) -> frozenset[MemoryKind]:
 
 def _hint_kinds(found: Found) -> frozenset[HintKind]:
     if found.value in _BOOLEANS:
-        return frozenset(HintKind if _BOOLEANS[found.value] else ())
+        return USUAL_HINTS if _BOOLEANS[found.value] else frozenset()
     return _union(found, _HINTS, f"true, false, or a comma-separated list of {', '.join(_HINTS)}")
 
 

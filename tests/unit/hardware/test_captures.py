@@ -306,6 +306,30 @@ def test_a_node_may_lack_memory() -> None:
     assert str(nodes[3].nearest) == "0-2"
 
 
+@needs("hwloc-40intel64-2g2n4c-pcilocality")
+def test_a_real_machine_whose_firmware_places_one_device_only() -> None:
+    machine = read("hwloc-40intel64-2g2n4c-pcilocality")
+    placed = {d.address: (d.class_, str(d.numa_nodes)) for d in machine.devices if d.numa_nodes}
+    assert placed == {"0000:43:00.0": ("0c0600", "2")}
+    assert {d.cpus for d in machine.devices} == {machine.online}, "the kernel says all, of each"
+
+
+PLACES = {
+    "0000:00:01.0": ("1af4:1001", "", "0-7"),
+    "0000:41:00.0": ("1af4:1041", "0", "0-3"),
+    "0000:42:00.0": ("8086:10d3", "0", "0-3"),
+    "0000:81:00.0": ("8086:10c9", "1", "4-7"),
+    "0000:81:10.6": ("8086:10ca", "1", "4-7"),  # a virtual function of the one before
+    "0000:82:00.0": ("1b36:0010", "1", "4-7"),
+}
+
+
+@pytest.mark.parametrize("address", PLACES)
+def test_a_device_of_an_emulated_machine_has_a_name_and_a_place(address: str) -> None:
+    [device] = [each for each in read("qemu-pci-locality").devices if each.address == address]
+    assert (device.name, str(device.numa_nodes), str(device.cpus)) == PLACES[address]
+
+
 @needs("i-pci")
 def test_devices_are_placed_by_their_bridges() -> None:
     placed = {d.address: str(d.numa_nodes) for d in read("i-pci").devices if d.numa_nodes}

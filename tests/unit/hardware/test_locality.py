@@ -215,7 +215,7 @@ def test_on_a_machine_of_one_node_nothing_is_near_to_some_cpus_only(plant: Plant
     assert Locator(root, discover(root)).device("block", "8:0") is None
 
 
-def test_hardware_is_remembered_until_forgotten_but_not_what_lies_upon_it(plant: Plant) -> None:
+def test_hardware_is_remembered_until_it_is_renewed_but_not_what_lies_upon_it(plant: Plant) -> None:
     root = plant(FOUR, DEVICES)
     locator = Locator(root, discover(root))
     assert nodes(locator.device("block", "254:0")) == "1"
@@ -223,7 +223,7 @@ def test_hardware_is_remembered_until_forgotten_but_not_what_lies_upon_it(plant:
     assert nodes(locator.device("block", "254:0")) == "1,3"
     change(root, {f"sys/devices/{ON_3}/numa_node": "2"})
     assert nodes(locator.device("block", "8:32")) == "3"
-    locator.forget()
+    locator.renew(discover(root))
     assert nodes(locator.device("block", "8:32")) == "2"
 
 

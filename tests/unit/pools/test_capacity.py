@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.pools.capacity import Capacity, CapacityError, capacity_of
+from nri_policy.cpuset import CPUSet
+from nri_policy.pools.capacity import (
+    NOTHING,
+    Capacity,
+    CapacityError,
+    Earlier,
+    capacity_left,
+    capacity_of,
+)
 from nri_policy.pools.picker import picker_of
 from tests import nodes
 
@@ -118,3 +126,36 @@ def test_no_reservation_is_no_settings() -> None:
     machine = nodes.machine()
     with pytest.raises(ValueError, match="reservation is required"):
         capacity_of(machine, nodes.settings(reservedResources={}), picker_of(machine))
+
+
+@pytest.mark.parametrize(
+    ("left", "available", "reserved", "parts", "notes"),
+    [
+        ("offline=4-15", None, "2", ("0-1", "", "2-3"), []),
+        ("offline=1-15", None, "2", ("0", "", ""), ["cannot reserve 2 CPUs"]),
+        ("offline=0-3", "cpuset:0-3", "1", ("4", "", "5-15"), ["all of 4-15 is used"]),
+        ("offline=0-2", "cpuset:0-3", "cpuset:0", ("3", "", ""), ["CPUs 3: 3 is reserved"]),
+        ("offline=0", None, "cpuset:0-2", ("1-2", "", "3-15"), ["1-15: 1-2 is reserved"]),
+        ("offline=0-1", None, "exclude-cpuset:2-15", ("2", "", "3-15"), ["2-15: 2 is reserved"]),
+        ("offline=0-1 isolated=2-15", None, "1", ("2", "3-15", ""), ["non-isolated : 2 is"]),
+    ],
+)
+def test_what_a_machine_has_left_of_what_is_asked(
+    left: str, available: str | None, reserved: object, parts: tuple[str, ...], notes: list[str]
+) -> None:
+    machine = nodes.machine(f"{nodes.SMALL} {left}")
+    asked: dict[str, object] = {"reservedResources": {"cpu": reserved}}
+    if available is not None:
+        asked["availableResources"] = {"cpu": available}
+    found, said = capacity_left(machine, nodes.settings(**asked), picker_of(machine), NOTHING)
+    assert (str(found.reserved), str(found.isolated), str(found.sharable)) == parts
+    assert len(said) == len(notes)
+    assert all(note in text for note, text in zip(notes, said, strict=True)), said
+
+
+def test_what_is_left_and_was_reserved_stays_reserved() -> None:
+    machine = nodes.machine(f"{nodes.SMALL} offline=0-3")
+    settings = nodes.settings(reservedResources={"cpu": "cpuset:0"})
+    earlier = Earlier(reserved=CPUSet((7,)), exclusive=CPUSet((4,)))
+    found, _ = capacity_left(machine, settings, picker_of(machine), earlier)
+    assert str(found.reserved) == "7"

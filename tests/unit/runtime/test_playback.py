@@ -60,6 +60,9 @@ class FakeNode:
     async def hotplug(self, *, offline: CPUSet, online: CPUSet) -> None:
         self.log.append(f"-{offline}+{online}")
 
+    async def attach(self, devices: Mapping[int, int | None], disks: Mapping[str, int]) -> None:
+        self.log.append(f"{dict(devices)} {dict(disks)}")
+
     async def advance(self, seconds: float) -> None:
         self.log.append(f"{seconds}s")
 
@@ -125,6 +128,23 @@ async def test_a_daemon_that_does_not_start_is_tried_again(play: Play) -> None:
     )
     assert errors(results) == ["settings are bad", "settings are bad", None]
     assert log == ["settings", "restart", "restart", "settings", "restart"]
+
+
+async def test_devices_and_disks_are_told_together_and_given_to_pods(play: Play) -> None:
+    asking = pod(requests={"v.com/nic": "1"}, limits={"v.com/nic": "1"})
+    results, log = await play(
+        {"devices": {"v.com/nic": [{"id": "a", "numa": 1}]}},
+        {"disks": {"/data": 2}},
+        {"devices": {"v.com/nic": [{"id": "b"}]}},
+        {"apply": [asking, asking | {"metadata": {"name": "pod1"}}]},
+        {"expect": {"pod0/c0": {"state": "running"}, "pod1/c0": {"error": "0 of 1 are free"}}},
+    )
+    assert [each for each in log if each.startswith("{")] == [
+        "{0: 1} {}",
+        "{0: 1} {'/data': 2}",
+        "{1: None} {'/data': 2}",
+    ]
+    assert not results[-1].mismatches
 
 
 async def test_an_expectation_starts_no_daemon(play: Play) -> None:

@@ -7,10 +7,13 @@ import pytest
 import yaml
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.runtime.device_manager import Device
 from nri_policy.runtime.scenario import (
     Advance,
     Apply,
     Delete,
+    Devices,
+    Disks,
     Expect,
     Hotplug,
     Resize,
@@ -33,6 +36,8 @@ DOCUMENTED = """
 - restart: runtime
 - offline: "4-5"
 - online: 4
+- devices: {v.com/nic: [{id: n0, numa: 3, file: /dev/nic0}, {id: n1}], v.com/gpu: []}
+- disks: {/: 0, /data: 3}
 - expect: {pod0/c0: {cpus: "4-7", mems: 1, pool: "NUMA node #1"}, ns/pod1/c0: null}
 """
 
@@ -55,6 +60,13 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
         Restart(what="runtime"),
         Hotplug(offline=CPUSet.parse("4-5"), online=CPUSet()),
         Hotplug(offline=CPUSet(), online=CPUSet.parse("4")),
+        Devices(
+            devices={
+                "v.com/nic": [Device(id="n0", numa=3, file="/dev/nic0"), Device(id="n1")],
+                "v.com/gpu": [],
+            }
+        ),
+        Disks(nodes={"/": 0, "/data": 3}),
         Expect(
             containers={
                 "pod0/c0": {"cpus": "4-7", "mems": "1", "pool": "NUMA node #1"},
@@ -91,6 +103,18 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
         ({"restart": "kubelet"}, "restart: 'kubelet' is neither daemon nor runtime"),
         ({"offline": "3-1"}, "offline: bad CPU list '3-1'"),
         ({"online": True}, "online: true is not a list such as '0-3,8'"),
+        ({"devices": {"nic": []}}, "devices: 'nic' is no resource such as vendor.com/nic"),
+        ({"devices": {"v.com/n": [{"numa": 1}]}}, "[0]: Object missing required field `id`"),
+        ({"devices": {"v.com/n": [{"id": "a", "node": 1}]}}, "unknown field `node`"),
+        ({"devices": {"v.com/n": [{"id": "a", "numa": -1}]}}, "numa: -1 is no NUMA node"),
+        ({"devices": {"v.com/n": [{"id": "a", "numa": "1"}]}}, "Expected `int | null`, got `str`"),
+        ({"devices": {"v.com/n": [{"id": "a", "file": "nic"}]}}, "file: 'nic' is not a path"),
+        ({"devices": {"v.com/n": [{"id": "a"}, {"id": "a"}]}}, "v.com/n: two devices have the id"),
+        ({"disks": {"data": 1}}, "disks: 'data' is no mount point"),
+        ({"disks": {"/data/": 1}}, "disks: '/data/' is no mount point"),
+        ({"disks": {"/a b": 1}}, "disks: '/a b' is no mount point"),
+        ({"disks": {"/data": -1}}, "Expected `int` >= 0"),
+        ({"disks": []}, "disks: a list (0 entries) is not a map"),
         ({"expect": {"pod0": {}}}, "expect: pod0: 'pod0' is not name/name or name/name/name"),
         ({"expect": {"error": 3}}, "expect: error: 3 is not a text"),
         ({"expect": {"pod0/c0": {"cpu": "1"}}}, "pod0/c0: 'cpu' is no field; did you mean 'cpus'?"),

@@ -74,10 +74,6 @@ def test_hints_come_from_mounts_devices_interfaces_and_each_assigned_device(
         mount("/data/log", "/dev/termination-log"),
         mount("/data/own", "/.nri-resource-policy"),
         mount("/data/lib", "/usr/lib64/driver"),
-        mount(f"{VOLUMES}/kubernetes.io~configmap/settings"),
-        mount(f"{VOLUMES}/kubernetes.io~secret/key"),
-        mount(f"{VOLUMES}/kubernetes.io~projected/token"),
-        mount(f"{VOLUMES}/kubernetes.io~downward-api/me"),
     ],
     ids=lambda each: f"{each.source} at {each.destination}",
 )
@@ -90,13 +86,32 @@ def test_mounts_that_say_nothing_of_the_workload(locator: Locator, ignored: Moun
     [
         mount("/data/x", "/etcetera"),
         mount("/data/x", "/home/etc/"),
-        mount(f"{VOLUMES}/kubernetes.io~empty-dir/cache"),
         mount(f"{VOLUMES}/kubernetes.io~csi/pvc/mount"),
+        mount(f"{VOLUMES}/kubernetes.io~local-volume/kubernetes.io~empty-dir"),
+        mount("/data/volumes/kubernetes.io~empty-dir/cache"),
     ],
     ids=lambda each: f"{each.source} at {each.destination}",
 )
 def test_mounts_that_count(locator: Locator, counted: Mount) -> None:
-    assert len(candidates([counted], [], [], {}, locator)) == 1
+    found = candidates([counted], [], [], {}, locator)
+    assert len(hints_of(found, preferences({}, "c0"))) == 1
+
+
+@pytest.mark.parametrize("root", ["/var/lib/kubelet", "/var/snap/microk8s/common/kubelet"])
+@pytest.mark.parametrize(
+    "volume", ["empty-dir/cache", "configmap/a", "secret/key", "projected/token", "downward-api/me"]
+)
+@pytest.mark.parametrize(
+    ("annotation", "counts"),
+    [(None, 0), ("true", 0), ("all", 0), ("devices", 0), ("mounts", 1), ("all,mounts", 1)],
+)
+def test_volumes_of_the_kubelets_own_count_only_where_mounts_are_named(
+    locator: Locator, root: str, volume: str, annotation: str | None, counts: int
+) -> None:
+    source = f"{root}/pods/uid/volumes/kubernetes.io~{volume}"
+    found = candidates([mount(source)], [], [], {}, locator)
+    said = preferences({} if annotation is None else {KEY: annotation}, "c0")
+    assert len(hints_of(found, said)) == counts
 
 
 def test_a_source_that_is_mounted_twice_counts_once(locator: Locator) -> None:

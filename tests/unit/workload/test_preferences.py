@@ -10,7 +10,13 @@ from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import Level, Priority
 from nri_policy.workload.annotations import AnnotationError
-from nri_policy.workload.preferences import HintFilter, HintKind, Preferences, preferences
+from nri_policy.workload.preferences import (
+    USUAL_HINTS,
+    HintFilter,
+    HintKind,
+    Preferences,
+    preferences,
+)
 from nri_policy.workload.requirements import Requirements
 
 DOMAIN = "resource-policy.nri.io"
@@ -70,15 +76,15 @@ def test_booleans_are_those_of_go(key: str, field: str) -> None:
         ("cold-start", '{"duration": "250ms"}', "cold_start", 0.25),
         ("cold-start", "duration: 0", "cold_start", None),
         ("cold-start", "duration: 0s", "cold_start", None),
-        ("topologyhints", "true", "hint_kinds", set(HintKind)),
-        ("topologyhints", "all", "hint_kinds", set(HintKind)),
+        ("topologyhints", "true", "hint_kinds", USUAL_HINTS),
+        ("topologyhints", "all", "hint_kinds", USUAL_HINTS),
         ("topologyhints", "F", "hint_kinds", set()),
         ("topologyhints", "none", "hint_kinds", set()),
         (
             "topologyhints",
             "mounts, pod-resources",
             "hint_kinds",
-            {HintKind.MOUNTS, HintKind.POD_RESOURCES},
+            {HintKind.MOUNTS, HintKind.KUBELET_VOLUMES, HintKind.POD_RESOURCES},
         ),
         (
             "allow.topologyhints",

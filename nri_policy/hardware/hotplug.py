@@ -1,0 +1,202 @@
+"""Hotplug: tells when the machine has become another than it was.
+
+Owns when to look again, and that only a machine that stood still while it was read is believed. The
+kernel tells of CPUs, memory blocks, memory nodes and PCI functions that come and go, over netlink.
+It cannot be heard without libudev or from within a user namespace, and does not tell everything
+(memory balloons, huge pages), so a few files that cost little are read now and then, too. What the
+machine is like then, discovery says as ever.
+
+Disks and network interfaces are not watched: what is behind one is looked up each time it is asked
+for, down to the PCI function, and that is watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.notes import Notes
+from nri_policy.hardware.sysfs import Folder, TopologyError, Tree
+from nri_policy.units import format_bytes
+
+log = logging.getLogger(__name__)
+
+QUIET = 0.5  # seconds without news that end a change: a memory module comes as hundreds of blocks
+MOST_QUIETS = 20  # a change is looked at by then, however long it goes on
+PERIOD = 30.0  # seconds between looks at the files while the kernel is heard
+PERIOD_UNHEARD = 5.0  # and while it is not
+AGAIN = 2.0  # seconds until what could not be read is read again
+
+_SUBSYSTEMS = ("cpu", "memory", "node", "pci", "dax")
+_ACTIONS = ("add", "remove", "online", "offline")
+_MOST_LISTED = 8  # addresses in a line of the log
+_TOTAL = re.compile(r"MemTotal:\s*(\d+)")
+
+Tell = Callable[[], None]
+Listen = Callable[[Tell], AbstractContextManager[bool]]
+Glance = tuple[object, ...]
+
+
+@contextmanager
+def uevents(tell: Tell) -> Iterator[bool]:
+    """Call *tell* on the running loop whenever the kernel has news; yield whether it can be heard.
+
+    These are the kernel's own events, not udev's: a container, or a small node, has no udev.
+    """
+    try:
+        import pyudev  # noqa: PLC0415 - it loads libudev, which is not everywhere
+
+        monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
+        for subsystem in _SUBSYSTEMS:
+            monitor.filter_by(subsystem)
+        monitor.start()
+    except (ImportError, OSError) as error:
+        log.info("event=kernel-unheard reason=%r: looking every %g s", str(error), PERIOD_UNHEARD)
+        yield False
+        return
+
+    def drain() -> None:
+        try:
+            while (device := monitor.poll(0)) is not None:
+                if device.action in _ACTIONS:
+                    tell()
+        except OSError:  # ENOBUFS: there was more than the socket holds
+            tell()
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(monitor.fileno(), drain)
+    try:
+        yield True
+    finally:
+        loop.remove_reader(monitor.fileno())
+
+
+class Hotplug:
+    """Watches the machine below *root*, which *read* reads; both off the loop's thread."""
+
+    def __init__(
+        self,
+        root: Path,
+        read: Callable[[], Machine],
+        *,
+        listen: Listen = uevents,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._root = root
+        self._read = read
+        self._listen = listen
+        self._sleep = sleep
+
+    async def run(self, known: Machine, changed: Callable[[Machine], Awaitable[object]]) -> None:
+        """Await *changed* with each machine that is another than the last one, first *known*.
+
+        A machine that cannot be read leaves the last one in force, and is read again. Never ends.
+        """
+        told = asyncio.Event()
+        with self._listen(told.set) as heard:
+            pause = usual = PERIOD if heard else PERIOD_UNHEARD
+            seen: Glance | None = None  # of when `known` was read
+            trouble = ""
+            while True:
+                await self._until(told, pause)
+                news = told.is_set()
+                if news:
+                    await self._quiet(told)
+                try:
+                    glance = await asyncio.to_thread(_glance, self._root)
+                    if glance == seen and not news:
+                        continue
+                    machine = await self._whole(glance)
+                except TopologyError as error:
+                    if str(error) != trouble:
+                        trouble = str(error)
+                        log.warning("event=hardware-unreadable reason=%r: it is as it was", trouble)
+                    seen, pause = None, AGAIN
+                    continue
+                seen, pause, trouble = glance, usual, ""
+                if machine != known:
+                    _announce(known, machine)
+                    known = machine
+                    await changed(machine)
+
+    async def _whole(self, glance: Glance) -> Machine:
+        """Return the machine; TopologyError where it cannot be read or is none of one moment."""
+        machine = await asyncio.to_thread(self._read)
+        if await asyncio.to_thread(_glance, self._root) != glance:
+            raise TopologyError(self._root, "it changed while it was read")
+        return machine
+
+    async def _until(self, told: asyncio.Event, seconds: float) -> None:
+        """Wait until there is news, at most so long."""
+        waiting = {
+            asyncio.ensure_future(told.wait()),
+            asyncio.ensure_future(self._sleep(seconds)),
+        }
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+
+    async def _quiet(self, told: asyncio.Event) -> None:
+        """Wait until the news end."""
+        for _ in range(MOST_QUIETS):
+            told.clear()
+            await self._sleep(QUIET)
+            if not told.is_set():
+                return
+        told.clear()
+
+
+def _glance(root: Path) -> Glance:
+    """Return what shows most changes of a machine for the price of few files."""
+    with Tree(root, Notes()) as tree:
+        with tree.folder("sys/devices/system/cpu") as cpus:
+            online = cpus.text("online")
+        with tree.folder("sys/devices/system/node") as nodes:
+            sets = [nodes.text(name) for name in ("online", "has_memory", "has_normal_memory")]
+            memory = [*_memory(nodes)]
+        with tree.folder("proc") as proc:  # all there is of a kernel without NUMA
+            total = _TOTAL.search(proc.text("meminfo") or "")
+        devices = []
+        for bus in ("pci", "dax"):
+            with tree.folder(f"sys/bus/{bus}/devices") as folder:
+                devices.append(folder.names())
+    return online, sets, memory, total and total[1], devices
+
+
+def _memory(nodes: Folder) -> Iterator[tuple[int, object, object]]:
+    """Yield id, memory and huge pages of each node."""
+    for id_ in nodes.numbered("node"):
+        with nodes.folder(f"node{id_}") as node:
+            total = _TOTAL.search(node.text("meminfo") or "")
+            pages = []
+            with node.folder("hugepages") as sizes:
+                for size in sizes.names():
+                    with sizes.folder(size) as pool:
+                        pages.append((size, pool.text("nr_hugepages")))
+            yield id_, total and total[1], pages
+
+
+def _announce(old: Machine, new: Machine) -> None:
+    before, after = ({device.address for device in each.devices} for each in (old, new))
+    log.warning(
+        "event=hardware-changed cpus=%s nodes=%s memory=%s gone=%s new=%s",
+        new.online,
+        CPUSet(node.id for node in new.nodes),
+        format_bytes(new.memory),
+        _listed(before - after),
+        _listed(after - before),
+    )
+
+
+def _listed(addresses: Collection[str]) -> str:
+    few = sorted(addresses)[:_MOST_LISTED]
+    more = len(addresses) - len(few)
+    return ",".join([*few, *([f"and {more} more"] if more else [])]) or "none"
