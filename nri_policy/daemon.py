@@ -11,12 +11,17 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from nri_policy.audit.auditor import Auditor
+from nri_policy.audit.cgroup import Cgroups
+from nri_policy.audit.comparison import Decided
+from nri_policy.audit.decisions import decisions
+from nri_policy.audit.report import document
 from nri_policy.control.chronicle import Chronicle
 from nri_policy.control.endpoint import listening
 from nri_policy.control.health import Health
@@ -30,6 +35,7 @@ from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import Hotplug
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.instrumentation.endpoint import Endpoint, Probes
 from nri_policy.instrumentation.exporter import Exporter
 from nri_policy.instrumentation.heart import Heart
@@ -55,7 +61,10 @@ from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
-from nri_policy.settings import OnExit, Settings, SettingsError
+from nri_policy.settings import Audit, OnExit, Reload, Settings, SettingsError
+from nri_policy.settings_source.cluster import ClusterSettings
+from nri_policy.settings_source.file import SettingsFile, watch
+from nri_policy.settings_source.kubernetes import Kubernetes
 from nri_policy.store.errors import StoreError
 from nri_policy.store.history import History
 from nri_policy.store.store import Store
@@ -77,6 +86,7 @@ class Options:
     control_socket: Path
     kubeconfig: Path | None
     node_name: str
+    config_namespace: str  # of the cluster's TopologyAwarePolicy objects
     nrt_file: Path | None
     once_synchronized_exit: bool
 
@@ -86,6 +96,9 @@ class Host:
     """What an engine's session has around it."""
 
     state_dir: Path
+    root: Path = Path("/")  # holds the host's /sys and /proc
+    load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
+    report: Callable[[Reload], None] | None = None  # hears what became of them
     identity: Identity = IDENTITY
     node_name: str = "localhost"  # in the cluster
     devices: Callable[[], Left] = dict  # those of each NUMA node
@@ -126,7 +139,7 @@ class Daemon:
             exposure,
             self._telling,
             sources=replace(host.sources, held=lambda: self._store.held.grants),
-            synchronized=self.synchronized.set,
+            synchronized=self._took_over,
             decided=self._decided,
             pod_came=self.topology_changed,
         )
@@ -145,6 +158,15 @@ class Daemon:
             delay=host.delay,
             observe=self.metrics.requested,
         )
+        self.auditor = Auditor(
+            self, Cgroups(host.root), now=self._now, drifted=self.metrics.drifted
+        )
+        self._root = host.root
+        self._load = host.load or (lambda: settings)
+        self._report = host.report
+        self.follow: Callable[[Settings], AbstractAsyncContextManager[None]] = _nobody
+        self._reloading = asyncio.Lock()
+        self.reloaded: Reload | None = None  # the latest
 
     @asynccontextmanager
     async def serving(self, runtime: Path | int) -> AsyncIterator[asyncio.Task[None]]:
@@ -160,6 +182,10 @@ class Daemon:
             task.cancel()
             await asyncio.wait({task})
             self._store.close()
+
+    def _took_over(self) -> None:
+        self.synchronized.set()
+        self.auditor.hasten()
 
     async def _serve(self, runtime: Path | int) -> None:
         async with asyncio.TaskGroup() as group:
@@ -237,6 +263,8 @@ class Daemon:
             not_taken=self._telling.refused,
             runtime=lambda: str(self._session.runtime or plugin.runtime or ""),
             read=self._wanted,
+            audit=self._audited,
+            reloaded=lambda: self.reloaded,
             topology=self.topology,
             publications=lambda: [each.message() for each in self.publications],
             past=History(self._store.path),
@@ -275,6 +303,30 @@ class Daemon:
         making = Making(kubelet=kubelet, convert=self._policy.container)
         return wanted_pods(manifests, replicas, making)
 
+    async def _audited(self) -> object:
+        """Return what an audit finds now, as `audit -o json` prints it."""
+        return document(await self.auditor.look(), self.audit)
+
+    @property
+    def audit(self) -> Audit:
+        """What the settings want done about drift."""
+        return self.engine.layout.settings.audit
+
+    @property
+    def kubelet_asked(self) -> bool:
+        """Whether the settings want the kubelet asked about devices."""
+        return self.engine.layout.settings.agent.pod_resource_api
+
+    async def decided(self) -> Sequence[Decided]:
+        """Return where every running container is to be."""
+        async with self._turn:
+            return decisions(self.engine.state, self._telling.untold)
+
+    async def retell(self, container_ids: Collection[str]) -> None:
+        """Tell the runtime again where these containers are to be, whatever it believes."""
+        async with self._turn:
+            self._policy.drifted(container_ids)
+
     async def elapse(self) -> None:
         """Do what is due by now."""
         async with self._turn:
@@ -290,6 +342,40 @@ class Daemon:
         async with self._turn:
             self._policy.reconfigure(settings=settings, machine=machine)
 
+    async def reload(self) -> Reload:
+        """Take the settings that there are now, or keep the ones before; return the outcome."""
+        async with self._reloading:
+            origin, reason = self.engine.layout.settings.origin, ""
+            try:
+                settings = await asyncio.to_thread(self._load)
+                origin = settings.origin
+                machine = await self._as_seen_by(settings)
+                async with self.follow(settings):
+                    await self.reconfigure(settings=settings, machine=machine)
+            except (SettingsError, CapacityError, RefusalError, TopologyError, OSError) as error:
+                reason = str(error)
+                if isinstance(error, SettingsError):
+                    origin = error.origin
+                self.metrics.settings_refused()
+                log.error("event=reload-refused kept=old reason=%r", reason)  # noqa: TRY400 - its place says nothing
+            else:
+                self.metrics.settings_taken(self._now())
+                log.info("event=reloaded origin=%s", origin)
+                _warn(settings)
+            self.reloaded = Reload(
+                accepted=not reason, origin=origin, reason=reason, time=self._now()
+            )
+            if self._report is not None:
+                self._report(self.reloaded)
+            return self.reloaded
+
+    async def _as_seen_by(self, settings: Settings) -> Machine | None:
+        """Return the machine if *settings* want it seen in another way, else None."""
+        kinds = settings.memory_kinds
+        if kinds == self.engine.layout.settings.memory_kinds:
+            return None
+        return await asyncio.to_thread(discover, self._root, memory_kinds=kinds)
+
     async def tell(self) -> None:
         """Tell the runtime what it has not heard, without waiting for a response to do so."""
         await self._telling.tell(self._session)
@@ -301,59 +387,74 @@ class Daemon:
             log.log(logging.INFO if told else logging.WARNING, "event=widened complete=%s", told)
 
 
-async def run(load: Callable[[], Settings], options: Options) -> None:
-    """Serve until SIGTERM or SIGINT, with the settings that *load* gives now and at each SIGHUP.
+async def run(file: SettingsFile, options: Options) -> None:
+    """Serve until SIGTERM or SIGINT, with the settings in *file*, or those that the cluster has.
+
+    They are read again when they change, and at SIGHUP.
 
     Raises SettingsError, TopologyError or CapacityError where the settings or the machine allow no
     start, AlreadyRunningError where another daemon holds the state folder, KubeconfigError where
     one is named that cannot be used, OSError for folders, files and sockets. A reload that fails so
     leaves everything as it was, and is logged.
     """
-    settings = load()
     debug = Debug()
-    debug.follow(settings.log.debug)
     manager = ServiceManager()
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_instance(options.state_dir / "lock"))
+        reload = asyncio.Event()
+        cluster = await stack.enter_async_context(_cluster_settings(file, options, reload.set))
+        settings = await _first(cluster, file)
+        debug.follow(settings.log.debug)
         machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
-        assignments = stock = None
-        if settings.agent.pod_resource_api:
-            assignments = await stack.enter_async_context(Assignments())
-            stock = Stock(assignments)
+        assignments = await stack.enter_async_context(Assignments())
+        stock = Stock(assignments)
         host = Host(
             state_dir=options.state_dir,
+            root=options.host_root,
+            load=(cluster or file).load,
+            report=None if cluster is None else cluster.report,
             identity=options.identity,
             node_name=options.node_name,
-            devices=stock.left if stock else dict,
+            devices=stock.left,
             sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
         )
         daemon = Daemon(machine, settings, host)
-        if stock:
-            await stack.enter_async_context(stock.kept(daemon.topology_changed))
+        asked = stock.kept(daemon.topology_changed, wanted=lambda: daemon.kubelet_asked)
+        await stack.enter_async_context(asked)
         _announce(daemon)
         endpoint = daemon.endpoint()
         stack.push_async_callback(endpoint.close)
-        async with endpoint.following(settings.instrumentation):
-            pass
+
+        @asynccontextmanager
+        async def follow(settings: Settings) -> AsyncIterator[None]:
+            async with endpoint.following(settings.instrumentation):
+                yield
+            debug.follow(settings.log.debug)
+
+        async with follow(settings):
+            daemon.follow = follow
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        reload = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
-        reloads = _Reloads(load, daemon, endpoint, manager, debug)
-        reloading = asyncio.create_task(reloads.at(reload), name="reload")
 
         def beat() -> None:
             manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status())
             tell_repeats()
 
-        beating = asyncio.create_task(daemon.heart.beat(beat, manager.rhythm), name="heart")
-        elapsing = asyncio.create_task(_elapse(daemon), name="deadlines")
         hotplug = Hotplug(options.host_root, lambda: _hardware(options, daemon.engine))
-        watching = asyncio.create_task(
-            hotplug.run(machine, lambda found: daemon.reconfigure(machine=found)), name="hotplug"
-        )
+        beside = [
+            asyncio.create_task(_reload_at(reload, daemon, manager), name="reload"),
+            asyncio.create_task(watch(file, reload.set), name="settings"),
+            asyncio.create_task(_elapse(daemon), name="deadlines"),
+            asyncio.create_task(daemon.auditor.run(), name="audit"),
+            asyncio.create_task(daemon.heart.beat(beat, manager.rhythm), name="heart"),
+            asyncio.create_task(
+                hotplug.run(machine, lambda found: daemon.reconfigure(machine=found)),
+                name="hotplug",
+            ),
+        ]
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
         async with (
@@ -365,13 +466,55 @@ async def run(load: Callable[[], Settings], options: Options) -> None:
             ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
             await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
             manager.stopping()
-            for task in (*ending, reloading, elapsing, beating, watching):
+            for task in (*ending, *beside):
                 task.cancel()
             if serving.done():
                 serving.result()
             elif ended.is_set():
                 await daemon.leave()
     log.info("event=ended")
+
+
+@asynccontextmanager
+async def _cluster_settings(
+    file: SettingsFile, options: Options, changed: Callable[[], None]
+) -> AsyncIterator[ClusterSettings | None]:
+    """Follow the settings that the cluster has for this node, if a cluster is known."""
+    connect = access(options.kubeconfig)
+    if connect is None:
+        yield None
+        return
+    api = Kubernetes(connect, options.config_namespace)
+    settings = ClusterSettings(
+        api,
+        options.node_name,
+        kept=options.state_dir / "settings.json",
+        otherwise=file.load,
+        changed=changed,
+    )
+    following = asyncio.create_task(settings.run(), name="cluster settings")
+    try:
+        await settings.heard()
+        yield settings
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+        await api.close()
+
+
+async def _first(cluster: ClusterSettings | None, file: SettingsFile) -> Settings:
+    """Return the settings to start with; SettingsError, which is said in the cluster, too."""
+    if cluster is None:
+        return file.load()
+    outcome = Reload(accepted=True, origin="", reason="", time=time.time())
+    try:
+        settings = cluster.load()
+    except SettingsError as error:
+        cluster.report(replace(outcome, accepted=False, origin=error.origin, reason=str(error)))
+        await cluster.written()
+        raise
+    cluster.report(replace(outcome, origin=settings.origin))
+    return settings
 
 
 @asynccontextmanager
@@ -404,42 +547,32 @@ async def _elapse(daemon: Daemon) -> None:
         await daemon.elapse()
 
 
-@dataclass(frozen=True, slots=True)
-class _Reloads:
-    """New settings for all that follows them."""
-
-    load: Callable[[], Settings]
-    daemon: Daemon
-    endpoint: Endpoint
-    manager: ServiceManager
-    debug: Debug
-
-    async def at(self, reload: asyncio.Event) -> None:
-        """Take new settings whenever *reload* is set."""
-        while await reload.wait():
-            reload.clear()
-            self.manager.reloading()
-            await self._reload()
-            self.manager.reloaded()
-
-    async def _reload(self) -> None:
+async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceManager) -> None:
+    """Take new settings whenever *reload* is set."""
+    while await reload.wait():
+        reload.clear()
+        manager.reloading()
         try:
-            settings = self.load()
-            async with self.endpoint.following(settings.instrumentation):
-                await self.daemon.reconfigure(settings=settings)
-        except (SettingsError, CapacityError, RefusalError, OSError) as error:
-            self.daemon.metrics.settings_refused()
-            log.error("event=reload-refused kept=old reason=%r", str(error))  # noqa: TRY400 - its place says nothing
-        else:
-            self.daemon.metrics.settings_taken(time.time())
-            self.debug.follow(settings.log.debug)
-            log.info("event=reloaded origin=%s", settings.origin)
+            await daemon.reload()
+        except Exception:
+            log.exception("event=failed method=reload")
+        manager.reloaded()
+
+
+@asynccontextmanager
+async def _nobody(_: Settings) -> AsyncIterator[None]:
+    """Follow new settings where there is nothing that would have to."""
+    yield
+
+
+def _warn(settings: Settings) -> None:
+    for note in settings.notices:
+        log.warning("event=settings note=%r", note)
 
 
 def _announce(daemon: Daemon) -> None:
     layout = daemon.engine.layout
-    for note in layout.settings.notices:
-        log.warning("event=settings note=%r", note)
+    _warn(layout.settings)
     for note in (*layout.machine.notes, *layout.tree.notes):
         log.info("event=hardware note=%r", note)
     log.info(

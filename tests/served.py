@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.runtime.manifest import PodManifest
+from nri_policy.settings import Reload, Settings
 from tests import nodes
 
 
@@ -43,11 +44,16 @@ async def served(
     machine: str = nodes.SMALL,
     *,
     listening: bool = True,
+    load: Callable[[], Settings] | None = None,
+    report: Callable[[Reload], None] | None = None,
     version: str = "2.1.9",
     sources: Sources | None = None,
     **spec: Any,
 ) -> AsyncIterator[Served]:
-    """Yield a daemon that is synchronized with its runtime, a containerd of *version*."""
+    """Yield a daemon that is synchronized with its runtime, a containerd of *version*.
+
+    *folder* is the root of its host.
+    """
     hardware = nodes.machine(machine)
     runtime = EmbeddedRuntime(
         folder / "nri.sock",
@@ -59,7 +65,14 @@ async def served(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
         # the embedded runtime needs no rest between two plugins
-        host = Host(state_dir=folder, sources=sources or Sources(), delay=lambda _: 0.0)
+        host = Host(
+            state_dir=folder,
+            root=folder,
+            load=load,
+            report=report,
+            sources=sources or Sources(),
+            delay=lambda _: 0.0,
+        )
         daemon = Daemon(hardware, nodes.settings(**spec), host)
         if listening:
             await stack.enter_async_context(daemon.listening(folder / "control.sock"))

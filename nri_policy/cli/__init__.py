@@ -24,6 +24,7 @@ _COMMANDS = (  # in the order of --help
     "containers",
     "explain",
     "what-if",
+    "audit",
     "top",
     "nrt",
     "config",

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from io import TextIOWrapper
 
 import click
@@ -66,3 +67,8 @@ def print_drawing(*drawings: RenderableType) -> None:
     console = Paper(highlight=False, markup=False, emoji=False, width=width)
     for drawing in drawings:
         console.print(drawing)
+
+
+def local_time(seconds: float) -> str:
+    """Return a moment, in seconds since the epoch, as people here write it."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(" ", "seconds")

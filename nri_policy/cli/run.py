@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from functools import partial
 from pathlib import Path
 
 import click
@@ -17,18 +16,9 @@ from nri_policy.nri.plugin import Identity
 from nri_policy.nri.singleton import AlreadyRunningError
 from nri_policy.nrt.cluster import KubeconfigError
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.settings import Problem, Settings, SettingsError, load
+from nri_policy.settings import SettingsError
+from nri_policy.settings_source.file import SettingsFile
 from nri_policy.store.errors import UnsafeStoreError
-
-
-def _load(config: Path) -> Settings:
-    """Return the settings; SettingsError, also for no file."""
-    try:
-        return load(config.read_bytes(), str(config))
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror}; configs/settings.yaml is a sample"
-        raise SettingsError(str(config), (Problem("", problem),)) from error
-
 
 _PATH = click.Path(path_type=Path)
 
@@ -78,6 +68,12 @@ _PATH = click.Path(path_type=Path)
     help="The node's name in the cluster.",
 )
 @click.option(
+    "--config-namespace",
+    default="kube-system",
+    show_default=True,
+    help="Where the cluster's TopologyAwarePolicy objects are; they come before --config.",
+)
+@click.option(
     "--nrt-file",
     type=_PATH,
     help="Keep the node's NodeResourceTopology object in this JSON file.",
@@ -101,6 +97,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     control_socket: Path,
     kubeconfig: Path | None,
     node_name: str,
+    config_namespace: str,
     nrt_file: Path | None,
     log_format: str,
     once_synchronized_exit: bool,
@@ -124,11 +121,12 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         control_socket=control_socket,
         kubeconfig=kubeconfig,
         node_name=node_name,
+        config_namespace=config_namespace,
         nrt_file=nrt_file,
         once_synchronized_exit=once_synchronized_exit,
     )
     try:
-        asyncio.run(run(partial(_load, config), options))
+        asyncio.run(run(SettingsFile(config), options))
     except SettingsError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
     except CapacityError as error:

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.options import form_option
-from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list
 from nri_policy.cpuset import CPUSet
-from nri_policy.proto.control_pb2 import Publication, StatusResponse
+from nri_policy.proto.control_pb2 import Publication, Reload, StatusResponse
 
 
 @click.command
@@ -44,6 +44,8 @@ def _table(status: StatusResponse) -> Table:
     table.add_row("pools", str(status.pools))
     for name in ("online", "reserved", "isolated", "exclusive", "shared"):
         table.add_row(f"CPUs {name}", cpu_list(CPUSet.parse(getattr(status, f"{name}_cpus"))))
+    if status.HasField("latest_reload"):
+        table.add_row("latest reload", Text(_outcome(status.latest_reload), overflow="fold"))
     for publication in status.publications:
         table.add_row("topology", Text(_told(publication), overflow="fold"))
     for notice in status.notices:
@@ -59,3 +61,11 @@ def _told(publication: Publication) -> str:
     if publication.rivals:
         text += f"; written by others too: {', '.join(publication.rivals)}"
     return text
+
+
+def _outcome(reload: Reload) -> str:
+    when = local_time(reload.time)
+    if reload.accepted:
+        return f"{when}: {reload.origin} was accepted"
+    named = reload.reason.startswith(reload.origin)
+    return f"{when}: refused: {'' if named else f'{reload.origin}: '}{reload.reason}"

@@ -24,6 +24,7 @@ from nri_policy.engine.event import (
 from nri_policy.engine.explanation import Explanation, Outcome, render
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.placement import RefusalError
+from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
@@ -96,12 +97,15 @@ class Chronicle:
         finally:
             self._watchers.remove(watcher)
 
-    def note(self, event: Event, outcome: Decision | RefusalError | AnnotationError) -> None:
+    def note(
+        self, event: Event, outcome: Decision | RefusalError | AnnotationError | CapacityError
+    ) -> None:
         """Take note of what became of *event*, right after the engine handled it."""
+        explanation = None
         if isinstance(outcome, Decision):
             self._decided(event, outcome)
             explanation = outcome.explanation
-        else:
+        elif not isinstance(event, Reconfigured):
             explanation = self._refused(event, outcome)
         if not self._watchers:
             return
@@ -112,6 +116,8 @@ class Chronicle:
             message.pool = explanation.pool_name or ""
         if isinstance(outcome, Decision):
             self._fill(message, outcome)
+        elif explanation is None:
+            message.outcome, message.summary = Outcome.REFUSED.value, str(outcome)
         for watcher in self._watchers:
             watcher.tell((message, explanation))
 
@@ -132,7 +138,7 @@ class Chronicle:
                 if gone in (None, refusal.pod_id):
                     self.refusals[name] = replace(refusal, pod_exists=False)
 
-    def _refused(self, event: Event, error: RefusalError | AnnotationError) -> Explanation:
+    def _refused(self, event: Event, error: Exception) -> Explanation:
         container = self._asked(event)
         explanation = error.explanation if isinstance(error, RefusalError) else None
         explanation = explanation or Explanation(

@@ -91,6 +91,10 @@ class Client:
         request = pb.WhatIfRequest(manifests=manifests, replicas=replicas, most=most)
         return self._document(self._stub.WhatIf, request)
 
+    def audit(self) -> Any:
+        """Return what an audit finds."""
+        return self._document(self._stub.Audit, pb.AuditRequest())
+
     def topology(self) -> Any:
         """Return the NodeResourceTopology object as it would be published."""
         return self._document(self._stub.Topology, pb.TopologyRequest())

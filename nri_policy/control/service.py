@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ from nri_policy.engine.state import Placed
 from nri_policy.engine.trial import Trial, Wanted
 from nri_policy.hardware.document import to_json
 from nri_policy.proto import control_pb2 as pb
-from nri_policy.settings import effective
+from nri_policy.settings import Reload, effective
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
 
@@ -64,8 +64,9 @@ class Control:
     *turn* is shared with whatever else calls the engine. *runtime* tells which one is connected
     now, *not_taken* the placements that it does not take, by container id. *read* returns the pods
     that manifests ask for, so many of each; ValueError where they make no sense. It runs on another
-    thread. *topology* returns the node's NodeResourceTopology object, *publications* how it goes
-    with what is kept of it elsewhere, *past* who is gone and why.
+    thread. *audit* looks whether containers are where they are to be, and *reloaded* tells the
+    latest reload of the settings. *topology* returns the node's NodeResourceTopology object,
+    *publications* how it goes with what is kept of it elsewhere, *past* who is gone and why.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -78,6 +79,8 @@ class Control:
         not_taken: Mapping[str, Placement],
         runtime: Callable[[], str],
         read: Callable[[str, int], Sequence[Wanted]],
+        audit: Callable[[], Awaitable[object]],
+        reloaded: Callable[[], Reload | None],
         topology: Callable[[], Awaitable[object]],
         publications: Callable[[], Iterable[pb.Publication]],
         past: Past,
@@ -93,6 +96,8 @@ class Control:
         self._publications = publications
         self._past = past
         self._trying = asyncio.Lock()  # each trial holds a copy of the state, and a thread
+        self._audit = audit
+        self._reloaded = reloaded
         self._watching = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -106,6 +111,7 @@ class Control:
             "Journal": self.journal,
             "Explain": self.explain,
             "WhatIf": self.what_if,
+            "Audit": self.audit,
             "Topology": self.topology,
             "Watch": self.watch,
         }
@@ -116,6 +122,7 @@ class Control:
         del request, context
         async with self._turn:
             state, layout = self._engine.state, self._engine.layout
+            latest = self._reloaded()
             return pb.StatusResponse(
                 version=version("nri-policy"),
                 synchronized=self._synchronized.is_set(),
@@ -136,6 +143,7 @@ class Control:
                     *layout.machine.notes,
                     *layout.tree.notes,
                 ],
+                latest_reload=None if latest is None else pb.Reload(**asdict(latest)),
                 publications=self._publications(),
             )
 
@@ -255,6 +263,13 @@ class Control:
                 for _ in trial.run(pod):
                     await asyncio.sleep(0)  # the runtime's requests come first
             return _document(trial.document())
+
+    async def audit(self, request: pb.AuditRequest, context: _Context) -> pb.Document:
+        """Return what an audit finds now, as `audit -o json` prints it."""
+        del request
+        if not self._synchronized.is_set():
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
+        return _document(await self._audit())
 
     async def topology(self, request: pb.TopologyRequest, context: _Context) -> pb.Document:
         """Return the NodeResourceTopology object as it would be published."""

@@ -19,6 +19,7 @@ from operator import attrgetter
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import (
     Created,
+    Drifted,
     Elapsed,
     Event,
     PodStopped,
@@ -126,6 +127,8 @@ class Engine:
                     decision = self._synchronized(event)
                 case Reconfigured():
                     decision = self._reconfigured(event)
+                case Drifted():
+                    decision = self._drifted(event.container_ids)
         except BaseException:
             self._state = state
             state.restore(before)
@@ -330,9 +333,20 @@ class Engine:
             warnings=(*warnings, *lost, *restored.flagged, *restored.notes),
         )
 
+    def _drifted(self, container_ids: tuple[str, ...]) -> Decision:
+        """Tell the runtime again where containers run: what it has of them is not what counts."""
+        state = self._state
+        placed = [each for each in container_ids if each in state.placed]
+        for each in placed:
+            del state.told[each]
+        told = [state.tell(each, "it had drifted", with_shares=False) for each in placed]
+        return Decision(changes=tuple(placement for placement in told if placement is not None))
+
     def _reconfigured(self, event: Reconfigured) -> Decision:
         """Move everyone to the new layout; settings that leave a container no place are refused."""
-        old, forced = self._state, event.machine is not None
+        old = self._state
+        # a machine that comes with settings is this one, as they want it seen
+        forced = event.machine is not None and event.settings is None
         layout = layout_of(
             event.machine or old.layout.machine,
             event.settings or old.layout.settings,

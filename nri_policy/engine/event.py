@@ -82,13 +82,33 @@ class Synchronized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconfigured:
-    """The settings, or the machine, are others now; None: as before."""
+    """The settings, or the machine, are others now; None: as before.
+
+    A machine alone is what it has become, and cannot be refused; with settings it can.
+    """
 
     settings: Settings | None = None
     machine: Machine | None = None
 
 
-Event = Created | Started | Elapsed | Resized | Stopped | PodStopped | Synchronized | Reconfigured
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drifted:
+    """Containers do not run on what the runtime was told, though it may believe so itself."""
+
+    container_ids: tuple[str, ...]
+
+
+Event = (
+    Created
+    | Started
+    | Elapsed
+    | Resized
+    | Stopped
+    | PodStopped
+    | Synchronized
+    | Reconfigured
+    | Drifted
+)
 
 
 def kind(event: Event) -> str:

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from nri_policy.engine.comparison import Lack
 from nri_policy.engine.event import (
     Created,
+    Drifted,
     Elapsed,
     Event,
     PodStopped,
@@ -30,6 +31,7 @@ from nri_policy.engine.state import State
 from nri_policy.instrumentation.counting import Counter, Durations
 from nri_policy.instrumentation.inventory import Shortcoming, shortcomings
 from nri_policy.nri.service import METHODS, Result
+from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import QoS
 
@@ -50,6 +52,7 @@ _EVENTS: dict[type[Event], str] = {
     PodStopped: "pod-stopped",
     Synchronized: "synchronized",
     Reconfigured: "reconfigured",
+    Drifted: "drifted",
 }
 _REASONS = {outcome: outcome.name.lower().replace("_", "-") for outcome in Outcome}
 _ANNOTATION = "annotation"
@@ -134,7 +137,7 @@ class Metrics:
     def decided(
         self,
         event: Event,
-        outcome: Decision | RefusalError | AnnotationError,
+        outcome: Decision | RefusalError | AnnotationError | CapacityError,
         state: State,
         seconds: float,
     ) -> None:
@@ -150,7 +153,7 @@ class Metrics:
         for shortcoming in shortcomings(placed, state.memory.bookings):
             self._degraded.add(shortcoming)
 
-    def _refused(self, event: Event, error: RefusalError | AnnotationError, state: State) -> None:
+    def _refused(self, event: Event, error: Exception, state: State) -> None:
         if isinstance(event, Created):
             qos = event.container.pod.qos
         elif isinstance(event, Resized):

@@ -44,19 +44,24 @@ class Stock:
         return counts
 
     @asynccontextmanager
-    async def kept(self, changed: Callable[[], None]) -> AsyncIterator[None]:
-        """Keep what is known up to date; *changed* is called when it may be something else."""
+    async def kept(
+        self, changed: Callable[[], None], *, wanted: Callable[[], bool] = lambda: True
+    ) -> AsyncIterator[None]:
+        """Keep what is known up to date; *changed* is called when it may be something else.
+
+        While it is not *wanted*, nobody is asked, and there is nothing.
+        """
         self._assignments.answered = changed
-        task = asyncio.create_task(self._keep(changed), name="devices")
+        task = asyncio.create_task(self._keep(changed, wanted), name="devices")
         try:
             yield
         finally:
             task.cancel()
             await asyncio.wait({task})
 
-    async def _keep(self, changed: Callable[[], None]) -> NoReturn:
+    async def _keep(self, changed: Callable[[], None], wanted: Callable[[], bool]) -> NoReturn:
         while True:
-            devices = await self._assignments.allocatable()
+            devices = await self._assignments.allocatable() if wanted() else {}
             if devices is not None and devices != self._devices:
                 self._devices = devices
                 changed()

@@ -56,6 +56,7 @@ def container_of(pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Conta
         created=container.created_at,
         labels=dict(container.labels),
         resources=resources_of(container.linux.resources, container.linux.oom_score_adj.value),
+        cgroup=container.linux.cgroups_path,
     )
 
 

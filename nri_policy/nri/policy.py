@@ -20,6 +20,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
+    Drifted,
     Elapsed,
     Event,
     PodStopped,
@@ -50,6 +51,7 @@ from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.plugin import overdue
 from nri_policy.nri.telling import Telling
 from nri_policy.nri.versions import Runtime
+from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
 from nri_policy.workload.annotations import AnnotationError, warnings
@@ -58,7 +60,7 @@ from nri_policy.workload.pod import Container, Pod
 
 log = logging.getLogger(__name__)
 
-Outcome = Decision | RefusalError | AnnotationError
+Outcome = Decision | RefusalError | AnnotationError | CapacityError
 
 
 class Assignments(Protocol):
@@ -154,12 +156,12 @@ class Policy:
             for pod in pods
             if pod.id in living or pod.linux.namespaces
         }
-        if self._assignments is not None:
+        if assignments := self._kubelet:
             running = [pod_of(pod) for pod in pods]
-            self._assignments.ask_all(running)
-            await self._assignments.ready(running)
+            assignments.ask_all(running)
+            await assignments.ready(running)
         present = tuple(
-            self.container(by_id[container.pod_sandbox_id], container)
+            self._listed(by_id[container.pod_sandbox_id], container)
             for container in containers
             if container.pod_sandbox_id in by_id and container.state != nri_pb2.CONTAINER_STOPPED
         )
@@ -176,8 +178,8 @@ class Policy:
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
-        if self._assignments is not None:
-            self._assignments.ask(pod_of(pod))
+        if assignments := self._kubelet:
+            assignments.ask(pod_of(pod))
         self.pods[pod.id] = pod.namespace, pod.name
         self._pod_came()
         for warning in warnings(pod.annotations):
@@ -202,8 +204,8 @@ class Policy:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> nri_pb2.CreateContainerResponse:
         """Return where a container to be must run, and who has to move for it."""
-        if self._assignments is not None:
-            await self._assignments.ready([pod_of(pod)])
+        if assignments := self._kubelet:
+            await assignments.ready([pod_of(pod)])
         decision = self._decide(Created(container=self.container(pod, container)))
         response = nri_pb2.CreateContainerResponse(
             update=self._telling.take(container.id, creating=True)
@@ -268,23 +270,49 @@ class Policy:
         """
         event = Reconfigured(settings=settings, machine=machine)
         began = time.perf_counter()
-        decision = self._engine.handle(event)
+        try:
+            decision = self._engine.handle(event)
+        except (RefusalError, CapacityError) as error:
+            self._decided(event, error, time.perf_counter() - began)
+            raise
         taken = time.perf_counter() - began
         if machine is not None and self._locator is not None:
             self._locator.renew(machine)
         self._note(event, decision, taken)
+
+    def drifted(self, container_ids: Iterable[str]) -> None:
+        """Have the runtime told again where these containers run, whatever it believes."""
+        self._decide(Drifted(container_ids=tuple(container_ids)))
 
     def container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
         """Return the engine's view of a container, with what is near to it."""
         plain = container_of(pod, container)
         if self._locator is None:
             return plain
-        assigned = self._assignments.devices(plain.pod, plain.name) if self._assignments else {}
+        assignments = self._kubelet
+        assigned = assignments.devices(plain.pod, plain.name) if assignments else {}
         interfaces = container.linux.net_devices
         hints = candidates(
             mounts_of(container), devices_of(container), interfaces, assigned, self._locator
         )
         return replace(plain, hints=hints)
+
+    @property
+    def _kubelet(self) -> Assignments | None:
+        """What the kubelet has assigned, if the settings say that it is asked."""
+        asked = self._engine.layout.settings.agent.pod_resource_api
+        return self._assignments if asked else None
+
+    def _listed(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
+        """Return a container that the runtime lists.
+
+        Of one that has something to hear, its word on the cpuset does not count: it is told even
+        where the runtime believes to have done it.
+        """
+        listed = self.container(pod, container)
+        if listed.id not in self._telling.untold:
+            return listed
+        return replace(listed, resources=replace(listed.resources, cpus="", mems=""))
 
     async def disconnected(self) -> None:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import NoReturn
 
@@ -60,6 +60,11 @@ class Telling:
         self._some, self._none = asyncio.Event(), asyncio.Event()  # are untold
         self._none.set()
         self.refused: dict[str, Placement] = {}  # what the runtime failed to do, however often told
+
+    @property
+    def untold(self) -> Collection[str]:
+        """The ids of containers that the runtime has not heard the latest of."""
+        return self._untold.keys()
 
     def note(self, changes: Iterable[Placement]) -> None:
         """Have containers told of their new placements."""

@@ -17,7 +17,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "synchronized", "runtime", "pools", "containers", "refused", "online_cpus", "reserved_cpus", "isolated_cpus", "exclusive_cpus", "shared_cpus", "notices", "publications")
+    __slots__ = ("version", "synchronized", "runtime", "pools", "containers", "refused", "online_cpus", "reserved_cpus", "isolated_cpus", "exclusive_cpus", "shared_cpus", "notices", "publications", "latest_reload")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SYNCHRONIZED_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class StatusResponse(_message.Message):
     SHARED_CPUS_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     PUBLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    LATEST_RELOAD_FIELD_NUMBER: _ClassVar[int]
     version: str
     synchronized: bool
     runtime: str
@@ -44,7 +45,20 @@ class StatusResponse(_message.Message):
     shared_cpus: str
     notices: _containers.RepeatedScalarFieldContainer[str]
     publications: _containers.RepeatedCompositeFieldContainer[Publication]
-    def __init__(self, version: _Optional[str] = ..., synchronized: _Optional[bool] = ..., runtime: _Optional[str] = ..., pools: _Optional[int] = ..., containers: _Optional[int] = ..., refused: _Optional[int] = ..., online_cpus: _Optional[str] = ..., reserved_cpus: _Optional[str] = ..., isolated_cpus: _Optional[str] = ..., exclusive_cpus: _Optional[str] = ..., shared_cpus: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., publications: _Optional[_Iterable[_Union[Publication, _Mapping]]] = ...) -> None: ...
+    latest_reload: Reload
+    def __init__(self, version: _Optional[str] = ..., synchronized: _Optional[bool] = ..., runtime: _Optional[str] = ..., pools: _Optional[int] = ..., containers: _Optional[int] = ..., refused: _Optional[int] = ..., online_cpus: _Optional[str] = ..., reserved_cpus: _Optional[str] = ..., isolated_cpus: _Optional[str] = ..., exclusive_cpus: _Optional[str] = ..., shared_cpus: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., publications: _Optional[_Iterable[_Union[Publication, _Mapping]]] = ..., latest_reload: _Optional[_Union[Reload, _Mapping]] = ...) -> None: ...
+
+class Reload(_message.Message):
+    __slots__ = ("accepted", "origin", "reason", "time")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    accepted: bool
+    origin: str
+    reason: str
+    time: float
+    def __init__(self, accepted: _Optional[bool] = ..., origin: _Optional[str] = ..., reason: _Optional[str] = ..., time: _Optional[float] = ...) -> None: ...
 
 class Publication(_message.Message):
     __slots__ = ("to", "phase", "version", "generation", "written_at", "written", "unchanged", "failed", "trouble", "error", "rivals")
@@ -73,6 +87,10 @@ class Publication(_message.Message):
     def __init__(self, to: _Optional[str] = ..., phase: _Optional[str] = ..., version: _Optional[str] = ..., generation: _Optional[int] = ..., written_at: _Optional[float] = ..., written: _Optional[int] = ..., unchanged: _Optional[int] = ..., failed: _Optional[int] = ..., trouble: _Optional[str] = ..., error: _Optional[str] = ..., rivals: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PoolsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AuditRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

@@ -74,6 +74,11 @@ class ControlStub:
                 request_serializer=nri__policy_dot_proto_dot_control__pb2.WhatIfRequest.SerializeToString,
                 response_deserializer=nri__policy_dot_proto_dot_control__pb2.Document.FromString,
                 _registered_method=True)
+        self.Audit = channel.unary_unary(
+                '/nripolicy.control.v1.Control/Audit',
+                request_serializer=nri__policy_dot_proto_dot_control__pb2.AuditRequest.SerializeToString,
+                response_deserializer=nri__policy_dot_proto_dot_control__pb2.Document.FromString,
+                _registered_method=True)
         self.Topology = channel.unary_unary(
                 '/nripolicy.control.v1.Control/Topology',
                 request_serializer=nri__policy_dot_proto_dot_control__pb2.TopologyRequest.SerializeToString,
@@ -145,6 +150,13 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Audit(self, request, context):
+        """Whether containers run where they are to. What seems new is looked at twice, some seconds apart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Topology(self, request, context):
         """The NodeResourceTopology object as it would be published now. FAILED_PRECONDITION before the
         runtime has told its containers.
@@ -201,6 +213,11 @@ def add_ControlServicer_to_server(servicer, server):
             'WhatIf': grpc.unary_unary_rpc_method_handler(
                     servicer.WhatIf,
                     request_deserializer=nri__policy_dot_proto_dot_control__pb2.WhatIfRequest.FromString,
+                    response_serializer=nri__policy_dot_proto_dot_control__pb2.Document.SerializeToString,
+            ),
+            'Audit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Audit,
+                    request_deserializer=nri__policy_dot_proto_dot_control__pb2.AuditRequest.FromString,
                     response_serializer=nri__policy_dot_proto_dot_control__pb2.Document.SerializeToString,
             ),
             'Topology': grpc.unary_unary_rpc_method_handler(
@@ -429,6 +446,33 @@ class Control:
             target,
             '/nripolicy.control.v1.Control/WhatIf',
             nri__policy_dot_proto_dot_control__pb2.WhatIfRequest.SerializeToString,
+            nri__policy_dot_proto_dot_control__pb2.Document.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Audit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nripolicy.control.v1.Control/Audit',
+            nri__policy_dot_proto_dot_control__pb2.AuditRequest.SerializeToString,
             nri__policy_dot_proto_dot_control__pb2.Document.FromString,
             options,
             channel_credentials,

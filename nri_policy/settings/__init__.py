@@ -12,6 +12,7 @@ from nri_policy.settings.document import (
     load,
     to_spec,
 )
+from nri_policy.settings.outcome import Reload
 from nri_policy.settings.schema import (
     Agent,
     Available,
@@ -51,6 +52,7 @@ __all__ = [
     "Problem",
     "Quantity",
     "Rebalance",
+    "Reload",
     "Reserved",
     "Settings",
     "SettingsError",

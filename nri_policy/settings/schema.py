@@ -90,7 +90,6 @@ class Settings(Section, frozen=True, kw_only=True):
 
     LATER = frozenset(
         {
-            "audit",
             "control",
             "controllableInterrupts",
             "cpuClasses",

@@ -20,6 +20,7 @@ import msgspec
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import (
     Created,
+    Drifted,
     Elapsed,
     Event,
     PodStopped,
@@ -95,7 +96,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 _EVENTS = {
     kind.__name__: _decoder(kind)
-    for kind in (Created, Started, Elapsed, Resized, Stopped, PodStopped, Synchronized)
+    for kind in (Created, Started, Elapsed, Resized, Stopped, PodStopped, Synchronized, Drifted)
 }
 _RECONFIGURED = _decoder(_Reconfigured)
 _DECISION = _decoder(_Decision)

@@ -89,6 +89,7 @@ class Container:
     resources: Resources
     hints: tuple[Hint, ...] = ()  # what is near to it, before its annotations were asked
     resized: bool = False  # the resources are newer than the pod's annotations
+    cgroup: str = ""  # the runtime's name for it (OCI's cgroupsPath)
 
     @property
     def full_name(self) -> str:

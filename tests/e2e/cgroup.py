@@ -53,6 +53,16 @@ def cpuset(path: str) -> Cpuset:
     return Cpuset(cpus=value("cpus"), mems=value("mems"))
 
 
+def write(path: str, name: str, text: str) -> None:
+    """Write a file of the cgroup *path*, behind everybody's back."""
+    (_folder(path) / name).write_text(text)
+
+
+def enter(path: str, pid: int) -> None:
+    """Move a process into the cgroup *path*."""
+    write(path, "cgroup.procs", str(pid))
+
+
 def processes(path: str) -> list[int]:
     """Return the ids of the processes in the cgroup *path* itself."""
     return [int(pid) for pid in (_folder(path) / "cgroup.procs").read_text().split()]

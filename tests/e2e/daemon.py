@@ -25,7 +25,7 @@ class Daemon:
     ) -> None:
         self._config = config = folder / "settings.yaml"
         self._control = folder / "control.sock"
-        self._configure(settings)
+        self.configure(settings)
         program = Path(sys.executable).with_name("nri-policy")
         options = {
             "--config": config,
@@ -42,7 +42,8 @@ class Daemon:
         self._process: Process | None = None
         self._seen = 0  # lines of the log before the latest synchronization awaited
 
-    def _configure(self, settings: Mapping[str, Any]) -> None:
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Write the file of its settings."""
         document = {
             "apiVersion": "config.nri/v1alpha1",
             "kind": "TopologyAwarePolicy",
@@ -62,6 +63,15 @@ class Daemon:
         assert self._process is not None
         self._seen = self._process.await_line(SYNCHRONIZED, after=self._seen)
 
+    def ask(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Return what a sub-command that asks the daemon prints, and how it ended."""
+        return subprocess.run(
+            [self._program, command, "--control-socket", str(self._control), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
     def await_line(self, text: str, *, after: int = 0, seconds: float = 30) -> int:
         """Return the number of the first line of the log later than *after* that has *text*."""
         assert self._process is not None
@@ -70,7 +80,7 @@ class Daemon:
     def reload(self, settings: Mapping[str, Any]) -> None:
         """Give it new settings, which it takes or refuses."""
         assert self._process is not None
-        self._configure(settings)
+        self.configure(settings)
         before = len(self._process.lines)
         self._process.send(signal.SIGHUP)
         self._process.await_line("event=reload", after=before)

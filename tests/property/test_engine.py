@@ -16,6 +16,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
+    Drifted,
     Event,
     PodStopped,
     Reconfigured,
@@ -240,6 +241,19 @@ class Node(RuleBasedStateMachine):
             self.spec = spec
             fresh = Engine(self.machine, nodes.settings(**spec), earlier)
             self.untouched = fresh.state.snapshot()
+
+    @rule(data=st.data())
+    def drift(self, data: st.DataObject) -> None:
+        """Some are told again what they have; nothing changes."""
+        placed = [*self.engines[0].state.placed]
+        drifted = [each for each in placed if data.draw(st.booleans())]
+        for container_id in drifted:
+            self.runtime.forget(container_id)
+        before = self.engines[0].state.snapshot()
+        decision = self.handle(Drifted(container_ids=tuple(drifted)))
+        assert decision is not None
+        assert [change.container_id for change in decision.changes] == drifted
+        assert self.engines[0].state.snapshot() == before
 
     @rule(data=st.data())
     def hotplug(self, data: st.DataObject) -> None:

@@ -17,6 +17,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
+    Drifted,
     Elapsed,
     Event,
     PodStopped,
@@ -63,6 +64,7 @@ events = st.one_of(
     st.builds(Elapsed, now=times),
     st.from_type(Stopped),
     st.from_type(PodStopped),
+    st.from_type(Drifted),
     st.builds(
         Synchronized,
         containers=st.lists(containers, max_size=3).map(tuple),

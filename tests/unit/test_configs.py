@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from nri_policy.settings import API_VERSION, KIND
 from tests import apiserver
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -94,7 +95,21 @@ def test_quantities_are_those_of_kubernetes(value: object, right: bool) -> None:
     assert bool(apiserver.invalid(value, quantity, "")) != right
 
 
-def test_the_daemons_account_may_keep_one_kind_and_look_up_nodes(
+def test_settings_are_a_kind_whose_status_is_apart() -> None:
+    (crd,) = kubernetes("settings-crd.yaml")
+    spec = crd["spec"]
+    assert crd["metadata"]["name"] == f"{spec['names']['plural']}.{spec['group']}"
+    (version,) = spec["versions"]
+    assert f"{spec['group']}/{version['name']}" == API_VERSION
+    assert (spec["names"]["kind"], spec["scope"]) == (KIND, "Namespaced")
+    assert version["subresources"] == {"status": {}}
+    properties = version["schema"]["openAPIV3Schema"]["properties"]
+    assert properties["spec"]["x-kubernetes-preserve-unknown-fields"]
+    node = properties["status"]["properties"]["nodes"]["additionalProperties"]["properties"]
+    assert node.keys() == {"status", "generation", "errors", "timestamp"}
+
+
+def test_the_daemons_account_may_do_no_more_than_it_does(
     manifests: dict[str, Any],
 ) -> None:
     role, binding = kubernetes("rbac.yaml")
@@ -105,6 +120,8 @@ def test_the_daemons_account_may_keep_one_kind_and_look_up_nodes(
         for resource in rule["resources"]
     } == {
         ("", "nodes"): ["get"],
+        ("config.nri", "topologyawarepolicies"): ["list", "watch"],
+        ("config.nri", "topologyawarepolicies/status"): ["patch"],
         ("topology.node.k8s.io", "noderesourcetopologies"): ["get", "create", "patch", "delete"],
     }
     assert binding["roleRef"]["name"] == role["metadata"]["name"]

@@ -14,7 +14,17 @@ ROOT = Path(nri_policy.__file__).parent
 LAYERS = (
     ("cli",),
     ("daemon",),
-    ("nri", "kubelet", "store", "nrt", "control", "runtime", "instrumentation"),
+    (
+        "nri",
+        "kubelet",
+        "store",
+        "nrt",
+        "control",
+        "runtime",
+        "instrumentation",
+        "audit",
+        "settings_source",
+    ),
     ("engine", "picture"),
     ("workload", "pools"),
     ("hardware", "settings"),

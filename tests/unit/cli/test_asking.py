@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,13 @@ import yaml
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
+from nri_policy.audit.cgroup import folder_of
 from nri_policy.cli import main
 from nri_policy.runtime.manifest import PodManifest, read_pod
+from nri_policy.settings import Settings
+from tests import nodes
 from tests.served import pod, served
+from tests.unit.audit.host import Cgroup, Root
 
 MACHINE = "package:2 numa:2 core:2 pu:2"
 
@@ -173,6 +178,81 @@ def test_status_pools_and_containers(tmp_path: Path) -> None:
     )
 
 
+def test_status_says_what_became_of_the_latest_settings(tmp_path: Path) -> None:
+    def load() -> Settings:
+        return nodes.settings(reservedResources={"cpu": next(reserved)})
+
+    async def both() -> None:
+        async with served(tmp_path, MACHINE, load=load) as node:
+            await asyncio.to_thread(check, node.socket, "")
+            await node.daemon.reload()
+            await asyncio.to_thread(check, node.socket, "test was accepted")
+            await node.daemon.reload()
+            await asyncio.to_thread(check, node.socket, "refused: test: reservedResources.cpu")
+
+    def check(control: Path, outcome: str) -> None:
+        shown = [line for line in lines(run(control, "status")) if "latest reload" in line]
+        assert bool(shown) == bool(outcome)
+        assert all(outcome in line for line in shown)
+
+    reserved = iter((1, 99))
+    asyncio.run(both())
+
+
+def test_audit_ends_with_1_where_anything_is_not_as_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nri_policy.audit.auditor.GRACE", 0.0)
+    root = Root(tmp_path, 1)
+
+    async def both() -> None:
+        async with served(tmp_path, MACHINE) as node:
+            await node.start(pod("own", "2"), pod("guest"))
+            own, guest = (
+                root.cgroup(
+                    folder_of(each.message.linux.cgroups_path) or "",
+                    str(each.cpus),
+                    str(each.mems),
+                    thread=thread,
+                )
+                for thread, each in enumerate(node.runtime.containers, 70)
+            )
+            await asyncio.to_thread(check, node.socket, own, guest)
+
+    def check(control: Path, own: Cgroup, guest: Cgroup) -> None:
+        clean = run(control, "audit")
+        assert (clean.exit_code, clean.stdout) == (0, "2 containers are as decided.\n")
+        own.set("cpus", "0-15")
+        shutil.rmtree(guest.folder)
+        result = run(control, "audit")
+        assert result.exit_code == 1
+        shown = lines(result)
+        assert shown[0] == "1 of 1 containers are not as decided:"
+        assert shown[3].split()[:4] == ["own/main", "cpus", "4-5", "0-15"]
+        assert shown[-1] == "Not seen here: guest/main"
+        again = run(control, "audit", "-o", "json")
+        document = json.loads(again.stdout)
+        assert again.exit_code == 1
+        assert document == yaml.safe_load(run(control, "audit", "-o", "yaml").stdout) | {
+            "time": document["time"]
+        }
+        assert (document["mode"], document["audited"]) == ("report", 1)
+        (drift,) = document["drifts"]
+        assert drift == {
+            "container": "default/own/main",
+            "what": "cpus",
+            "decided": "4-5",
+            "found": "0-15",
+            "threads": [],
+            "reason": "its cgroup was changed, or was never told",
+            "since": drift["since"],
+            "tries": 0,
+            "repairable": True,
+        }
+
+    asyncio.run(both())
+
+
 def test_without_containers_the_table_says_so(tmp_path: Path) -> None:
     def check(control: Path) -> None:
         assert run(control, "containers").stdout == "no containers\n"
@@ -280,6 +360,8 @@ def test_a_what_if_that_makes_no_sense_is_a_wrong_usage(
         ("containers",),
         ("explain", "x"),
         ("what-if", "-f", "-"),
+        ("audit",),
+        ("audit",),
         ("nrt",),
         ("config", "show"),
     ],

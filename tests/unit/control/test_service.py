@@ -20,6 +20,7 @@ from nri_policy.engine.explanation import render
 from nri_policy.engine.grant import Decision
 from nri_policy.hardware.document import to_json
 from nri_policy.nri.telling import MAX_TRIES
+from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.proto import nri_pb2
 from nri_policy.proto.control_pb2_grpc import ControlStub
@@ -27,6 +28,7 @@ from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from nri_policy.proto.health_pb2_grpc import HealthStub
 from nri_policy.proto.nri_pb2_grpc import PluginStub
 from nri_policy.runtime.manifest import Amounts, ResourceChange
+from nri_policy.settings_source.file import SettingsFile
 from tests import nodes
 from tests.served import Served, pod, served
 
@@ -78,6 +80,36 @@ async def test_before_a_runtime_came_nothing_is_synchronized(tmp_path: Path) -> 
         )
         trial = await refusal(stub.WhatIf(pb.WhatIfRequest(manifests=json.dumps(pod("new")))))
         assert trial[0] is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_status_tells_the_latest_reload(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    async with asked(tmp_path, load=SettingsFile(path).load) as (node, stub):
+        assert not (await stub.Status(pb.StatusRequest())).HasField("latest_reload")
+        outcome = await node.daemon.reload()
+        status = await stub.Status(pb.StatusRequest())
+    assert status.latest_reload == pb.Reload(
+        accepted=False, origin=str(path), reason=outcome.reason, time=outcome.time
+    )
+    assert "No such file" in status.latest_reload.reason
+
+
+async def test_an_audit_before_a_runtime_came_says_so(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        node.daemon.synchronized.clear()
+        code, _ = await refusal(stub.Audit(pb.AuditRequest()))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_watch_tells_of_settings_that_were_refused(tmp_path: Path) -> None:
+    async with asked(tmp_path) as (node, stub):
+        watch = stub.Watch(pb.WatchRequest())
+        await watch.initial_metadata()
+        with pytest.raises(CapacityError):
+            await node.daemon.reconfigure(settings=nodes.settings(reservedResources={"cpu": 99}))
+        told = await watch.read()
+    assert (told.event, told.outcome) == ("reconfigured", "refused")
+    assert "cannot reserve 99 CPUs" in told.summary
 
 
 async def test_pools_are_the_documented_view(tmp_path: Path) -> None:

@@ -9,7 +9,14 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, PodStopped, Reconfigured, Resized, Stopped
+from nri_policy.engine.event import (
+    Created,
+    Drifted,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    Stopped,
+)
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
@@ -688,6 +695,35 @@ def test_repeated_settings_change_nothing() -> None:
         life.create(each)
     assert life.reconfigure().changes == ()
     assert life.engine.handle(Reconfigured()).changes == ()
+
+
+def test_settings_with_another_reading_of_the_machine_can_be_refused() -> None:
+    life = life_of(4000, 4000, 4000)
+    before = life.engine.layout
+    with pytest.raises(RefusalError, match="no pool has room"):
+        life.handle(
+            Reconfigured(
+                settings=nodes.settings(reservedResources={"cpu": 5}), machine=nodes.machine()
+            )
+        )
+    assert life.engine.layout is before
+
+
+# -- drift
+
+
+def test_who_drifted_is_told_again_what_was_decided_and_nothing_else_changes() -> None:
+    life = life_of(2000, 500, 0)
+    own, shared, guest = life.engine.state.placed
+    before = life.engine.state.snapshot()
+    for drifted in (own, guest):
+        life.runtime.forget(drifted)
+    life.handle(Drifted(container_ids=(own, "gone", guest)))
+    assert [change.container_id for change in life.decision.changes] == [own, guest]
+    assert {change.cause for change in life.decision.changes} == {"it had drifted"}
+    assert life.engine.state.snapshot() == before
+    assert shared not in life.changed()
+    bookkeeping.check(life.engine, life.runtime)
 
 
 # -- odd machines

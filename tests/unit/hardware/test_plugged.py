@@ -25,6 +25,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
 from nri_policy.nri.policy import Sources
 from nri_policy.proto.control_pb2 import StatusResponse
+from nri_policy.settings_source.file import SettingsFile
 from tests import nodes
 from tests.served import Served, pod, served
 
@@ -267,10 +268,16 @@ async def test_a_daemon_watches_the_root_that_it_is_given(
         control_socket=tmp_path / "control.sock",
         kubeconfig=None,
         node_name="node",
+        config_namespace="kube-system",
         nrt_file=None,
         once_synchronized_exit=False,
     )
-    running = asyncio.create_task(run(nodes.settings, options))
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "{apiVersion: config.nri/v1alpha1, kind: TopologyAwarePolicy,"
+        " spec: {reservedResources: {cpu: 750m}, preferIsolatedCPUs: false}}"
+    )
+    running = asyncio.create_task(run(SettingsFile(config), options))
     try:
         await told.line("event=not-connected")
         swap(tree, tmp_path / "two")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -36,12 +36,12 @@ class Changes:
 
 @asynccontextmanager
 async def stocked(
-    kubelet: Kubelet, folder: Path
+    kubelet: Kubelet, folder: Path, wanted: Callable[[], bool] = lambda: True
 ) -> AsyncIterator[tuple[Stock, Assignments, Steps, Changes]]:
     steps, changes = Steps(), Changes()
     async with serving(kubelet, folder / "k"), Assignments(folder / "k") as assignments:
         stock = Stock(assignments, sleep=steps.sleep)
-        async with stock.kept(changes):
+        async with stock.kept(changes, wanted=wanted):
             await steps.settled()
             yield stock, assignments, steps, changes
 
@@ -79,6 +79,22 @@ async def test_devices_that_come_and_go_are_noticed_within_a_minute(tmp_path: Pa
         await steps.advance(AGAIN)
         assert changes.count == 1, "nothing is new"
         kubelet.allocatable = []
+        await steps.advance(AGAIN)
+        assert stock.left() == {}
+
+
+async def test_settings_that_do_not_want_it_any_more_are_heeded_within_a_minute(
+    tmp_path: Path,
+) -> None:
+    kubelet = Kubelet()
+    kubelet.allocatable = [entry(GPU, "a", 0)]
+    wanted = [False]
+    async with stocked(kubelet, tmp_path, lambda: wanted[0]) as (stock, _, steps, _changes):
+        assert stock.left() == {}
+        wanted[0] = True
+        await steps.advance(AGAIN)
+        assert stock.left() == {0: {GPU: (1, 1)}}
+        wanted[0] = False
         await steps.advance(AGAIN)
         assert stock.left() == {}
 

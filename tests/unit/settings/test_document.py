@@ -128,11 +128,7 @@ status: {nodes: {}}
         origin="a file",
         given=settings.given,
         notices=tuple(
-            f"spec.{field}: not supported yet, it has no effect"
-            for field in (
-                "audit",
-                "rebalance",
-            )
+            f"spec.{field}: not supported yet, it has no effect" for field in ("rebalance",)
         ),
         pin_cpu=False,
         pin_memory=False,

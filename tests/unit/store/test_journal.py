@@ -9,6 +9,8 @@ from nri_policy.engine.event import Created, Reconfigured, Resized
 from nri_policy.engine.explanation import render
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.settings import Quantity
 from nri_policy.store.errors import DamagedStoreError
 from nri_policy.store.journal import open_journal
 from nri_policy.workload.annotations import AnnotationError
@@ -109,6 +111,23 @@ def test_every_record_has_the_settings_and_the_machine_that_were_in_force(tmp_pa
     assert one.event.settings.prefer_shared_cpus
     assert isinstance(other.event, Reconfigured)
     assert other.event.machine == smaller
+
+
+@pytest.mark.parametrize("cpus", [5, 99], ids=["no place", "impossible"])
+def test_refused_settings_are_in_the_journal_with_the_reason(cpus: int, tmp_path: Path) -> None:
+    store, engine = stored.started(tmp_path)
+    for _ in range(3):
+        stored.commit(store, engine, Created(container=nodes.container(4000)))
+    event = Reconfigured(settings=nodes.settings(reservedResources={"cpu": cpus}))
+    try:
+        engine.handle(event)
+    except (RefusalError, CapacityError) as error:
+        refusal = error
+    store.commit(event, refusal, engine.state, 0.0)
+    record = stored.records(store.path)[-1]
+    assert isinstance(record.event, Reconfigured)
+    assert record.refusal == str(refusal)
+    assert record.layout.settings.reserved.cpu == Quantity(750), "the old ones are in force"
 
 
 def test_annotations_of_others_are_not_kept(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Comparing where containers run with what was decided for them."""

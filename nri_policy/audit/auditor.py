@@ -1,0 +1,269 @@
+"""Auditor: looks every now and then whether containers run where they are to.
+
+Owns when to look, what is taken for drift, and how often putting it right is tried. Files are read
+in a thread, one container at a time, so that no request of the runtime waits for them. What changes
+meanwhile is left for the next time: only a container about which the same was decided before and
+after, and that a second look still finds astray, has drifted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from nri_policy.audit.comparison import Decided, Deviation, Kind, Observed, compare
+from nri_policy.audit.report import Drift, Report
+from nri_policy.settings import Audit
+
+log = logging.getLogger(__name__)
+
+PERIOD = 60.0  # seconds between rounds
+GRACE = 2.0  # seconds that a runtime has to move a container
+MOST_LOOKS = 10  # in one round, at a runtime that is moving containers all the while
+MOST_TRIES = 3  # to put one container right
+
+
+class Source(Protocol):
+    """What decides about containers: the daemon."""
+
+    @property
+    def audit(self) -> Audit:
+        """What is to be done about drift."""
+        ...
+
+    async def decided(self) -> Sequence[Decided]:
+        """Return where every running container is to be."""
+        ...
+
+    async def retell(self, container_ids: Collection[str]) -> None:
+        """Tell the runtime again where these containers are to be."""
+
+
+class Reader(Protocol):
+    """What is asked about the kernel's view: `cgroup.Cgroups`."""
+
+    def observe(
+        self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
+    ) -> Observed | None:
+        """Return what the kernel says of a container, None if it does not run."""
+        ...
+
+    def keep_only(self, container_ids: Iterable[str]) -> None:
+        """Forget all other containers."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """What was found, so far."""
+
+    judged: dict[Decided, tuple[Deviation, ...]] = field(default_factory=dict)
+    unseen: dict[Decided, None] = field(default_factory=dict)
+    hidden: dict[Decided, None] = field(default_factory=dict)
+
+    def suspects(self) -> list[Decided]:
+        """Return the containers that seem to have drifted."""
+        return [each for each, deviations in self.judged.items() if deviations]
+
+
+class Auditor:
+    """Audits the containers of one node; `report` is the latest outcome."""
+
+    def __init__(
+        self,
+        source: Source,
+        reader: Reader,
+        *,
+        drifted: Callable[[str], None] = lambda _: None,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Take a clock in seconds since the epoch, and a sleep.
+
+        *drifted* is called with the kind of each new drift.
+        """
+        self._source = source
+        self._reader = reader
+        self._drifted = drifted
+        self._now = now
+        self._sleep = sleep
+        self._due = asyncio.Event()
+        self._looking = asyncio.Lock()
+        self._turn = 0
+        self.report = Report()
+        self.found = 0  # drifts, since the start
+        self.repairs = 0  # containers told again, since the start
+
+    def hasten(self) -> None:
+        """Let the next round begin now."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Audit every now and then, as the settings say, until cancelled."""
+        while True:
+            ends = {
+                asyncio.ensure_future(self._sleep(PERIOD)),
+                asyncio.ensure_future(self._due.wait()),
+            }
+            try:
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for end in ends:
+                    end.cancel()
+            self._due.clear()
+            try:
+                await self.round()
+            except Exception:
+                log.exception("event=audit-failed")
+
+    async def round(self) -> None:
+        """Look, and put right what can be, as far as the settings say so."""
+        async with self._looking:
+            if self._source.audit is Audit.OFF:
+                self.report = Report()
+                return
+            judged = await self._look()
+            if self._source.audit is Audit.REPAIR:
+                await self._repair(judged)
+
+    async def look(self) -> Report:
+        """Return how things are now; what is new is put right in a round of its own."""
+        async with self._looking:
+            before = self.found
+            await self._look()
+            if self.found > before:
+                self.hasten()
+            return self.report
+
+    async def _repair(self, judged: Collection[str]) -> None:
+        """Tell the runtime again of those that have drifted, among the ones *judged* now."""
+        drifts = self.report.drifts
+        curable = {each.container_id for each in drifts if each.curable} & {*judged}
+        if not curable:
+            return
+        drifts = tuple(
+            replace(each, tries=each.tries + 1)
+            if each.curable and each.container_id in curable
+            else each
+            for each in drifts
+        )
+        self.report = replace(self.report, drifts=drifts)
+        self.repairs += len(curable)
+        log.info("event=retelling containers=%d", len(curable))
+        await self._source.retell(sorted(curable))
+
+    async def _look(self) -> Collection[str]:
+        """Make a new report; return the ids of the containers of which something could be said."""
+        everyone = await self._source.decided()
+        self._reader.keep_only([each.container_id for each in everyone])
+        self._turn += 1
+        look = _Look()
+        await self._read([each for each in everyone if each.told], look)
+        known = {(each.container_id, each.deviation.kind) for each in self.report.drifts}
+        looks = 1
+        while (suspects := look.suspects()) and not _all_known(look, known):
+            # a runtime that is still moving containers gets more time, for as long as it gets on
+            if looks == MOST_LOOKS:
+                look.judged = {
+                    each: look.judged[each] for each in look.judged if each not in suspects
+                }
+                break
+            await self._sleep(GRACE)
+            await self._read(suspects, look)
+            looks += 1
+            if look.suspects() == suspects:
+                break
+        same = {*await self._source.decided()}
+        look.judged = {each: found for each, found in look.judged.items() if each in same}
+        self._conclude(everyone, look)
+        return {each.container_id for each in look.judged}
+
+    async def _read(self, some: Iterable[Decided], look: _Look) -> None:
+        """Look at some containers, and note in *look* what they are like now."""
+        watched = {
+            each.container_id: each.deviation.threads
+            for each in self.report.drifts
+            if each.deviation.kind is Kind.THREADS
+        }
+        for each in some:
+            observed = await asyncio.to_thread(
+                self._reader.observe,
+                each.container_id,
+                each.cgroup,
+                turn=self._turn,
+                watched=watched.get(each.container_id, ()),
+            )
+            look.judged.pop(each, None)
+            if observed is None:
+                look.unseen[each] = None
+                continue
+            look.judged[each] = compare(each, observed)
+            if observed.hidden:
+                look.hidden[each] = None
+
+    def _conclude(self, everyone: Iterable[Decided], look: _Look) -> None:
+        """Make the report of *look*, and log what is new in it and what is gone."""
+        now = self._now()
+        known = {(each.container_id, each.deviation.kind): each for each in self.report.drifts}
+        drifts = []
+        for each, deviations in look.judged.items():
+            for deviation in deviations:
+                before = known.pop((each.container_id, deviation.kind), None)
+                drifts.append(self._drift(each, deviation, before, now))
+        judged = {each.container_id for each in look.judged}
+        there = {each.container_id for each in everyone} - {e.container_id for e in look.unseen}
+        for drift in known.values():
+            if drift.container_id in judged:
+                log.info("event=drift-gone container=%s what=%s", drift.name, drift.deviation.kind)
+            elif drift.container_id in there:  # nothing can be said of it now
+                drifts.append(drift)
+        self.report = Report(
+            time=now,
+            audited=len(judged),
+            unseen=tuple(each.name for each in look.unseen),
+            hidden=tuple(each.name for each in look.hidden),
+            drifts=tuple(drifts),
+        )
+
+    def _drift(
+        self, decided: Decided, deviation: Deviation, before: Drift | None, now: float
+    ) -> Drift:
+        if before is None:
+            self.found += 1
+            self._drifted(deviation.kind)
+            log.warning(
+                "event=drift container=%s what=%s decided=%s found=%s reason=%r",
+                decided.name,
+                deviation.kind,
+                deviation.decided,
+                deviation.found,
+                deviation.reason,
+            )
+            return Drift(
+                container_id=decided.container_id,
+                name=decided.name,
+                deviation=deviation,
+                since=now,
+            )
+        if before.tries == MOST_TRIES and not before.given_up:
+            log.warning(
+                "event=drift-stays container=%s what=%s tries=%d: it is not tried again",
+                decided.name,
+                deviation.kind,
+                before.tries,
+            )
+        return replace(
+            before, deviation=deviation, given_up=before.given_up or before.tries == MOST_TRIES
+        )
+
+
+def _all_known(look: _Look, known: Collection[tuple[str, Kind]]) -> bool:
+    """Whether everything that *look* found amiss was *known* before."""
+    return all(
+        (each.container_id, deviation.kind) in known
+        for each, deviations in look.judged.items()
+        for deviation in deviations
+    )

@@ -1,0 +1,176 @@
+"""Reading what the kernel says of a container, from the files of its cgroup and its threads.
+
+Owns where these files are, for cgroup v1 and v2. Nothing is written, nothing outside the root is
+opened, no link is followed that a container could have made, and every read is bounded. A container
+that ends half-way is simply not there.
+
+The cgroup is the one that the runtime names, not the one that a process says it is in: a container
+may move its processes. For one that was moved out, the oldest thread ever seen in the cgroup is
+remembered by its start time, and its process is looked at wherever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from nri_policy.audit.comparison import Cpuset, Observed
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.notes import Notes
+from nri_policy.hardware.sysfs import Folder, Tree
+
+MOST_THREADS = 32  # looked at in one turn: the others have theirs in the next ones
+_LONGEST = 1 << 20  # bytes of a list of threads
+_STARTED = 19  # field of /proc/PID/stat behind the name: 22 in proc(5), which counts from 1
+# crun keeps processes one level deeper under systemd (its `run.oci.systemd.subgroup`)
+_INNER = "container"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hierarchy:
+    """Where the cpuset controller is, and what it calls its files."""
+
+    mount: str
+    written: str
+    effective: str
+    threads: str
+
+
+_V1 = _Hierarchy(
+    mount="sys/fs/cgroup/cpuset",
+    written="cpuset.{}",
+    effective="cpuset.effective_{}",
+    threads="tasks",
+)
+_V2 = _Hierarchy(
+    mount="sys/fs/cgroup",
+    written="cpuset.{}",
+    effective="cpuset.{}.effective",
+    threads="cgroup.threads",
+)
+
+
+def folder_of(cgroup: str) -> str | None:
+    """Return where the runtime's *cgroup* is below a mount point; None for one that is none.
+
+    Its forms: `/parent/name`, and for systemd `SLICE:PREFIX:NAME`, which is the scope PREFIX-NAME
+    in that slice.
+    """
+    path = cgroup.strip("/")
+    parts = cgroup.split(":")
+    if len(parts) == 3:
+        slice_, prefix, name = parts
+        path = f"{_nested(slice_ or 'system.slice')}{prefix}-{name}.scope"
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        return None
+    return path
+
+
+def _nested(slice_: str) -> str:
+    """Return the path of a slice with a slash behind: `a-b.slice` is in `a.slice`."""
+    names = slice_.removesuffix(".slice").split("-")
+    if not any(names):  # `-.slice`, the root
+        return ""
+    return "".join("-".join(names[: n + 1]) + ".slice/" for n in range(len(names)))
+
+
+class Cgroups:
+    """The cgroups of a host; for one thread at a time."""
+
+    def __init__(self, root: Path) -> None:
+        """Take the folder that holds the host's /sys and /proc."""
+        self._root = root
+        self._oldest: dict[str, tuple[int, str]] = {}  # thread and its start, by container id
+
+    def observe(
+        self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
+    ) -> Observed | None:
+        """Return what the kernel says of a container; None if it does not run, or not here.
+
+        Of many threads each *turn* shows others, and the *watched* ones.
+        """
+        path = folder_of(cgroup)
+        if path is None:
+            return None
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
+                cpus, mems = (_cpuset(folder, hierarchy, name) for name in ("cpus", "mems"))
+                inside = _listed(folder, hierarchy.threads)
+                with folder.folder(_INNER) as inner:
+                    inside |= _listed(inner, hierarchy.threads)
+                populated = "populated 1" in (folder.text("cgroup.events") or "")
+            with tree.folder("proc") as proc:
+                hidden = 0 in inside
+                inside.discard(0)
+                threads = inside | self._process(container_id, proc, inside)
+                if cpus is None or mems is None or not (threads or hidden or populated):
+                    return None
+                shown = sorted(threads)
+                start = turn * MOST_THREADS % max(1, len(shown))
+                window = (shown[start:] + shown[:start])[:MOST_THREADS]
+                found = {each: _affinity(proc, each) for each in {*window, *watched}}
+        seen = {each: cpus for each, cpus in found.items() if cpus is not None}
+        return Observed(cpus=cpus, mems=mems, threads=seen, hidden=hidden)
+
+    def keep_only(self, container_ids: Iterable[str]) -> None:
+        """Forget all other containers."""
+        self._oldest = {each: self._oldest[each] for each in container_ids if each in self._oldest}
+
+    def _process(self, container_id: str, proc: Folder, inside: set[int]) -> set[int]:
+        """Return the threads of the container's oldest process, wherever they are now."""
+        if container_id not in self._oldest:
+            oldest = min(inside, default=0)
+            started = _started(proc, oldest) if oldest else None
+            if started is None:
+                return set()
+            self._oldest[container_id] = oldest, started
+        thread, started = self._oldest[container_id]
+        if _started(proc, thread) != started:  # it ended: the next oldest takes over
+            del self._oldest[container_id]
+            return set()
+        with proc.folder(str(thread)) as process, process.folder("task") as tasks:
+            return set(tasks.numbered(""))
+
+
+def _hierarchy(tree: Tree) -> _Hierarchy:
+    with tree.folder(_V2.mount) as top:
+        controllers = top.text("cgroup.controllers") or ""
+    return _V2 if "cpuset" in controllers.split() else _V1
+
+
+def _cpuset(folder: Folder, hierarchy: _Hierarchy, name: str) -> Cpuset | None:
+    written, effective = (
+        folder.set(form.format(name)) for form in (hierarchy.written, hierarchy.effective)
+    )
+    if effective is None:  # before Linux 3.17 there was one file
+        effective = written
+    return None if effective is None else Cpuset(written=written or EMPTY, effective=effective)
+
+
+def _listed(folder: Folder, name: str) -> set[int]:
+    """Return the threads in a cgroup; 0 stands for those of another PID namespace."""
+    text = folder.text(name, _LONGEST) or ""
+    lines = text.split("\n")
+    if len(text) > _LONGEST - 16:  # the last may be cut
+        lines.pop()
+    return {int(line) for line in lines if line.isascii() and line.isdigit()}
+
+
+def _started(proc: Folder, thread: int) -> str | None:
+    """Return when a thread started, None if it is not there."""
+    with proc.folder(str(thread)) as process:
+        fields = (process.text("stat") or "").rpartition(")")[2].split()
+    return fields[_STARTED] if len(fields) > _STARTED else None
+
+
+def _affinity(proc: Folder, thread: int) -> CPUSet | None:
+    """Return the CPUs that a thread may use, None if it is not there."""
+    with proc.folder(str(thread)) as process:
+        lines = (process.text("status") or "").split("\n")
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name == "Cpus_allowed_list":
+            return process.tree.parse(value.strip(), f"proc/{thread}/status")
+    return None

@@ -1,0 +1,109 @@
+"""What was decided for a container against what the kernel says of it. Pure.
+
+| observed | judgement |
+|---|---|
+| the cgroup was set to other CPUs or nodes than decided | drift; telling again helps |
+| it was set right, but may not use all of that | drift; because of the cgroups above it |
+| a thread runs on fewer CPUs than the cgroup | none: threads may pin themselves |
+| a thread runs on CPUs that neither the decision nor the cgroup allows | drift: it is elsewhere |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from nri_policy.cpuset import CPUSet
+
+_MOST_NAMED = 8  # threads
+
+
+class Kind(StrEnum):
+    """What of a container has drifted."""
+
+    CPUS = "cpus"
+    MEMS = "mems"
+    THREADS = "threads"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """Where a running container is to be; an empty set is not looked at."""
+
+    container_id: str
+    name: str  # namespace/pod/container
+    cgroup: str  # the runtime's name for it
+    cpus: CPUSet
+    mems: CPUSet
+    told: bool = True  # whether the runtime has heard of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpuset:
+    """One set of a cgroup."""
+
+    written: CPUSet  # empty where nothing was
+    effective: CPUSet  # what it may use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What the kernel says of a container."""
+
+    cpus: Cpuset
+    mems: Cpuset
+    threads: Mapping[int, CPUSet]  # the CPUs that each may use, by id
+    hidden: bool = False  # there are threads that cannot be seen from here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deviation:
+    """One thing about a container that is not as decided."""
+
+    kind: Kind
+    decided: CPUSet
+    found: CPUSet
+    reason: str
+    curable: bool  # by telling the runtime again
+    threads: tuple[int, ...] = ()  # some of those concerned
+
+
+def compare(decided: Decided, observed: Observed) -> tuple[Deviation, ...]:
+    """Return everything about a container that is not as decided."""
+    return tuple(_deviations(decided, observed))
+
+
+def _deviations(decided: Decided, observed: Observed) -> Iterator[Deviation]:
+    for kind, wanted, found in (
+        (Kind.CPUS, decided.cpus, observed.cpus),
+        (Kind.MEMS, decided.mems, observed.mems),
+    ):
+        if wanted and found.effective != wanted:
+            right = found.written == wanted
+            yield Deviation(
+                kind=kind,
+                decided=wanted,
+                found=found.effective,
+                reason=(
+                    "the cgroups above it, or what is online, leave no more"
+                    if right
+                    else "its cgroup was changed, or was never told"
+                ),
+                curable=not right,
+            )
+    allowed = decided.cpus, observed.cpus.effective
+    astray = {
+        thread: cpus
+        for thread, cpus in observed.threads.items()
+        if decided.cpus and not any(cpus <= each for each in allowed)
+    }
+    if astray:
+        yield Deviation(
+            kind=Kind.THREADS,
+            decided=decided.cpus,
+            found=CPUSet.union(astray.values()),
+            reason="threads have left its cgroup",
+            curable=False,
+            threads=tuple(sorted(astray)[:_MOST_NAMED]),
+        )

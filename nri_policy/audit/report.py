@@ -1,0 +1,65 @@
+"""What an audit found: values that are kept until the next one, and their JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nri_policy.audit.comparison import Deviation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """A container that is not as decided, and what was done about it."""
+
+    container_id: str
+    name: str  # namespace/pod/container
+    deviation: Deviation
+    since: float  # when it was found first, seconds since the epoch
+    tries: int = 0  # to put it right
+    given_up: bool = False  # these did not help
+
+    @property
+    def curable(self) -> bool:
+        """Whether to tell the runtime again is worth a try."""
+        return self.deviation.curable and not self.given_up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The outcome of one audit."""
+
+    time: float = 0.0  # seconds since the epoch; 0 before the first
+    audited: int = 0  # containers
+    unseen: tuple[str, ...] = ()  # names of those that have no cgroup here, or ended meanwhile
+    hidden: tuple[str, ...] = ()  # names of those whose threads cannot be seen from here
+    drifts: tuple[Drift, ...] = ()
+
+    @property
+    def drifted(self) -> int:
+        """How many containers are not as decided."""
+        return len({drift.container_id for drift in self.drifts})
+
+
+def document(report: Report, mode: str) -> dict[str, object]:
+    """Return what `audit -o json` prints; *mode* is the setting."""
+    return {
+        "mode": mode,
+        "time": report.time,
+        "audited": report.audited,
+        "unseen": list(report.unseen),
+        "threads_hidden": list(report.hidden),
+        "drifts": [
+            {
+                "container": drift.name,
+                "what": drift.deviation.kind.value,
+                "decided": str(drift.deviation.decided),
+                "found": str(drift.deviation.found),
+                "threads": list(drift.deviation.threads),
+                "reason": drift.deviation.reason,
+                "since": drift.since,
+                "tries": drift.tries,
+                "repairable": drift.curable,
+            }
+            for drift in report.drifts
+        ],
+    }

@@ -1,0 +1,80 @@
+"""`nri-policy audit`: whether containers run where they are to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.failure import Exit
+from nri_policy.cli.holdings import short
+from nri_policy.cli.options import form_option
+from nri_policy.cli.output import local_time, print_document, print_drawing
+from nri_policy.cli.pieces import cpu_list, path
+from nri_policy.cpuset import CPUSet
+
+
+@click.command
+@socket_option
+@form_option
+@click.pass_context
+def command(context: click.Context, control_socket: Path, form: str) -> None:
+    """Compare every running container's cgroup and threads with what was decided.
+
+    Ends with 1 if any is not as decided. What seems new is looked at twice, some seconds apart.
+    """
+    with asking(control_socket) as client:
+        report = client.audit()
+    if form == "table":
+        print_drawing(*_drawn(report))
+    else:
+        print_document(report, form)
+    if report["drifts"]:
+        context.exit(Exit.NO)
+
+
+def _drawn(report: Mapping[str, Any]) -> Iterator[RenderableType]:
+    drifts = report["drifts"]
+    astray = len({drift["container"] for drift in drifts})
+    if drifts:
+        yield Text(f"{astray} of {report['audited']} containers are not as decided:")
+        yield Text()
+        yield _table(drifts)
+    else:
+        yield Text(f"{report['audited']} containers are as decided.")
+    if report["unseen"]:
+        yield Text(f"Not seen here: {', '.join(map(short, report['unseen']))}")
+    if report["threads_hidden"]:
+        names = ", ".join(map(short, report["threads_hidden"]))
+        yield Text(f"Threads not seen, for want of the host's process ids: {names}")
+
+
+def _table(drifts: list[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("container", "what", "decided", "found", "since", "why", "repair"):
+        table.add_column(heading, overflow="fold")
+    for drift in drifts:
+        threads = f": {', '.join(map(str, drift['threads']))}" if drift["threads"] else ""
+        table.add_row(
+            path(short(drift["container"])),
+            Text(drift["what"]),
+            cpu_list(CPUSet.parse(drift["decided"])),
+            cpu_list(CPUSet.parse(drift["found"])),
+            Text(local_time(drift["since"])),
+            Text(f"{drift['reason']}{threads}"),
+            Text(_repair(drift)),
+        )
+    return table
+
+
+def _repair(drift: Mapping[str, Any]) -> str:
+    tried = f"tried {drift['tries']} times" if drift["tries"] else ""
+    if drift["repairable"]:
+        return tried or "can be"
+    return f"{tried}: not repairable" if tried else "not repairable"

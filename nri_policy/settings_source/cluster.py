@@ -1,0 +1,263 @@
+"""Settings from the cluster: its TopologyAwarePolicy objects, followed as long as the daemon runs.
+
+Owns when the cluster is asked again, what is done while it does not answer, and what is written to
+the objects' status. Rule 1: nobody waits for the cluster but start and end, and they only so long.
+Rule 2: an outage changes nothing, not even across a restart: what counted is kept in a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from nri_policy.settings import Reload, Settings, from_spec
+from nri_policy.settings_source.objects import Known, Level, Policy, name_of
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 2.0  # seconds that anybody waits for the cluster
+GROUP_PERIOD = 60.0  # seconds between two looks at the node's label
+_MIN_DELAY, _MAX_DELAY = 1.0, 60.0  # seconds before the cluster is asked again
+
+
+class ClusterError(Exception):
+    """The cluster does not answer, or not with what was asked for; the text says why."""
+
+
+class API(Protocol):
+    """What is asked of the cluster; `kubernetes.Kubernetes`. Methods raise ClusterError."""
+
+    async def group(self, node: str) -> str:
+        """Return the group that a node's label names, empty for none."""
+        ...
+
+    async def follow(self, name: str, say: Callable[[Policy | None], None]) -> None:
+        """Say what the object of that name is, and whatever becomes of it.
+
+        Returns after some minutes: then it is to be called again.
+        """
+
+    async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
+        """Write what a node says of an object, None for nothing any more."""
+
+
+def backoff(failures: int, chance: Callable[[], float] = random.random) -> float:
+    """Return the seconds to wait, anywhere from the least to a bound that doubles."""
+    bound = min(_MAX_DELAY, _MIN_DELAY * 2.0 ** min(failures, 10))
+    return _MIN_DELAY + chance() * (bound - _MIN_DELAY)
+
+
+class ClusterSettings:
+    """The settings that the cluster has for one node, or those of the file where it has none."""
+
+    def __init__(  # noqa: PLR0913 - keywords: where settings come from, and the clock
+        self,
+        api: API,
+        node: str,
+        *,
+        kept: Path,
+        otherwise: Callable[[], Settings],
+        changed: Callable[[], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        delay: Callable[[int], float] = backoff,
+    ) -> None:
+        """Take where to keep what counts, and whom to call when it changes.
+
+        *otherwise* gives the settings of a node for which the cluster has none.
+        """
+        self._api = api
+        self._node = node
+        self._kept = kept
+        self._otherwise = otherwise
+        self._changed = changed
+        self._sleep = sleep
+        self._delay = delay
+        self._known = Known(_read(kept))
+        self._loaded: Policy | None = None
+        self._asked: set[Level] = set()  # with an answer, or in vain
+        self._all_asked = asyncio.Event()
+        self._reported: tuple[str, dict[str, Any]] | None = (
+            None  # an object, and what we said of it
+        )
+        self._statuses: dict[str, dict[str, Any] | None] = {}  # to be written, by object
+        self._unwritten, self._all_written = asyncio.Event(), asyncio.Event()
+        self._all_written.set()
+        self._troubles: dict[Level, str] = {}  # of those that cannot be asked now
+
+    def load(self) -> Settings:
+        """Return the settings that count now. Raises SettingsError."""
+        self._loaded = self._known.counting
+        if self._loaded is None:
+            return self._otherwise()
+        return from_spec(self._loaded.spec, f"TopologyAwarePolicy {self._loaded.name}")
+
+    def report(self, outcome: Reload) -> None:
+        """Have it said in the cluster what became of the settings that were loaded last."""
+        if self._loaded is None:
+            return
+        self._reported = (
+            self._loaded.name,
+            {
+                "status": "Success" if outcome.accepted else "Failure",
+                "generation": self._loaded.generation,
+                "errors": outcome.reason or None,
+                "timestamp": datetime.fromtimestamp(outcome.time, UTC).strftime(
+                    "%Y-%m-%dT%H:%M:%SZ"
+                ),
+            },
+        )
+        self._have_written(*self._reported)
+
+    async def heard(self) -> None:
+        """Wait until the cluster has said what counts, or cannot be asked; not for long."""
+        await self._soon(self._all_asked)
+
+    async def written(self) -> None:
+        """Wait until everything is said in the cluster; not for long."""
+        await self._soon(self._all_written)
+
+    async def _soon(self, event: asyncio.Event) -> None:
+        waiting = asyncio.ensure_future(event.wait())
+        timer = asyncio.ensure_future(self._sleep(PATIENCE))
+        try:
+            await asyncio.wait({waiting, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            timer.cancel()
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for level, of in ((Level.NODE, self._node), (Level.DEFAULT, "")):
+                group.create_task(self._follow(level, name_of(level, of)))
+            group.create_task(self._follow_group(group))
+            group.create_task(self._write())
+
+    async def _follow(self, level: Level, name: str) -> None:
+        failures = 0
+
+        def say(policy: Policy | None) -> None:
+            nonlocal failures
+            failures = 0
+            self._say(level, policy)
+
+        while True:
+            try:
+                await self._api.follow(name, say)
+            except ClusterError as error:
+                self._failed(level, error)
+                failures += 1
+            await self._sleep(self._delay(failures))
+
+    async def _follow_group(self, tasks: asyncio.TaskGroup) -> None:
+        """Follow the object of whatever group the node is in."""
+        current: str | None = None
+        following: asyncio.Task[None] | None = None
+        failures = 0
+        while True:
+            try:
+                group = await self._api.group(self._node)
+            except ClusterError as error:
+                self._failed(Level.GROUP, error)
+                failures += 1
+                await self._sleep(self._delay(failures))
+                continue
+            failures = 0
+            if group != current:
+                current = group
+                if following is not None:
+                    following.cancel()
+                self._known.forget(Level.GROUP)
+                if group:
+                    name = name_of(Level.GROUP, group)
+                    following = tasks.create_task(self._follow(Level.GROUP, name))
+                else:
+                    self._say(Level.GROUP, None)
+            await self._sleep(GROUP_PERIOD)
+
+    def _say(self, level: Level, policy: Policy | None) -> None:
+        if self._troubles.pop(level, None):
+            log.info("event=cluster-settings-heard level=%s", level.name.lower())
+        counts = self._known.say(level, policy)
+        if counts:
+            self._keep()
+        self._attempted(level)
+        for other in self._known.others():
+            if self._node in other.nodes:  # what we said of it before is true no more
+                self._have_written(other.name, None)
+        if counts:
+            self._changed()
+        elif self._reported is not None and policy is not None:
+            name, status = self._reported
+            if name == policy.name and self._node not in policy.nodes:  # it was made anew
+                self._have_written(name, status)
+
+    def _failed(self, level: Level, error: ClusterError) -> None:
+        self._attempted(level)
+        if self._troubles.get(level) != str(error):
+            self._troubles[level] = str(error)
+            log.warning("event=cluster-settings-unknown reason=%r: the old ones stay", str(error))
+
+    def _attempted(self, level: Level) -> None:
+        self._asked.add(level)
+        if self._asked == {*Level}:
+            self._all_asked.set()
+
+    def _have_written(self, name: str, status: dict[str, Any] | None) -> None:
+        self._statuses[name] = status
+        self._unwritten.set()
+        self._all_written.clear()
+
+    async def _write(self) -> None:
+        """Write what is to be said, the latest of each object, until it is written."""
+        failures = 0
+        while True:
+            await self._unwritten.wait()
+            name, status = next(iter(self._statuses.items()))
+            try:
+                await self._api.set_status(name, self._node, status)
+            except ClusterError as error:
+                failures += 1
+                if failures == 1:
+                    log.warning("event=status-not-written object=%s reason=%r", name, str(error))
+                await self._sleep(self._delay(failures))
+                continue
+            failures = 0
+            if self._statuses[name] is status:  # nothing newer has come meanwhile
+                del self._statuses[name]
+            if not self._statuses:
+                self._unwritten.clear()
+                self._all_written.set()
+
+    def _keep(self) -> None:
+        """Keep what counts for a start without the cluster."""
+        policy = self._known.counting
+        if policy is None:
+            self._kept.unlink(missing_ok=True)
+            return
+        form = {"name": policy.name, "generation": policy.generation, "spec": policy.spec}
+        new = self._kept.with_suffix(".new")
+        try:
+            new.touch(0o600)
+            new.write_text(json.dumps(form))
+            new.replace(self._kept)
+        except OSError as error:
+            log.warning("event=settings-not-kept path=%s error=%r", self._kept, str(error))
+
+
+def _read(kept: Path) -> Policy | None:
+    """Return what was kept, None where nothing was, or nothing that makes sense."""
+    try:
+        form = json.loads(kept.read_text())
+        return Policy(name=str(form["name"]), generation=int(form["generation"]), spec=form["spec"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        log.warning("event=kept-settings-unreadable path=%s error=%r", kept, str(error))
+        return None

@@ -1,0 +1,72 @@
+"""A file of settings that may be replaced at any time.
+
+Owns how a change is noticed: by the file's own data, every few seconds, through whatever links lead
+to it. Kubernetes replaces a mounted ConfigMap by turning a link to a folder, which no watch of the
+file would tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NoReturn
+
+from nri_policy.settings import Problem, Settings, SettingsError, load
+from nri_policy.yamltext import MAX_SIZE
+
+PERIOD = 5.0  # seconds between two looks
+
+_Version = tuple[str, int, int, int, int] | None  # None: there is no file
+
+
+class SettingsFile:
+    """The settings in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = self._seen = self._version()
+
+    def load(self) -> Settings:
+        """Return the settings that are in the file now; SettingsError, also where there is none."""
+        self._known = self._version()
+        try:
+            with self._path.open("rb") as file:
+                text = file.read(MAX_SIZE + 1)
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}; configs/settings.yaml is a sample"
+            raise SettingsError(str(self._path), (Problem("", problem),)) from error
+        return load(text, str(self._path))
+
+    def changed(self) -> bool:
+        """Return whether there is another file than what was loaded or told of last.
+
+        One that is still being written is left for the next look.
+        """
+        version = self._version()
+        rests, self._seen = version == self._seen, version
+        if not rests or version == self._known:
+            return False
+        self._known = version
+        return True
+
+    def _version(self) -> _Version:
+        try:
+            real = self._path.resolve()
+            status = real.stat()
+        except (OSError, RuntimeError):  # links that go round are the latter
+            return None
+        return str(real), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+async def watch(
+    file: SettingsFile,
+    changed: Callable[[], None],
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> NoReturn:
+    """Call *changed* whenever *file* has changed."""
+    while True:
+        await sleep(PERIOD)
+        if await asyncio.to_thread(file.changed):
+            changed()

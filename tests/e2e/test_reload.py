@@ -1,0 +1,33 @@
+"""Settings change under running containers of both versions of containerd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nri_policy.cpuset import CPUSet
+from tests.e2e.containerd import Containerd
+from tests.e2e.daemon import Daemon
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Resources, guaranteed
+from tests.e2e.waiting import eventually
+
+
+def test_a_changed_file_is_taken_without_a_signal_and_moves_whom_it_must(
+    daemon: Daemon, stage: Kubelet, containerd: Containerd, settings: dict[str, Any]
+) -> None:
+    system = stage.run("system", Resources(milli_cpu=100), namespace="kube-system")
+    own, guest = stage.run("own", guaranteed(3000)), stage.run("guest", BEST_EFFORT)
+
+    def cpus() -> list[str]:
+        return [str(containerd.played(each.id).cpus) for each in (system, own, guest)]
+
+    before = cpus()
+    assert before[0] == "0"
+    assert len(CPUSet.parse(before[1])) == 3
+    daemon.configure({**settings, "reservedResources": {"cpu": "cpuset:0,12"}})
+    daemon.await_line("event=reloaded")
+    after = ["0,12", before[1], str(CPUSet.parse(before[2]) - CPUSet([12]))]
+    assert eventually(cpus, lambda now: now == after, seconds=20) == after
+    daemon.configure({**settings, "reservedResources": {"cpu": 14}})
+    daemon.await_line("event=reload-refused")
+    assert cpus() == after
+    assert "no pool has room" in daemon.ask("status").stdout.replace("\n", " ")

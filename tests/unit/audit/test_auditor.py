@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from nri_policy.audit.auditor import GRACE, MOST_LOOKS, MOST_TRIES, PERIOD, Auditor
+from nri_policy.audit.comparison import Cpuset, Decided, Observed
+from nri_policy.cpuset import CPUSet
+from nri_policy.settings import Audit
+
+
+def decided(number: int, cpus: str = "2-3") -> Decided:
+    return Decided(
+        container_id=f"id{number}",
+        name=f"default/pod{number}/main",
+        cgroup=f"/pod/{number}",
+        cpus=CPUSet.parse(cpus),
+        mems=CPUSet.parse("0"),
+    )
+
+
+def observed(cpus: str, **threads: str) -> Observed:
+    found, node = CPUSet.parse(cpus), CPUSet([0])
+    return Observed(
+        cpus=Cpuset(written=found, effective=found),
+        mems=Cpuset(written=node, effective=node),
+        threads={int(name[1:]): CPUSet.parse(text) for name, text in threads.items()},
+    )
+
+
+@dataclass
+class Node:
+    """Decisions, a kernel and a clock; `moments` happen one at each sleep."""
+
+    audit: Audit = Audit.REPORT
+    containers: dict[str, Decided] = field(default_factory=dict)
+    kernel: dict[str, Observed] = field(default_factory=dict)
+    moments: list[tuple[str, str]] = field(default_factory=list)  # id and what it then runs on
+    told: list[list[str]] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+    read: int = 0
+    time: float = 1000.0
+
+    def __post_init__(self) -> None:
+        self.auditor = Auditor(self, self, now=lambda: self.time, sleep=self.sleep)
+
+    def put(self, number: int, cpus: str = "2-3") -> None:
+        self.containers[f"id{number}"] = decided(number)
+        self.kernel[f"id{number}"] = observed(cpus)
+
+    async def decided(self) -> list[Decided]:
+        return [*self.containers.values()]
+
+    async def retell(self, container_ids: Collection[str]) -> None:
+        self.told.append([*container_ids])
+
+    def observe(
+        self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
+    ) -> Observed | None:
+        del turn, watched
+        assert cgroup == self.containers[container_id].cgroup
+        self.read += 1
+        return self.kernel.get(container_id)
+
+    def keep_only(self, container_ids: Iterable[str]) -> None:
+        assert {*container_ids} == self.containers.keys()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+        if self.moments:
+            container_id, cpus = self.moments.pop(0)
+            self.kernel[container_id] = observed(cpus)
+
+    def drifts(self) -> list[tuple[str, str]]:
+        report = self.auditor.report
+        return [(drift.name, str(drift.deviation.found)) for drift in report.drifts]
+
+
+async def test_nothing_amiss_takes_one_look() -> None:
+    node = Node()
+    node.put(1)
+    node.put(2)
+    await node.auditor.round()
+    assert (node.read, node.slept, node.drifts()) == (2, [], [])
+    assert node.auditor.report.audited == 2
+
+
+async def test_what_a_second_look_still_finds_is_drift() -> None:
+    node = Node()
+    node.put(1)
+    node.put(2, "0-7")
+    await node.auditor.round()
+    assert node.drifts() == [("default/pod2/main", "0-7")]
+    assert (node.slept, node.read) == ([GRACE], 3)
+    assert (node.auditor.report.drifted, node.auditor.found) == (1, 1)
+    await node.auditor.round()
+    assert node.slept == [GRACE], "what is known needs no second look"
+    assert node.auditor.found == 1
+
+
+async def test_a_container_that_the_runtime_is_just_moving_is_no_drift() -> None:
+    node = Node(moments=[("id2", "2-3")])
+    node.put(2, "0-7")
+    await node.auditor.round()
+    assert node.drifts() == []
+
+
+async def test_a_runtime_that_moves_many_gets_the_time_it_needs() -> None:
+    node = Node(moments=[("id1", "2-3"), ("id2", "2-3"), ("id3", "2-3")])
+    for number in (1, 2, 3, 4):
+        node.put(number, "0-7")
+    await node.auditor.round()
+    assert node.drifts() == [("default/pod4/main", "0-7")]
+    assert len(node.slept) == 4
+
+
+async def test_what_does_not_come_to_rest_is_left_for_the_next_round() -> None:
+    node = Node(moments=[(f"id{number}", "2-3") for number in range(20)])
+    for number in range(30):
+        node.put(number, "0-7")
+    await node.auditor.round()
+    assert len(node.slept) == MOST_LOOKS - 1
+    assert node.drifts() == []
+
+
+async def test_what_was_decided_anew_meanwhile_is_no_drift() -> None:
+    node = Node()
+    node.put(1, "0-7")
+
+    async def sleep(seconds: float) -> None:
+        del seconds
+        node.containers["id1"] = replace(node.containers["id1"], cpus=CPUSet([5]))
+
+    node.auditor = Auditor(node, node, sleep=sleep)
+    await node.auditor.round()
+    assert node.drifts() == []
+
+
+async def test_what_the_runtime_has_not_heard_is_no_drift() -> None:
+    node = Node()
+    node.put(1, "0-7")
+    node.containers["id1"] = replace(node.containers["id1"], told=False)
+    await node.auditor.round()
+    assert (node.read, node.drifts()) == (0, [])
+
+
+async def test_a_container_that_is_not_there_is_no_drift() -> None:
+    node = Node()
+    node.put(1)
+    del node.kernel["id1"]
+    await node.auditor.round()
+    assert node.auditor.report.unseen == ("default/pod1/main",)
+    assert node.auditor.report.audited == 0
+
+
+async def test_new_drift_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    node = Node()
+    node.put(1, "0-7")
+    for _ in range(3):
+        await node.auditor.round()
+    node.put(1)
+    for _ in range(2):
+        await node.auditor.round()
+    assert [record.getMessage().split()[0] for record in caplog.records] == [
+        "event=drift",
+        "event=drift-gone",
+    ]
+    assert "decided=2-3 found=0-7" in caplog.records[0].getMessage()
+
+
+async def test_drift_has_the_time_when_it_began() -> None:
+    node = Node()
+    node.put(1, "0-7")
+    await node.auditor.round()
+    began = node.time
+    node.time += 100
+    node.kernel["id1"] = observed("0-6")
+    await node.auditor.round()
+    (drift,) = node.auditor.report.drifts
+    assert (drift.since, str(drift.deviation.found)) == (began, "0-6")
+
+
+async def test_repair_tells_the_runtime_again_and_sees_that_it_helped() -> None:
+    node = Node(audit=Audit.REPAIR)
+    node.put(1)
+    node.put(2, "0-7")
+    await node.auditor.round()
+    assert node.told == [["id2"]]
+    node.put(2)
+    await node.auditor.round()
+    assert (node.drifts(), node.told) == ([], [["id2"]])
+    assert node.auditor.repairs == 1
+
+
+async def test_repair_that_does_not_help_ends_after_some_tries(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Node(audit=Audit.REPAIR)
+    node.put(1, "0-7")
+    for _ in range(MOST_TRIES + 5):
+        await node.auditor.round()
+    assert len(node.told) == MOST_TRIES
+    (drift,) = node.auditor.report.drifts
+    assert (drift.tries, drift.curable) == (MOST_TRIES, False)
+    assert caplog.text.count("event=drift-stays") == 1
+    node.put(1)
+    await node.auditor.round()
+    node.put(1, "0-7")
+    await node.auditor.round()
+    assert len(node.told) == MOST_TRIES + 1, "a new drift is tried anew"
+
+
+async def test_the_tries_are_not_forgotten_while_the_runtime_has_yet_to_hear() -> None:
+    node = Node(audit=Audit.REPAIR)
+    node.put(1, "0-7")
+    await node.auditor.round()
+    node.containers["id1"] = replace(node.containers["id1"], told=False)
+    await node.auditor.round()
+    assert [drift.tries for drift in node.auditor.report.drifts] == [1]
+    assert len(node.told) == 1
+
+
+async def test_what_telling_cannot_cure_is_not_told() -> None:
+    node = Node(audit=Audit.REPAIR)
+    node.put(1)
+    node.kernel["id1"] = observed("2-3", t7="9")
+    await node.auditor.round()
+    assert (node.drifts(), node.told) == ([("default/pod1/main", "9")], [])
+
+
+async def test_report_tells_nobody() -> None:
+    node = Node(audit=Audit.REPORT)
+    node.put(1, "0-7")
+    await node.auditor.round()
+    assert node.told == []
+
+
+async def test_off_reads_nothing_but_when_asked() -> None:
+    node = Node(audit=Audit.OFF)
+    node.put(1, "0-7")
+    await node.auditor.round()
+    assert (node.read, node.drifts()) == (0, [])
+    assert len((await node.auditor.look()).drifts) == 1
+    await node.auditor.round()
+    assert node.drifts() == [], "what was found is not kept"
+
+
+async def test_who_asks_only_looks_and_what_is_new_hastens_a_round() -> None:
+    node = Node(audit=Audit.REPAIR)
+    node.put(1, "0-7")
+    report = await node.auditor.look()
+    assert (len(report.drifts), node.told) == (1, [])
+    assert node.auditor._due.is_set()
+    node.auditor._due.clear()
+    await node.auditor.look()
+    assert not node.auditor._due.is_set(), "asking often is not trying often"
+
+
+async def test_a_container_that_ended_takes_its_drift_along() -> None:
+    node = Node()
+    node.put(1, "0-7")
+    await node.auditor.round()
+    del node.containers["id1"]
+    await node.auditor.round()
+    assert node.drifts() == []
+
+
+async def test_rounds_come_with_time_and_when_hastened() -> None:
+    node = Node()
+    node.put(1)
+    periods: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+
+    async def sleep(seconds: float) -> None:
+        assert seconds == PERIOD
+        over = asyncio.Event()
+        periods.put_nowait(over)
+        await over.wait()
+
+    node.auditor = Auditor(node, node, sleep=sleep)
+    running = asyncio.create_task(node.auditor.run())
+    (await periods.get()).set()
+    await periods.get()
+    assert node.read == 1
+    node.auditor.hasten()
+    await periods.get()
+    assert node.read == 2
+    running.cancel()
+
+
+async def test_a_round_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
+    asked: asyncio.Queue[None] = asyncio.Queue()
+
+    class Broken(Node):
+        async def decided(self) -> list[Decided]:
+            asked.put_nowait(None)
+            raise OSError("no")
+
+    node = Broken()
+    node.auditor = Auditor(node, node, sleep=lambda _: asyncio.sleep(0))
+    running = asyncio.create_task(node.auditor.run())
+    await asked.get()
+    await asked.get()
+    running.cancel()
+    assert "event=audit-failed" in caplog.text

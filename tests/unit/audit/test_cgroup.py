@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nri_policy.audit.cgroup import MOST_THREADS, Cgroups, folder_of
+from nri_policy.audit.comparison import Observed
+from nri_policy.cpuset import CPUSet
+from tests.unit.audit.host import Root
+
+POD = "kubepods/burstable/pod12"
+BURSTABLE = "kubepods.slice/kubepods-burstable.slice"
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
+    return Root(tmp_path, request.param)
+
+
+def seen(cgroups: Cgroups, turn: int = 0, **options: tuple[int, ...]) -> Observed | None:
+    return cgroups.observe("1", f"/{POD}/1", turn=turn, **options)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "folder"),
+    [
+        ("/kubepods/burstable/pod12/34", "kubepods/burstable/pod12/34"),
+        ("/kubepods/pod12/crio-34", "kubepods/pod12/crio-34"),
+        (
+            "kubepods-burstable-pod1_2.slice:cri-containerd:34",
+            f"{BURSTABLE}/kubepods-burstable-pod1_2.slice/cri-containerd-34.scope",
+        ),
+        ("kubepods-pod1.slice:crio:34", "kubepods.slice/kubepods-pod1.slice/crio-34.scope"),
+        (":crio:34", "system.slice/crio-34.scope"),
+        ("-.slice:crio:34", "crio-34.scope"),
+        ("", None),
+        ("/", None),
+        ("/../etc", None),
+        ("/a//b", None),
+        ("/a/./b", None),
+        ("a.slice:crio:/../x", None),
+    ],
+)
+def test_the_runtimes_names_of_cgroups_are_folders(cgroup: str, folder: str | None) -> None:
+    assert folder_of(cgroup) == folder
+
+
+def test_a_container_is_read_with_its_threads(root: Root) -> None:
+    cgroup = root.cgroup(f"{POD}/1")
+    cgroup.set("cpus", "2-3", written="2-5")
+    cgroup.hold(70, 71)
+    root.thread(71, "3", of=70)
+    observed = seen(Cgroups(root.path))
+    assert observed is not None
+    assert (str(observed.cpus.written), str(observed.cpus.effective)) == ("2-5", "2-3")
+    assert str(observed.mems.effective) == "0"
+    assert {thread: str(cpus) for thread, cpus in observed.threads.items()} == {70: "2-5", 71: "3"}
+    assert not observed.hidden
+
+
+def test_a_container_without_a_cgroup_here_is_not_seen(root: Root) -> None:
+    assert seen(Cgroups(root.path)) is None
+    assert Cgroups(root.path).observe("1", "/../../proc", turn=0) is None
+
+
+def test_a_cgroup_whose_container_has_ended_is_not_seen(root: Root) -> None:
+    cgroup = root.cgroup(f"{POD}/1")
+    cgroups = Cgroups(root.path)
+    assert seen(cgroups) is not None
+    cgroup.hold()
+    (cgroup.folder / "cgroup.events").write_text("populated 0\nfrozen 0\n")
+    shutil.rmtree(root.path / "proc/70")
+    assert seen(cgroups) is None
+
+
+def test_a_cgroup_that_vanishes_half_way_is_not_seen(root: Root) -> None:
+    cgroup = root.cgroup(f"{POD}/1")
+    for file in cgroup.folder.glob("cpuset.*mems*"):
+        file.unlink()
+    assert seen(Cgroups(root.path)) is None
+
+
+def test_a_thread_that_ends_meanwhile_is_left_out(root: Root) -> None:
+    root.cgroup(f"{POD}/1").hold(70, 71)
+    observed = seen(Cgroups(root.path))
+    assert observed is not None
+    assert observed.threads.keys() == {70}
+
+
+def test_a_process_that_was_moved_out_is_still_looked_at(root: Root) -> None:
+    cgroup = root.cgroup(f"{POD}/1")
+    cgroups = Cgroups(root.path)
+    seen(cgroups)
+    cgroup.hold()
+    (cgroup.folder / "cgroup.events").write_text("populated 0\nfrozen 0\n")
+    root.thread(70, "0-15")
+    root.thread(72, "9", of=70)
+    observed = seen(cgroups)
+    assert observed is not None
+    assert observed.threads == {70: CPUSet(range(16)), 72: CPUSet([9])}
+
+
+def test_another_process_with_the_id_of_one_that_was_there_is_nothing_to_us(root: Root) -> None:
+    cgroup = root.cgroup(f"{POD}/1")
+    cgroups = Cgroups(root.path)
+    seen(cgroups)
+    cgroup.hold(75)
+    root.thread(75, "2")
+    root.thread(70, "0-15", started=900)
+    observed = seen(cgroups)
+    assert observed is not None
+    assert observed.threads.keys() == {75}
+
+
+def test_a_forgotten_container_is_not_looked_for_elsewhere(root: Root) -> None:
+    cgroup = root.cgroup(f"{POD}/1")
+    cgroups = Cgroups(root.path)
+    seen(cgroups)
+    cgroups.keep_only(["2"])
+    cgroup.hold(75)
+    root.thread(75, "2")
+    observed = seen(cgroups)
+    assert observed is not None
+    assert observed.threads.keys() == {75}
+
+
+def test_of_many_threads_each_turn_shows_others_and_those_that_are_watched(root: Root) -> None:
+    many = range(1000, 1000 + 3 * MOST_THREADS)
+    root.cgroup(f"{POD}/1").hold(*many)
+    for number in many:
+        root.thread(number, "2")
+    cgroups = Cgroups(root.path)
+    turns = [seen(cgroups, turn, watched=(1005,)) for turn in range(3)]
+    shown = [{*each.threads} for each in turns if each is not None]
+    assert [1005 in each for each in shown] == [True] * 3
+    assert all(len(each) <= MOST_THREADS + 1 for each in shown)
+    assert set.union(*shown) == {*many}
+
+
+def test_threads_of_another_pid_namespace_are_told_as_hidden(root: Root) -> None:
+    root.cgroup(f"{POD}/1").hold(0, 0)
+    observed = seen(Cgroups(root.path))
+    assert observed is not None
+    assert observed.hidden
+    assert observed.threads == {}
+
+
+def test_processes_one_level_deeper_belong_to_the_container(root: Root) -> None:
+    top = root.cgroup(f"{POD}/1")
+    top.hold()
+    root.cgroup(f"{POD}/1/container")
+    observed = seen(Cgroups(root.path))
+    assert observed is not None
+    assert observed.threads.keys() == {70}
+
+
+def test_a_link_that_leads_out_of_the_root_is_not_followed(root: Root, tmp_path: Path) -> None:
+    cgroup = root.cgroup(f"{POD}/1")
+    outside = tmp_path.with_name(f"{tmp_path.name}-outside")
+    outside.mkdir()
+    for file in cgroup.folder.iterdir():
+        (outside / file.name).write_text(file.read_text())
+    shutil.rmtree(cgroup.folder)
+    cgroup.folder.symlink_to(outside)
+    assert seen(Cgroups(root.path)) is None
+
+
+def test_a_file_without_end_and_odd_lines_are_bounded(root: Root) -> None:
+    cgroup = root.cgroup(f"{POD}/1")
+    name = "tasks" if root.version == 1 else "cgroup.threads"
+    (cgroup.folder / name).write_text("70\nx\n-3\n²\n" + "70\n" * 500_000)
+    observed = seen(Cgroups(root.path))
+    assert observed is not None
+    assert observed.threads.keys() == {70}
+
+
+def test_before_linux_3_17_there_is_only_what_was_written(tmp_path: Path) -> None:
+    root = Root(tmp_path, 1)
+    cgroup = root.cgroup(f"{POD}/1")
+    for file in cgroup.folder.glob("cpuset.effective_*"):
+        file.unlink()
+    observed = seen(Cgroups(root.path))
+    assert observed is not None
+    assert str(observed.cpus.effective) == "2-5"
+
+
+def test_on_v2_nothing_may_have_been_written(tmp_path: Path) -> None:
+    root = Root(tmp_path, 2)
+    root.cgroup(f"{POD}/1").set("cpus", "0-15", written="")
+    observed = seen(Cgroups(root.path))
+    assert observed is not None
+    assert (str(observed.cpus.written), str(observed.cpus.effective)) == ("", "0-15")

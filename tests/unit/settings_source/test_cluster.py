@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.settings import Quantity, Reload, Settings, SettingsError
+from nri_policy.settings_source.cluster import PATIENCE, ClusterError, ClusterSettings
+from nri_policy.settings_source.objects import Policy
+from tests import nodes
+
+SPEC = {"reservedResources": {"cpu": 2}}
+
+
+def policy(name: str, generation: int = 1, cpu: int = 2, **more: Any) -> Policy:
+    spec = {"reservedResources": {"cpu": cpu}}
+    return Policy(name=name, generation=generation, spec=spec, **more)
+
+
+class Cluster:
+    """Objects, and a daemon that loads whenever it is told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.objects: dict[str, Policy] = {}
+        self.label = ""
+        self.down = False
+        self.statuses: list[tuple[str, str, Mapping[str, Any] | None]] = []
+        self.loads: list[Settings] = []
+        self.followers: dict[str, Callable[[Policy | None], None]] = {}
+        self.kept = folder / "settings.json"
+        self.naps: list[tuple[float, asyncio.Event]] = []
+        self.source = self.make()
+
+    def make(self) -> ClusterSettings:
+        return ClusterSettings(
+            self,
+            "a",
+            kept=self.kept,
+            otherwise=nodes.settings,
+            changed=lambda: self.loads.append(self.source.load()),
+            sleep=self.sleep,
+            delay=lambda failures: 1.0 + failures,
+        )
+
+    @asynccontextmanager
+    async def followed(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.source.run())
+        await settle()
+        yield
+        task.cancel()
+        await asyncio.wait({task})
+
+    async def sleep(self, seconds: float) -> None:
+        over = asyncio.Event()
+        self.naps.append((seconds, over))
+        await over.wait()
+
+    async def wake(self) -> None:
+        """Let all time pass that anybody waits for."""
+        naps, self.naps = self.naps, []
+        for _, over in naps:
+            over.set()
+        await settle()
+
+    async def put(self, new: Policy) -> None:
+        self.objects[new.name] = new
+        if new.name in self.followers:
+            self.followers[new.name](new)
+        await settle()
+
+    async def delete(self, name: str) -> None:
+        del self.objects[name]
+        self.followers[name](None)
+        await settle()
+
+    def check(self) -> None:
+        if self.down:
+            raise ClusterError("connection refused")
+
+    async def group(self, node: str) -> str:
+        assert node == "a"
+        self.check()
+        return self.label
+
+    async def follow(self, name: str, say: Callable[[Policy | None], None]) -> None:
+        self.check()
+        say(self.objects.get(name))
+        self.followers[name] = say
+        try:
+            await asyncio.Event().wait()
+        finally:
+            del self.followers[name]
+
+    async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
+        self.check()
+        self.statuses.append((name, node, status))
+
+
+async def settle() -> None:
+    """Let every task go as far as it can."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def reserved(settings: Settings) -> int:
+    assert isinstance(settings.reserved.cpu, Quantity)
+    return settings.reserved.cpu.milli_cpu // 1000
+
+
+async def test_without_objects_the_files_settings_count(cluster: Cluster) -> None:
+    async with cluster.followed():
+        assert cluster.loads == []
+        assert cluster.source.load().origin == "test"
+
+
+async def test_an_object_that_comes_changes_and_goes_is_followed(cluster: Cluster) -> None:
+    async with cluster.followed():
+        await cluster.put(policy("default", cpu=2))
+        await cluster.put(policy("node.a", cpu=3))
+        await cluster.put(policy("default", 2, cpu=4))
+        await cluster.put(policy("node.a", 2, cpu=5))
+        await cluster.delete("node.a")
+        await cluster.delete("default")
+    assert [each.origin for each in cluster.loads] == [
+        "TopologyAwarePolicy default",
+        "TopologyAwarePolicy node.a",
+        "TopologyAwarePolicy node.a",
+        "TopologyAwarePolicy default",
+        "test",
+    ]
+    assert [reserved(each) for each in cluster.loads[:-1]] == [2, 3, 5, 4]
+
+
+async def test_the_group_is_what_the_nodes_label_says_now(cluster: Cluster) -> None:
+    cluster.objects = {each.name: each for each in (policy("group.x"), policy("group.y", cpu=3))}
+    async with cluster.followed():
+        assert cluster.loads == []
+        cluster.label = "x"
+        await cluster.wake()
+        cluster.label = "y"
+        await cluster.wake()
+        assert {*cluster.followers} == {"node.a", "group.y", "default"}
+        cluster.label = ""
+        await cluster.wake()
+    assert [each.origin.split()[-1] for each in cluster.loads] == ["group.x", "group.y", "test"]
+
+
+async def test_an_outage_changes_nothing_and_ends_by_itself(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.put(policy("default"))
+    cluster.down = True
+    async with cluster.followed():
+        await cluster.wake()
+        await cluster.wake()
+        assert cluster.loads == []
+        assert caplog.text.count("event=cluster-settings-unknown") == 3, "once each"
+        cluster.down = False
+        await cluster.wake()
+        assert [reserved(each) for each in cluster.loads] == [2]
+
+
+async def test_what_counted_counts_after_a_restart_without_the_cluster(cluster: Cluster) -> None:
+    async with cluster.followed():
+        await cluster.put(policy("node.a", 7, cpu=3))
+    assert cluster.kept.stat().st_mode & 0o777 == 0o600
+    cluster.down = True
+    cluster.source = cluster.make()
+    async with cluster.followed():
+        assert reserved(cluster.source.load()) == 3
+    cluster.down = False
+    del cluster.objects["node.a"]
+    cluster.source = cluster.make()
+    async with cluster.followed():
+        assert cluster.source.load().origin == "test"
+    assert not cluster.kept.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"name": 1}', "[" * 100_000])
+async def test_a_kept_file_that_makes_no_sense_is_none(text: str, cluster: Cluster) -> None:
+    cluster.kept.write_text(text)
+    assert cluster.make().load().origin == "test"
+
+
+async def test_a_start_waits_until_everything_was_asked_but_not_for_long(cluster: Cluster) -> None:
+    waiting = asyncio.create_task(cluster.source.heard())
+    await settle()
+    assert not waiting.done()
+    cluster.down = True
+    async with cluster.followed():
+        assert waiting.done(), "who cannot be asked is not waited for"
+    cluster.source = cluster.make()
+    cluster.naps.clear()
+    waiting = asyncio.create_task(cluster.source.heard())
+    await settle()
+    assert [seconds for seconds, _ in cluster.naps] == [PATIENCE]
+    await cluster.wake()
+    assert waiting.done()
+
+
+async def test_the_outcome_is_written_to_the_object_that_was_loaded(cluster: Cluster) -> None:
+    async with cluster.followed():
+        await cluster.put(policy("default", 4))
+        outcome = Reload(accepted=False, origin="", reason="no room", time=1_800_000_000.0)
+        cluster.source.report(outcome)
+        await settle()
+    assert cluster.statuses == [
+        (
+            "default",
+            "a",
+            {
+                "status": "Failure",
+                "generation": 4,
+                "errors": "no room",
+                "timestamp": "2027-01-15T08:00:00Z",
+            },
+        )
+    ]
+
+
+async def test_who_ends_waits_until_everything_is_said(cluster: Cluster) -> None:
+    await cluster.source.written()
+    async with cluster.followed():
+        await cluster.put(policy("default"))
+        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
+        await cluster.source.written()
+        assert len(cluster.statuses) == 1
+        cluster.down = True
+        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
+        waiting = asyncio.create_task(cluster.source.written())
+        await settle()
+        assert not waiting.done()
+        await cluster.wake()
+        assert waiting.done(), "but not for ever"
+
+
+async def test_the_files_outcome_is_nobodys_status(cluster: Cluster) -> None:
+    async with cluster.followed():
+        cluster.source.load()
+        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
+        await settle()
+    assert cluster.statuses == []
+
+
+async def test_a_status_is_written_when_the_cluster_is_back_and_only_the_latest(
+    cluster: Cluster,
+) -> None:
+    async with cluster.followed():
+        await cluster.put(policy("default"))
+        cluster.down = True
+        for reason in ("one", "two", ""):
+            cluster.source.report(Reload(accepted=not reason, origin="", reason=reason, time=0.0))
+            await settle()
+        await cluster.wake()
+        cluster.down = False
+        await cluster.wake()
+    assert [status and status["status"] for _, _, status in cluster.statuses] == ["Success"]
+
+
+async def test_a_status_on_an_object_that_counts_no_more_is_taken_back(cluster: Cluster) -> None:
+    await cluster.put(policy("default", nodes=frozenset({"a", "b"})))
+    await cluster.put(policy("node.a"))
+    async with cluster.followed():
+        pass
+    assert cluster.statuses == [("default", "a", None)]
+
+
+async def test_an_object_that_was_made_anew_gets_its_status_again(cluster: Cluster) -> None:
+    async with cluster.followed():
+        await cluster.put(policy("default"))
+        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
+        await settle()
+        await cluster.put(policy("default", nodes=frozenset({"a"})))
+        assert len(cluster.statuses) == 1
+        await cluster.put(policy("default"))
+    assert len(cluster.statuses) == 2
+    assert len(cluster.loads) == 1
+
+
+async def test_a_bad_object_is_an_error_that_names_it(cluster: Cluster) -> None:
+    async with cluster.followed():
+        with pytest.raises(SettingsError, match=r"TopologyAwarePolicy default: .*pinCPUs"):
+            await cluster.put(Policy(name="default", generation=1, spec={**SPEC, "pinCPUs": 1}))
+
+
+async def test_what_is_kept_is_the_object_as_it_is(cluster: Cluster) -> None:
+    async with cluster.followed():
+        await cluster.put(policy("default", 9))
+    assert json.loads(cluster.kept.read_text()) == {
+        "name": "default",
+        "generation": 9,
+        "spec": SPEC,
+    }
