@@ -20,6 +20,7 @@ from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Problem, Settings, SettingsError, effective
+from nri_policy.units import format_time
 
 _Document = Mapping[str, Any]
 
@@ -123,6 +124,10 @@ def _checked(file: Path, document: _Document) -> Iterator[RenderableType]:
 
 def _shown(document: _Document) -> Iterator[RenderableType]:
     yield Text(f"from {document['origin']}", style="bold")
+    latest = document["latest_reload"]
+    if latest is not None and not latest["accepted"]:
+        when = format_time(latest["time"])
+        yield Text(f"reload of {when} refused: {latest['reason']}", style="red")
     yield from _remarks(document["notices"])
     yield ""
     yield _table(document["settings"])

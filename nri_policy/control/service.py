@@ -185,9 +185,10 @@ class Control:
         """Return the settings as `config show -o json` prints them."""
         del request, context
         async with self._turn:
-            settings = self._engine.layout.settings
+            settings, latest = self._engine.layout.settings, self._reloaded()
         return _document(
             {
+                "latest_reload": None if latest is None else asdict(latest),
                 "origin": settings.origin,
                 "notices": [*settings.notices],
                 "settings": effective(settings),

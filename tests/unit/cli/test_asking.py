@@ -361,7 +361,6 @@ def test_a_what_if_that_makes_no_sense_is_a_wrong_usage(
         ("explain", "x"),
         ("what-if", "-f", "-"),
         ("audit",),
-        ("audit",),
         ("nrt",),
         ("config", "show"),
     ],

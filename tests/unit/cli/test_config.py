@@ -7,7 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from nri_policy.cli import main
+from nri_policy.cli import config, main
 from nri_policy.cli.failure import Exit
 
 from .test_asking import beside_a_daemon, run
@@ -85,6 +85,15 @@ def test_a_text_that_is_no_document_is_an_error_of_settings(check: Check) -> Non
     result = CliRunner().invoke(main, ["config", "check", str(check.path)])
     assert result.exit_code == Exit.SETTINGS
     assert "1 error" in result.stdout
+
+
+def test_a_refused_reload_is_shown() -> None:
+    reload = {"accepted": False, "origin": "a file", "reason": "spec.x: no", "time": 0.0}
+    document = {"origin": "a file", "notices": [], "settings": [], "latest_reload": reload}
+    said = [str(each) for each in config._shown(document)]
+    assert "reload of 1970-01-01T00:00:00Z refused: spec.x: no" in said
+    without = config._shown({**document, "latest_reload": None})
+    assert not any("refused" in str(each) for each in without)
 
 
 def test_the_daemon_shows_what_it_goes_by(tmp_path: Path) -> None:
