@@ -32,6 +32,7 @@ APPLY = "application/apply-patch+yaml"
 _PATH = re.compile(
     r"/apis/topology\.node\.k8s\.io/(?P<version>[^/]+)/noderesourcetopologies/(?P<name>.+)"
 )
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _VERBS = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -209,6 +210,8 @@ class APIServer:
     def _handle(self, request: Request) -> Answer:
         if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.tokens:
             raise StatusError(401, "Unauthorized", "Unauthorized")
+        if request.path == _REVIEWS:
+            return self._review(request)
         if request.path.startswith("/api/v1/nodes/"):
             self._permit(request, "nodes", _VERBS[request.method])
             name = request.path.rpartition("/")[2]
@@ -232,6 +235,13 @@ class APIServer:
             del self.objects[match["name"]], self.owners[match["name"]]
             return Answer(status=200, body={"kind": "Status", "status": "Success"})
         return Answer(status=200, body=self._shown(match["name"], match["version"]))
+
+    def _review(self, request: Request) -> Answer:
+        """Say whether who asks may do something, and keep nothing."""
+        asked = request.body["spec"]["resourceAttributes"]
+        verb, granted = asked["verb"], _permitted().get(asked["resource"], set())
+        allowed = verb in granted and verb not in self.forbidden
+        return Answer(status=201, body={**request.body, "status": {"allowed": allowed}})
 
     def _permit(self, request: Request, resource: str, verb: str) -> None:
         if verb in self.forbidden or verb not in _permitted()[resource]:

@@ -19,6 +19,7 @@ from nri_policy.wording import did_you_mean, printable, quoted
 
 _COMMANDS = (  # in the order of --help
     "run",
+    "doctor",
     "status",
     "pools",
     "containers",

@@ -86,6 +86,11 @@ class Cluster:
                     # somebody else has written or removed it since, or its kind
             return await self._write(client, new, await self._look_up(client))
 
+    async def look(self) -> None:
+        """Look up all that has to be known for a write, and write nothing."""
+        async with self._asking() as client:
+            await self._look_up(client)
+
     async def remove(self) -> None:
         """Delete the object, if it is there."""
         async with self._asking() as client:

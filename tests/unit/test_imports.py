@@ -13,6 +13,7 @@ ROOT = Path(nri_policy.__file__).parent
 # are listed: settings name the kinds of memory that hardware tells apart.
 LAYERS = (
     ("cli",),
+    ("doctor",),
     ("daemon",),
     (
         "nri",

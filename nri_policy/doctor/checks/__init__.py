@@ -1,0 +1,44 @@
+"""The checks: each judges what was read, and reads nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from nri_policy.doctor.checks import (
+    cgroups,
+    cluster,
+    daemon,
+    kernel,
+    managers,
+    nri,
+    plugins,
+    pod_resources,
+    reserved,
+    rights,
+    runtime,
+    settings,
+    unread,
+)
+from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.finding import Finding
+
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    nri.check,
+    runtime.check,
+    rights.check,
+    settings.check,
+    managers.check,
+    reserved.check,
+    cgroups.check,
+    plugins.check,
+    kernel.check,
+    pod_resources.check,
+    daemon.check,
+    cluster.check,
+    unread.check,
+)
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """Return the findings of all checks, in the order in which to put things right."""
+    return [finding for check in CHECKS for finding in check(facts)]

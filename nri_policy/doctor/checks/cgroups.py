@@ -1,0 +1,39 @@
+"""Whether the kubelet and the runtime agree on who makes cgroups, and of which version they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.finding import Finding, Verdict
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Yield where they differ."""
+    config, kubelet = facts.runtimes.config, facts.kubelet
+    wanted = kubelet.cgroup_driver if kubelet else None
+    if config is not None and config.systemd_cgroups is not None and wanted is not None:
+        driver = "systemd" if config.systemd_cgroups else "cgroupfs"
+        if driver == wanted:
+            yield Finding("cgroups", Verdict.OK, f"{config.name} and the kubelet use {driver}")
+        else:
+            yield Finding(
+                "cgroups",
+                Verdict.ERROR,
+                f"{config.name} makes cgroups by {driver}, the kubelet by {wanted}: "
+                "pods do not start, or lose their limits",
+                f"SystemdCgroup = {str(wanted == 'systemd').lower()} for runc"
+                if config.name == "containerd"
+                else f'cgroup_manager = "{wanted}"',
+            )
+    kernel = facts.kernel
+    if kernel is None:
+        return
+    if kernel.cgroup_version is None:
+        root = facts.where.host_root
+        yield Finding("cgroups", Verdict.NOTE, f"no cgroups are seen below {root}")
+    elif kernel.cgroup_version == 1:
+        found = "cgroups are of version 1, which Kubernetes is about to give up"
+        yield Finding("cgroups", Verdict.NOTE, found)
+    else:
+        yield Finding("cgroups", Verdict.OK, "cgroups are of version 2")

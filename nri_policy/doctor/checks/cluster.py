@@ -1,0 +1,29 @@
+"""Whether the cluster knows the kinds that we write, and lets us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.nrt.publisher import Trouble
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Yield what of custom resources and rights is missing."""
+    access = facts.cluster
+    if access is None:
+        return
+    if access.trouble in {Trouble.NO_CRD, Trouble.NO_NODE}:
+        found, _, remedy = access.error.partition("; ")
+        yield Finding("cluster", Verdict.ERROR, found, remedy)
+    elif access.trouble is not None:
+        remedy = "docs/nrt.md says what each error means"
+        yield Finding("cluster", Verdict.ERROR, access.error, remedy)
+    if access.denied:
+        found = f"it does not let us {', '.join(access.denied)}"
+        remedy = "kubectl apply -f configs/kubernetes/rbac.yaml"
+        yield Finding("cluster", Verdict.ERROR, found, remedy)
+    elif access.trouble is None:
+        found = f"it knows Node {facts.where.node_name}, and we may write its topology"
+        yield Finding("cluster", Verdict.OK, found)

@@ -1,0 +1,37 @@
+"""How the daemon is that runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.finding import Finding, Verdict
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Yield what the daemon says of itself."""
+    status = facts.daemon
+    if status is None:
+        return
+    if isinstance(status, str):
+        remedy = "systemctl start nri-policy, or see its log if that ends"
+        yield Finding("daemon", Verdict.WARNING, status, remedy)
+        return
+    for publication in status.publications:
+        if publication.phase == "failing":
+            found = f"the node's topology is not told to {publication.to}: {publication.error}"
+            yield Finding(
+                "daemon", Verdict.WARNING, found, "docs/nrt.md says what each error means"
+            )
+        if publication.rivals:
+            rivals = ", ".join(publication.rivals)
+            found = f"the node's topology is written by others too: {rivals}"
+            yield Finding("daemon", Verdict.WARNING, found, "remove the other exporter")
+    for notice in status.notices:
+        yield Finding("daemon", Verdict.NOTE, notice)
+    if not status.synchronized:
+        found = f"it runs, but no runtime has told it its containers ({status.runtime or 'none'})"
+        yield Finding("daemon", Verdict.WARNING, found, "see what is said of nri above")
+        return
+    found = f"it runs, and has placed {status.containers} containers of {status.runtime}"
+    yield Finding("daemon", Verdict.OK, found)

@@ -1,0 +1,54 @@
+"""What the kernel was told that works with, or against, the placement of containers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nri_policy.doctor.facts import Facts, Kernel
+from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.hardware.machine import Machine
+from nri_policy.settings import Listed, Settings
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Yield what is to be known of CPUs, memory balancing and swap."""
+    settings = facts.settings if isinstance(facts.settings, Settings) else None
+    if isinstance(facts.machine, Machine):
+        yield from _cpus(facts.machine, settings)
+        if facts.kernel is not None:
+            yield from _memory(facts.machine, facts.kernel, settings)
+
+
+def _cpus(machine: Machine, settings: Settings | None) -> Iterator[Finding]:
+    if machine.offline:
+        found = f"CPUs {machine.offline} are offline: nothing is placed there"
+        yield Finding("kernel", Verdict.NOTE, found)
+    isolated = machine.isolated & machine.online
+    if settings is not None and isolated:
+        reserved = settings.reserved.cpu
+        if isinstance(reserved, Listed) and not reserved.excluded and reserved.cpus & isolated:
+            yield Finding(
+                "kernel",
+                Verdict.WARNING,
+                f"reservedResources.cpu has {reserved.cpus & isolated} of the isolated CPUs: the "
+                "scheduler spreads nothing over those",
+                "reserve others, or leave them out of isolcpus=",
+            )
+        if not settings.prefer_isolated_cpus:
+            found = f"CPUs {isolated} are isolated, and used only by pods that ask for them"
+            remedy = "preferIsolatedCPUs: true gives them to those that need one exclusive CPU"
+            yield Finding("kernel", Verdict.NOTE, found, remedy)
+    if ticking := (machine.nohz_full & machine.online) - isolated:
+        found = f"CPUs {ticking} are nohz_full but not isolated: they are shared like any other"
+        yield Finding("kernel", Verdict.NOTE, found, "isolcpus= with the same list")
+
+
+def _memory(machine: Machine, kernel: Kernel, settings: Settings | None) -> Iterator[Finding]:
+    pinned = settings is None or settings.pin_memory
+    if kernel.numa_balancing and pinned and len(machine.nodes) > 1:
+        found = "automatic NUMA balancing is on: it looks for better places for memory that is "
+        found += "pinned already, which costs page faults"
+        yield Finding("kernel", Verdict.NOTE, found, "sysctl kernel.numa_balancing=0")
+    if kernel.swaps:
+        found = f"swap is on ({', '.join(kernel.swaps[:3])}): memory that is placed may leave"
+        yield Finding("kernel", Verdict.NOTE, found, "swapoff, where pods rely on near memory")

@@ -1,0 +1,89 @@
+"""Whether NRI is on, and the runtime listens where the daemon will call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.doctor.runtime_config import RuntimeConfig
+from nri_policy.nri.versions import Runtime, Version
+
+_ON_SINCE = {"containerd": Version(2, 0, 0), "cri-o": Version(1, 30, 0)}
+_TURN_ON = {
+    "containerd": "put configs/containerd/nri.toml in place as it says, and restart containerd",
+    "cri-o": "put configs/crio/10-nri.conf in place as it says, and restart CRI-O",
+}
+_SHORT_MS = 1000  # a request timeout below this leaves no room for a busy node
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Yield what stands between the daemon and the runtime."""
+    config = facts.runtimes.config
+    if config is None:
+        found = f"no containerd or CRI-O is seen below {facts.where.host_root}"
+        yield Finding("nri", Verdict.NOTE, f"{found}: its configuration is not checked")
+    else:
+        for broken in config.broken:
+            remedy = f"put it right: {config.name} does not start with it, or without what it says"
+            yield Finding("nri", Verdict.WARNING, broken, remedy)
+        yield from _configured(facts, config)
+    yield from _socket(facts)
+
+
+def _configured(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
+    on = is_on(config, facts.talker)
+    files = ", ".join(config.files) or "no file"
+    if on is False:
+        why = f"{files} says so" if config.nri is False else "which is the default of this version"
+        yield Finding("nri", Verdict.ERROR, f"NRI is off, {why}", _TURN_ON[config.name])
+        return
+    if on is None:
+        found = f"{files} does not say whether NRI is on: containerd 1.7 has it off, 2 has it on"
+        yield Finding("nri", Verdict.NOTE, found)
+    if not config.external:
+        found = f"{config.name} lets no plugin connect (disable_connections)"
+        yield Finding("nri", Verdict.ERROR, found, "allow it, or have the runtime start nri-policy")
+    ours = str(facts.where.nri_socket)
+    if _same(config.nri_socket) != _same(ours):
+        found = f"{config.name}'s NRI socket is {config.nri_socket}, the daemon is to use {ours}"
+        yield Finding("nri", Verdict.ERROR, found, f"--nri-socket {config.nri_socket}")
+    seconds = f"{config.registration_timeout_ms / 1000:g} s to register"
+    seconds += f", {config.request_timeout_ms / 1000:g} s to answer"
+    if config.request_timeout_ms < _SHORT_MS:
+        remedy = "raise plugin_request_timeout to 2s: who is late is dropped"
+        yield Finding("nri", Verdict.WARNING, f"plugins have {seconds}", remedy)
+    elif on:
+        yield Finding("nri", Verdict.OK, f"NRI is on; plugins have {seconds}")
+
+
+def is_on(config: RuntimeConfig, runtime: Runtime | None) -> bool | None:
+    """Return whether NRI is on: as configured, or the default of the version; None: not known."""
+    if config.nri is not None:
+        return config.nri
+    version = Version.parse(runtime.version) if runtime else None
+    if version is not None:
+        return version[:3] >= _ON_SINCE[config.name][:3]
+    return True if (config.version or 0) >= 3 else None  # that format is containerd 2's
+
+
+def _socket(facts: Facts) -> Iterator[Finding]:
+    socket = facts.nri_socket
+    if socket is None:
+        return
+    if not socket.problem:
+        yield Finding("nri", Verdict.OK, f"the runtime listens at {socket.path}")
+        return
+    found = f"{socket.path}: {socket.problem}"
+    remedy = "run as root: the runtime gives its socket to root alone"
+    if not socket.there:
+        remedy = "turn NRI on, restart the runtime, and see its log if there is still none"
+    elif "refused" in socket.problem:
+        found += ": nobody listens, a runtime that is gone or has NRI off now left the file"
+        remedy = "start the runtime with NRI on"
+    yield Finding("nri", Verdict.ERROR, found, remedy)
+
+
+def _same(path: str) -> str:
+    """Return a path by the name that it has without the old link of /var/run."""
+    return path.removeprefix("/var") if path.startswith("/var/run/") else path

@@ -1,0 +1,22 @@
+"""Whether the kubelet tells us of devices, where the settings want that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.settings import Settings
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Yield whether its PodResources socket is served."""
+    settings, socket = facts.settings, facts.pod_resources
+    if not isinstance(settings, Settings) or not settings.agent.pod_resource_api or not socket:
+        return
+    if socket.problem:
+        found = f"agent.podResourceAPI is on, but {socket.path}: {socket.problem}"
+        remedy = "start the kubelet, and show us its folder; or turn podResourceAPI off"
+        yield Finding("devices", Verdict.WARNING, found, remedy)
+    else:
+        yield Finding("devices", Verdict.OK, f"the kubelet listens at {socket.path}")

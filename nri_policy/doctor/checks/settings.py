@@ -1,0 +1,44 @@
+"""Whether the settings are good, and the daemon would start with them on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.engine.layout import layout_of
+from nri_policy.hardware.machine import Machine
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.settings import SettingsError
+from nri_policy.wording import counted
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Yield what is wrong with the settings or the machine."""
+    if isinstance(facts.machine, str):
+        remedy = "--host-root is to hold the host's /sys and /proc"
+        yield Finding("settings", Verdict.ERROR, f"no machine: {facts.machine}", remedy)
+    if facts.settings is None:
+        return
+    if isinstance(facts.settings, SettingsError):
+        for problem in facts.settings.problems:
+            yield Finding(
+                "settings",
+                Verdict.ERROR,
+                f"{facts.settings.origin}: {problem}",
+                "docs/settings.md has every field, configs/settings.yaml is a sample",
+            )
+        return
+    for notice in facts.settings.notices:
+        yield Finding("settings", Verdict.NOTE, notice)
+    if not isinstance(facts.machine, Machine):
+        return
+    try:
+        layout = layout_of(facts.machine, facts.settings)
+    except CapacityError as error:
+        remedy = f"change {facts.settings.origin}; `nri-policy topology` shows the CPUs"
+        yield Finding("settings", Verdict.ERROR, str(error), remedy)
+        return
+    pools = counted(len(layout.tree.pools), "pool")
+    found = f"{facts.settings.origin} fits this machine: {pools}, CPUs {layout.capacity.reserved}"
+    yield Finding("settings", Verdict.OK, f"{found} reserved")

@@ -1,0 +1,221 @@
+"""What the doctor knows of a node, and how it is read: side by side, each part with a deadline.
+
+A part that is not there in time, or fails, stays unknown, and that is said.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from queue import Empty, Queue
+from time import monotonic
+from typing import Any
+
+from nri_policy.control.client import DeclinedError, UnreachableError, connected
+from nri_policy.doctor.access import Access, access_to
+from nri_policy.doctor.host import Host
+from nri_policy.doctor.kubelet import KubeletConfig, kubelet_config
+from nri_policy.doctor.processes import Process, processes
+from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
+from nri_policy.doctor.sockets import Socket, listening, runtime, runtime_at
+from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.sysfs import TopologyError
+from nri_policy.kubelet.podresources import SOCKET
+from nri_policy.nri.versions import Runtime
+from nri_policy.proto.control_pb2 import StatusResponse
+from nri_policy.settings import Problem, Settings, SettingsError, load
+
+PATIENCE = 8.0  # seconds for everything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which node to look at, and where the daemon's own files are for us."""
+
+    host_root: Path = Path("/")
+    config: Path = Path("/etc/nri-policy/config.yaml")
+    nri_socket: Path = Path("/var/run/nri/nri.sock")
+    state_dir: Path = Path("/var/lib/nri-policy")
+    control_socket: Path = Path("/run/nri-policy/control.sock")
+    kubeconfig: Path | None = None
+    node_name: str = field(default_factory=lambda: platform.node().lower())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """What the kernel says of itself."""
+
+    numa_balancing: bool = False
+    swaps: tuple[str, ...] = ()  # devices and files
+    cgroup_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """Who may do what with a folder; the mode is None where there is no such folder."""
+
+    path: Path
+    mode: int | None
+    owner: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtimes:
+    """The container runtimes: as configured, and as the one that is asked calls itself."""
+
+    configs: tuple[RuntimeConfig, ...] = ()
+    answered: Runtime | None = None
+    plugins: tuple[str, ...] = ()  # programs that the runtime starts
+
+    @property
+    def config(self) -> RuntimeConfig | None:
+        """Return how the runtime is configured that we talk to."""
+        return self.configs[0] if self.configs else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a node."""
+
+    where: Where
+    user: int
+    runtimes: Runtimes = Runtimes()
+    nri_socket: Socket | None = None
+    pod_resources: Socket | None = None
+    kubelet: KubeletConfig | None = None
+    processes: tuple[Process, ...] = ()
+    machine: Machine | str | None = None  # a text: why there is none
+    settings: Settings | SettingsError | None = None
+    kernel: Kernel | None = None
+    state: Folder | None = None
+    daemon: StatusResponse | str | None = None  # a text: why it does not answer
+    cluster: Access | None = None
+    unknown: tuple[str, ...] = ()  # what could not be read, and why
+
+    @property
+    def talker(self) -> Runtime | None:
+        """Return who the runtime is: what it says itself, or what it told the daemon."""
+        if self.runtimes.answered is not None:
+            return self.runtimes.answered
+        told = self.daemon.runtime if isinstance(self.daemon, StatusResponse) else ""
+        name, _, version = told.partition(" ")
+        return runtime(name, version) if version else None
+
+
+def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
+    """Return what can be known of a node within *patience* seconds."""
+    host = Host(where.host_root)
+    parts: dict[str, Callable[[], Any]] = {
+        "processes": lambda: processes(host),
+        "runtimes": lambda: _runtimes(host, where),
+        "nri_socket": lambda: listening(where.nri_socket),
+        "pod_resources": lambda: listening(host.path(str(SOCKET))),
+        "kubelet": lambda: kubelet_config(host, processes(host)),
+        "machine": lambda: _machine(where),
+        "settings": lambda: _settings(where.config),
+        "kernel": lambda: _kernel(host),
+        "state": lambda: _folder(where.state_dir),
+        "daemon": lambda: _daemon(where.control_socket),
+        "cluster": lambda: access_to(where.kubeconfig, where.node_name),
+    }
+    assert parts.keys() <= {each.name for each in fields(Facts)}
+    known, unknown = _within(patience, parts)
+    return Facts(where=where, user=os.geteuid(), unknown=tuple(unknown), **known)
+
+
+def _within(
+    patience: float, parts: dict[str, Callable[[], Any]]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what *parts* return in time, by their names, and what is to be said of the others.
+
+    Who is not done is left behind: a thread that waits for a dead file system cannot be ended.
+    """
+    done: Queue[tuple[str, Any, str]] = Queue()
+
+    def run(name: str, read: Callable[[], Any]) -> None:
+        try:
+            done.put((name, read(), ""))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other parts go on
+            done.put((name, None, f"{type(error).__name__}: {error}"))
+
+    for name, read in parts.items():
+        threading.Thread(target=run, args=(name, read), daemon=True).start()
+    end, waiting = monotonic() + patience, set(parts)
+    known, unknown = {}, []
+    while waiting:
+        try:
+            name, value, error = done.get(timeout=max(0.0, end - monotonic()))
+        except Empty:
+            unknown += [f"{name}: not read within {patience:g} s" for name in sorted(waiting)]
+            break
+        waiting.discard(name)
+        if error:
+            unknown.append(f"{name}: {error}")
+        else:
+            known[name] = value
+    return known, unknown
+
+
+def _runtimes(host: Host, where: Where) -> Runtimes:
+    """Return the runtimes, the one first whose NRI socket is asked about."""
+    configs = sorted(
+        runtime_configs(host, processes(host)),
+        key=lambda config: host.path(config.nri_socket) != host.path(str(where.nri_socket)),
+    )
+    if not configs:
+        return Runtimes()
+    config = configs[0]
+    plugins = tuple(f"{config.plugin_folder}/{name}" for name in host.names(config.plugin_folder))
+    answered = runtime_at(host.path(config.cri_socket))
+    return Runtimes(configs=tuple(configs), answered=answered, plugins=plugins)
+
+
+def _machine(where: Where) -> Machine | str:
+    try:
+        return discover(where.host_root)
+    except TopologyError as error:
+        return str(error)
+
+
+def _settings(config: Path) -> Settings | SettingsError:
+    try:
+        return load(config.read_bytes(), str(config))
+    except OSError as error:
+        return SettingsError(str(config), (Problem("", f"cannot be read: {error.strerror}"),))
+    except SettingsError as error:
+        return error
+
+
+def _kernel(host: Host) -> Kernel:
+    swaps = (host.read("/proc/swaps") or "").splitlines()[1:]
+    version = None
+    if host.has("/sys/fs/cgroup/cgroup.controllers"):
+        version = 2
+    elif host.names("/sys/fs/cgroup"):
+        version = 1
+    return Kernel(
+        numa_balancing=(host.read("/proc/sys/kernel/numa_balancing") or "0").strip() != "0",
+        swaps=tuple(line.split()[0] for line in swaps if line.split()),
+        cgroup_version=version,
+    )
+
+
+def _folder(path: Path) -> Folder:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return Folder(path=path, mode=None)
+    return Folder(path=path, mode=status.st_mode, owner=status.st_uid)
+
+
+def _daemon(control_socket: Path) -> StatusResponse | str:
+    try:
+        with connected(control_socket) as client:
+            return client.status()
+    except (UnreachableError, DeclinedError) as error:
+        return str(error)

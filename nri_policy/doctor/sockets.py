@@ -1,0 +1,62 @@
+"""Sockets: whether somebody listens, and what the runtime behind one calls itself."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from nri_policy.nri.versions import Runtime
+from nri_policy.proto.cri_pb2 import VersionRequest, VersionResponse
+from nri_policy.proto.nri_pb2 import ConfigureRequest
+
+_PATIENCE = 2.0  # seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Socket:
+    """A socket's file: whether it is there, and what connecting to it comes to."""
+
+    path: Path
+    there: bool
+    problem: str = ""  # empty: somebody listens
+
+
+def listening(path: Path) -> Socket:
+    """Return how it is with a socket; who listens sees a connection that ends at once."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_PATIENCE)
+        try:
+            probe.connect(str(path))
+        except FileNotFoundError as error:
+            return Socket(path=path, there=False, problem=error.strerror or str(error))
+        except OSError as error:
+            return Socket(path=path, there=True, problem=error.strerror or str(error))
+    return Socket(path=path, there=True)
+
+
+def runtime_at(path: Path) -> Runtime | None:
+    """Return the runtime that answers at a CRI socket, None where none does."""
+    if listening(path).problem:  # gRPC would try again and again
+        return None
+    options = [("grpc.enable_http_proxy", 0)]
+    with grpc.insecure_channel(f"unix:{path.resolve()}", options=options) as channel:
+        ask: Callable[..., VersionResponse] = channel.unary_unary(
+            "/runtime.v1.RuntimeService/Version",
+            request_serializer=VersionRequest.SerializeToString,
+            response_deserializer=VersionResponse.FromString,
+        )
+        try:
+            answer = ask(VersionRequest(), timeout=_PATIENCE)
+        except grpc.RpcError:
+            return None
+    return runtime(answer.runtime_name, answer.runtime_version)
+
+
+def runtime(name: str, version: str) -> Runtime:
+    """Return what is known of a runtime by its name and version."""
+    told = ConfigureRequest(runtime_name=name, runtime_version=version)
+    return Runtime.from_request(told)

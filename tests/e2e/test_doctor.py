@@ -1,0 +1,69 @@
+"""What the doctor says of a real containerd, with NRI on and off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nri_policy.cli import main
+from tests.e2e.containerd import Containerd
+from tests.e2e.daemon import Daemon
+from tests.e2e.packages import SUITES, Programs
+
+Found = list[dict[str, str]]
+
+
+def doctor(containerd: Containerd, control_socket: Path = Path("/none/control.sock")) -> Found:
+    """Return what is found: the process whose NRI socket is asked about is the runtime meant."""
+    words = ["--nri-socket", str(containerd.nri_socket), "--control-socket", str(control_socket)]
+    return list(json.loads(CliRunner().invoke(main, ["doctor", *words, "-o", "json"]).stdout))
+
+
+def said(found: Found, check: str) -> list[tuple[str, str]]:
+    return [(each["verdict"], each["found"]) for each in found if each["check"] == check]
+
+
+@pytest.fixture(params=SUITES)
+def without_nri(
+    request: pytest.FixtureRequest, programs: Mapping[str, Programs]
+) -> Iterator[Containerd]:
+    containerd = Containerd(programs[request.param])
+    config = containerd.folder / "config.toml"
+    text = config.read_text()
+    config.write_text(text.replace("\ndisable = false", "\ndisable = true"))
+    try:
+        containerd.start()
+        yield containerd
+    finally:
+        containerd.close()
+
+
+def test_a_runtime_with_nri_on_is_fit_and_goes_on(containerd: Containerd, daemon: Daemon) -> None:
+    found = doctor(containerd, daemon.control)
+    socket = ("ok", f"the runtime listens at {containerd.nri_socket}")
+    assert said(found, "nri") == [
+        ("ok", "NRI is on; plugins have 5 s to register, 2 s to answer"),
+        socket,
+    ]
+    ((verdict, text),) = said(found, "runtime")
+    assert verdict == "ok"
+    assert text.startswith("containerd ")
+    assert ", with NRI 0." in text
+    assert any(verdict == "ok" and "it runs" in text for verdict, text in said(found, "daemon"))
+    # who looked in left no plugin behind, and the next one finds what this one found
+    assert said(doctor(containerd, daemon.control), "nri")[1] == socket
+
+
+def test_a_runtime_with_nri_off_is_found_out(without_nri: Containerd) -> None:
+    config = without_nri.folder / "config.toml"
+    found = doctor(without_nri)
+    assert said(found, "nri") == [
+        ("error", f"NRI is off, {config} says so"),
+        ("error", f"{without_nri.nri_socket}: No such file or directory"),
+    ]
+    ((verdict, text),) = said(found, "runtime")
+    assert (verdict, text.startswith("containerd ")) == ("ok", True)

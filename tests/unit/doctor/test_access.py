@@ -1,0 +1,77 @@
+"""What the cluster grants, asked of an API server that enforces our manifests."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nri_policy.doctor.access import NEEDED, Access, access_to
+from nri_policy.nrt.publisher import Trouble
+from tests.apiserver import MANIFESTS, APIServer
+
+
+def asked(folder: Path, change: Any = lambda _server: None, node: str = "node-a") -> Access:
+    """Return what is found out about a server after a *change*."""
+
+    async def ask() -> Access:
+        async with APIServer(folder) as server:
+            change(server)
+            found = await asyncio.to_thread(access_to, server.kubeconfig, node)
+            assert found is not None
+            assert {each.method for each in server.requests} <= {"GET", "POST"}
+            reviewed = [each for each in server.requests if each.method == "POST"]
+            assert all("selfsubjectaccessreviews" in each.path for each in reviewed)
+            return found
+
+    return asyncio.run(asyncio.wait_for(ask(), 20))
+
+
+def test_what_is_asked_for_is_what_the_manifest_grants() -> None:
+    (role,) = (
+        each
+        for each in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
+        if each["kind"] == "ClusterRole"
+    )
+    granted = {
+        (group, resource): set(rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert {(group, resource): set(verbs) for group, resource, verbs in NEEDED} == granted
+
+
+def test_a_cluster_with_our_manifests_lacks_nothing(tmp_path: Path) -> None:
+    assert asked(tmp_path) == Access()
+
+
+def test_a_missing_kind_and_a_missing_node_are_told_apart(tmp_path: Path) -> None:
+    def without_kind(server: APIServer) -> None:
+        server.versions = set()
+
+    assert asked(tmp_path, without_kind).trouble is Trouble.NO_CRD
+    assert asked(tmp_path, node="node-b").trouble is Trouble.NO_NODE
+
+
+def test_verbs_that_are_denied_are_named(tmp_path: Path) -> None:
+    found = asked(tmp_path, lambda server: server.forbidden.update({"patch", "delete"}))
+    assert found.trouble is None
+    assert found.denied == ("patch noderesourcetopologies", "delete noderesourcetopologies")
+
+
+def test_a_cluster_that_does_not_know_us_is_asked_no_more(tmp_path: Path) -> None:
+    found = asked(tmp_path, lambda server: server.tokens.clear())
+    assert (found.trouble, found.denied) == (Trouble.UNAUTHORIZED, ())
+
+
+def test_no_cluster_and_a_bad_kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert access_to(None, "node-a") is None
+    (tmp_path / "bad").write_text("{")
+    found = access_to(tmp_path / "bad", "node-a")
+    assert found is not None
+    assert "--kubeconfig" in found.error

@@ -1,0 +1,327 @@
+"""Each check on a made-up host: nothing on a healthy one, the right thing on a sick one."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nri_policy.doctor.access import Access
+from nri_policy.doctor.checks import examine
+from nri_policy.doctor.facts import Folder, gather
+from nri_policy.doctor.finding import Verdict
+from nri_policy.nrt.publisher import Trouble
+from nri_policy.proto.control_pb2 import Publication, StatusResponse
+from tests.unit.doctor.hosts import CONTAINERD, Made, served, verdicts, worst
+
+OFF = CONTAINERD.replace("disable = false", "disable = true")
+UNSAID = CONTAINERD.replace("disable = false", "")
+
+
+def test_a_healthy_node_has_nothing_to_be_done(made: Made) -> None:
+    findings = examine(made.facts())
+    assert [each for each in findings if not each.passes] == []
+    assert {each.check for each in findings} >= {
+        "nri",
+        "runtime",
+        "rights",
+        "settings",
+        "kubelet",
+        "cgroups",
+        "plugins",
+    }
+
+
+def test_every_warning_and_error_has_a_remedy(made: Made) -> None:
+    made.write("etc/containerd/config.toml", OFF)
+    made.kubelet(cpuManagerPolicy="static", memoryManagerPolicy="Static", cgroupDriver="cgroupfs")
+    made.process(300, "/bin/nri-resource-policy-balloons")
+    made.settings(reservedResources={"cpu": "cpuset:99"})
+    bad = [each for each in examine(made.facts("v1.7.2")) if not each.passes]
+    assert len(bad) >= 6
+    assert all(each.remedy for each in bad)
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "text", "verdict"),
+    [
+        (CONTAINERD, "v1.7.27", "NRI is on", Verdict.OK),
+        (OFF, "v2.1.9", "NRI is off, /etc/containerd/config.toml says so", Verdict.ERROR),
+        (UNSAID, "1.7.24~ds1", "NRI is off, which is the default", Verdict.ERROR),
+        (UNSAID, "v2.1.9", "NRI is on", Verdict.OK),
+        (UNSAID, "", "does not say whether NRI is on", Verdict.NOTE),
+        (UNSAID.replace("version = 2", "version = 3"), "", "NRI is on", Verdict.OK),
+        (
+            f'disabled_plugins = ["io.containerd.nri.v1.nri"]\n{CONTAINERD}',
+            "v2.1.9",
+            "NRI is off",
+            Verdict.ERROR,
+        ),
+        (
+            CONTAINERD.replace("disable = false", "disable = false\ndisable_connections = true"),
+            "v2.1.9",
+            "lets no plugin connect",
+            Verdict.ERROR,
+        ),
+        (
+            CONTAINERD.replace("disable = false", 'disable = false\nsocket_path = "/run/x.sock"'),
+            "v2.1.9",
+            "NRI socket is /run/x.sock",
+            Verdict.ERROR,
+        ),
+        (
+            CONTAINERD.replace(
+                "disable = false", 'disable = false\nplugin_request_timeout = "500ms"'
+            ),
+            "v2.1.9",
+            "0.5 s to answer",
+            Verdict.WARNING,
+        ),
+        ("version = [", "v2.1.9", "config.toml: ", Verdict.WARNING),
+    ],
+)
+def test_nri_is_on_as_configured_or_as_the_version_has_it(
+    made: Made, config: str, version: str, text: str, verdict: Verdict
+) -> None:
+    made.write("etc/containerd/config.toml", config)
+    assert worst(made.found("nri", version), text) is verdict
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "verdict"),
+    [
+        ("v1.7.2", "can block it for good", Verdict.WARNING),
+        ("v1.7.27", "with NRI 0.8.0", Verdict.OK),
+        ("v2.1.9", "in a way that cannot block it", Verdict.OK),
+        ("devel", "is not known", Verdict.NOTE),
+        ("", "does not answer at its CRI socket", Verdict.NOTE),
+    ],
+)
+def test_versions_that_are_known_to_block_are_named(
+    made: Made, version: str, text: str, verdict: Verdict
+) -> None:
+    assert worst(made.found("runtime", version), text) is verdict
+
+
+def test_a_runtime_that_does_not_run_is_to_be_started(made: Made) -> None:
+    (made.root / "proc/100/cmdline").unlink()
+    assert worst(made.found("runtime", ""), "does not answer") is Verdict.WARNING
+
+
+def test_the_nri_socket_is_served_or_dead_or_missing(made: Made, tmp_path: Path) -> None:
+    path = tmp_path / "nri.sock"
+    where = replace(made.where, nri_socket=path)
+
+    def seen() -> dict[str, Verdict]:
+        return dict(verdicts(examine(gather(where)), "nri"))
+
+    assert worst(seen(), "No such file") is Verdict.ERROR
+    with served(path):
+        assert worst(seen(), "the runtime listens at") is Verdict.OK
+    assert worst(seen(), "nobody listens") is Verdict.ERROR
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "verdict"),
+    [
+        ({}, "it leaves CPUs and memory to us", Verdict.OK),
+        ({"cpuManagerPolicy": "static"}, "its CPU manager is static", Verdict.ERROR),
+        ({"memoryManagerPolicy": "Static"}, "its memory manager is Static", Verdict.ERROR),
+        (
+            {"topologyManagerPolicy": "single-numa-node"},
+            "its topology manager is single-numa-node",
+            Verdict.WARNING,
+        ),
+        ({"topologyManagerPolicy": "best-effort"}, "it leaves CPUs and memory to us", Verdict.OK),
+    ],
+)
+def test_a_kubelet_that_sets_cpusets_is_in_the_way(
+    made: Made, config: dict[str, str], text: str, verdict: Verdict
+) -> None:
+    made.kubelet(**config)
+    assert worst(made.found("kubelet"), text) is verdict
+
+
+def test_a_kubelets_flags_come_before_its_file(made: Made) -> None:
+    made.kubelet(cpuManagerPolicy="none")
+    made.process(200, "/usr/bin/kubelet", "--cpu-manager-policy=static")
+    assert worst(made.found("kubelet"), "its CPU manager is static") is Verdict.ERROR
+
+
+def test_a_checkpoint_of_another_policy_is_told(made: Made) -> None:
+    made.write("var/lib/kubelet/cpu_manager_state", '{"policyName": "static"}')
+    assert worst(made.found("kubelet"), "is of the CPU manager static") is Verdict.WARNING
+    made.write("var/lib/kubelet/cpu_manager_state", '{"policyName": "none"}')
+    assert worst(made.found("kubelet"), "it leaves") is Verdict.OK
+    made.write("var/lib/kubelet/cpu_manager_state", "garbage")
+    assert worst(made.found("kubelet"), "it leaves") is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("kept", "text", "verdict"),
+    [
+        ("0-1", "the kubelet and we reserve CPUs 0-1", Verdict.OK),
+        ("0-3", "pods may get 2-3", Verdict.WARNING),
+        ("0", "promises 1 to pods", Verdict.WARNING),
+        ("x", "reserved CPUs", Verdict.WARNING),
+    ],
+)
+def test_the_kubelets_reserved_cpus_are_to_be_ours(
+    made: Made, kept: str, text: str, verdict: Verdict
+) -> None:
+    made.kubelet(reservedSystemCPUs=kept)
+    assert worst(made.found("reserved"), text) is verdict
+
+
+def test_kubelet_and_runtime_are_to_use_one_cgroup_driver(made: Made) -> None:
+    assert worst(made.found("cgroups"), "containerd and the kubelet use systemd") is Verdict.OK
+    made.kubelet(cgroupDriver="cgroupfs")
+    assert worst(made.found("cgroups"), "by systemd, the kubelet by cgroupfs") is Verdict.ERROR
+    made.write("etc/containerd/config.toml", "version = 2\n")
+    assert worst(made.found("cgroups"), "containerd and the kubelet use cgroupfs") is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "verdict"),
+    [
+        ("nri-resource-policy-topology-aware", "sets the CPUs of containers too", Verdict.ERROR),
+        ("nri-resource-policy-balloons", "sets the CPUs of containers too", Verdict.ERROR),
+        ("nfd-topology-updater", "writes the same", Verdict.WARNING),
+        ("nginx", "nobody else is known", Verdict.OK),
+    ],
+)
+def test_rivals_are_found_among_the_processes(
+    made: Made, command: str, text: str, verdict: Verdict
+) -> None:
+    made.process(300, f"/usr/local/bin/{command}", "--verbose")
+    assert worst(made.found("plugins"), text) is verdict
+
+
+def test_an_exporter_is_no_rival_where_we_publish_nothing(made: Made) -> None:
+    made.process(300, "nfd-topology-updater")
+    made.settings(agent={"nodeResourceTopology": False})
+    assert worst(made.found("plugins"), "nobody else") is Verdict.OK
+
+
+def test_two_daemons_are_one_too_many(made: Made) -> None:
+    made.process(300, "/usr/bin/python3", "/usr/bin/nri-policy", "run", "--host-root", "/host")
+    assert worst(made.found("plugins"), "nobody else") is Verdict.OK
+    made.process(301, "/opt/nri-policy", "run")
+    assert worst(made.found("plugins"), "2 nri-policy daemons run") is Verdict.ERROR
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "verdict"),
+    [
+        ("90-nri-policy", "the runtime starts /opt/nri/plugins/90-nri-policy", Verdict.NOTE),
+        ("balloons", "is no plugin's name", Verdict.ERROR),
+        ("10-nri-resource-policy-balloons", "sets the CPUs of containers too", Verdict.ERROR),
+    ],
+)
+def test_what_the_runtime_starts_is_looked_at(
+    made: Made, name: str, text: str, verdict: Verdict
+) -> None:
+    made.write(f"opt/nri/plugins/{name}", "")
+    assert worst(made.found("plugins"), text) is verdict
+
+
+def test_a_daemon_beside_the_one_that_the_runtime_starts_is_one_too_many(made: Made) -> None:
+    made.write("opt/nri/plugins/90-nri-policy", "")
+    made.process(300, "/usr/bin/python3", "/usr/bin/nri-policy", "run")
+    assert worst(made.found("plugins"), "another nri-policy runs") is Verdict.ERROR
+
+
+def test_a_state_folder_that_others_can_write_is_refused(made: Made) -> None:
+    assert worst(made.found("rights"), "is the daemon's own") is Verdict.OK
+    (made.root / "state").chmod(0o770)
+    assert worst(made.found("rights"), "others may write it (mode 0770)") is Verdict.ERROR
+    (made.root / "state").rmdir()
+    assert worst(made.found("rights"), "is not there yet") is Verdict.OK
+    (made.root / "state").symlink_to("elsewhere")
+    assert worst(made.found("rights"), "this is not a folder") is Verdict.ERROR
+
+
+def test_rights_depend_on_the_user(made: Made) -> None:
+    folder = Folder(path=Path("/var/lib/x"), mode=0o40700, owner=1000)
+    facts = replace(made.facts(), state=folder)
+    assert worst(verdicts(examine(facts), "rights"), "belongs to user 1000") is Verdict.ERROR
+    facts = replace(facts, user=1000)
+    assert worst(verdicts(examine(facts), "rights"), "runs as user 1000") is Verdict.WARNING
+
+
+def test_settings_are_to_be_good_and_to_fit_the_machine(made: Made) -> None:
+    assert worst(made.found("settings"), "fits this machine") is Verdict.OK
+    made.settings(reservedResources={"cpu": "cpuset:99"})
+    assert worst(made.found("settings"), "99 is not among the available CPUs") is Verdict.ERROR
+    made.settings(pinCPUs=True)
+    assert worst(made.found("settings"), "did you mean 'pinCPU'") is Verdict.ERROR
+    made.settings(schedulingClasses=[])
+    assert worst(made.found("settings"), "not supported yet") is Verdict.NOTE
+    (made.root / "settings.yaml").unlink()
+    assert worst(made.found("settings"), "No such file") is Verdict.ERROR
+
+
+def test_a_folder_without_a_machine_is_told(made: Made) -> None:
+    shutil.rmtree(made.root / "sys/devices/system/cpu")
+    assert worst(made.found("settings"), "no machine") is Verdict.ERROR
+
+
+def test_what_the_kernel_was_told_is_worth_a_note(made: Made) -> None:
+    assert made.found("kernel") == {}
+    made.write("proc/sys/kernel/numa_balancing", "1\n")
+    made.write("proc/swaps", "Filename Type Size\n/dev/sda2 partition 1000 0 -2\n")
+    made.write("sys/devices/system/cpu/isolated", "0,4\n")
+    made.write("sys/devices/system/cpu/nohz_full", "4-5\n")
+    made.settings(preferIsolatedCPUs=False)
+    found = made.found("kernel")
+    assert worst(found, "automatic NUMA balancing is on") is Verdict.NOTE
+    assert worst(found, "swap is on (/dev/sda2)") is Verdict.NOTE
+    assert worst(found, "CPUs 0,4 are isolated, and used only by") is Verdict.NOTE
+    assert worst(found, "CPUs 5 are nohz_full") is Verdict.NOTE
+    assert worst(found, "has 0 of the isolated CPUs") is Verdict.WARNING
+
+
+def test_devices_need_the_kubelets_socket(made: Made) -> None:
+    assert made.found("devices") == {}
+    made.settings(agent={"podResourceAPI": True})
+    assert worst(made.found("devices"), "agent.podResourceAPI is on, but") is Verdict.WARNING
+    folder = made.root / "var/lib/kubelet/pod-resources"
+    folder.mkdir()
+    with served(folder / "kubelet.sock"):
+        assert worst(made.found("devices"), "the kubelet listens") is Verdict.OK
+
+
+def test_what_the_daemon_says_is_passed_on(made: Made) -> None:
+    def of(daemon: StatusResponse | str) -> dict[str, Verdict]:
+        return dict(verdicts(examine(replace(made.facts(), daemon=daemon)), "daemon"))
+
+    good = StatusResponse(synchronized=True, runtime="containerd v2.1.9", containers=3)
+    assert of(good) == {"it runs, and has placed 3 containers of containerd v2.1.9": Verdict.OK}
+    assert worst(of("cannot be reached"), "cannot be reached") is Verdict.WARNING
+    assert worst(of(StatusResponse()), "no runtime has told it") is Verdict.WARNING
+    failing = Publication(to="the cluster", phase="failing", error="403", rivals=["nfd"])
+    bad = StatusResponse(synchronized=True, publications=[failing], notices=["odd"])
+    assert worst(of(bad), "is not told to the cluster: 403") is Verdict.WARNING
+    assert worst(of(bad), "written by others too: nfd") is Verdict.WARNING
+    assert worst(of(bad), "odd") is Verdict.NOTE
+
+
+def test_what_the_runtime_told_the_daemon_stands_for_its_own_answer(made: Made) -> None:
+    facts = made.facts("")
+    told = replace(facts, daemon=StatusResponse(runtime="containerd v1.7.2"))
+    assert worst(verdicts(examine(told), "runtime"), "can block it") is Verdict.WARNING
+
+
+def test_what_the_cluster_lacks_is_named(made: Made) -> None:
+    def of(access: Access | None) -> dict[str, Verdict]:
+        return dict(verdicts(examine(replace(made.facts(), cluster=access)), "cluster"))
+
+    assert of(None) == {}
+    assert worst(of(Access()), "it knows Node node-a") is Verdict.OK
+    assert worst(of(Access(denied=("patch x",))), "does not let us patch x") is Verdict.ERROR
+    missing = Access(trouble=Trouble.NO_CRD, error="the cluster has no X; apply Y")
+    assert of(missing) == {"the cluster has no X": Verdict.ERROR}
+    away = Access(trouble=Trouble.UNREACHABLE, error="no answer")
+    assert of(away) == {"no answer": Verdict.ERROR}
