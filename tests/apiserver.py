@@ -239,7 +239,8 @@ class APIServer:
     def _review(self, request: Request) -> Answer:
         """Say whether who asks may do something, and keep nothing."""
         asked = request.body["spec"]["resourceAttributes"]
-        verb, granted = asked["verb"], _permitted().get(asked["resource"], set())
+        resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        verb, granted = asked["verb"], _permitted().get(resource, set())
         allowed = verb in granted and verb not in self.forbidden
         return Answer(status=201, body={**request.body, "status": {"allowed": allowed}})
 

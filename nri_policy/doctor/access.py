@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 NEEDED = (
     ("", "nodes", ("get",)),
     (GROUP, "noderesourcetopologies", ("get", "create", "patch", "delete")),
+    ("config.nri", "topologyawarepolicies", ("list", "watch")),
+    ("config.nri", "topologyawarepolicies/status", ("patch",)),
 )
 _PATIENCE = 3.0  # seconds for a request
 
@@ -83,7 +85,8 @@ async def _may(client: AsyncClient, group: str, resource: str, verb: str) -> boo
         SelfSubjectAccessReview,
     )
 
-    attributes = ResourceAttributes(group=group, resource=resource, verb=verb)
+    kind, _, part = resource.partition("/")
+    attributes = ResourceAttributes(group=group, resource=kind, subresource=part, verb=verb)
     review = SelfSubjectAccessReview(
         spec=SelfSubjectAccessReviewSpec(resourceAttributes=attributes)
     )

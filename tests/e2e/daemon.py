@@ -24,7 +24,7 @@ class Daemon:
         self, folder: Path, *, settings: Mapping[str, Any], host_root: Path, nri_socket: Path
     ) -> None:
         self._config = config = folder / "settings.yaml"
-        self._control = folder / "control.sock"
+        self.control = folder / "control.sock"
         self.configure(settings)
         program = Path(sys.executable).with_name("nri-policy")
         options = {
@@ -34,7 +34,7 @@ class Daemon:
             "--nri-plugin-name": "nri-policy",
             "--nri-plugin-index": "90",
             "--state-dir": folder / "state",
-            "--control-socket": self._control,
+            "--control-socket": self.control,
         }
         self._program = str(program)
         self._command = [self._program, "run"]
@@ -66,7 +66,7 @@ class Daemon:
     def ask(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Return what a sub-command that asks the daemon prints, and how it ended."""
         return subprocess.run(
-            [self._program, command, "--control-socket", str(self._control), *arguments],
+            [self._program, command, "--control-socket", str(self.control), *arguments],
             capture_output=True,
             text=True,
             check=False,
@@ -88,7 +88,7 @@ class Daemon:
     def containers(self) -> dict[str, Any]:
         """Return what it says of its containers, by name."""
         command = [self._program, "containers", "-o", "json"]
-        command += ["--control-socket", str(self._control)]
+        command += ["--control-socket", str(self.control)]
         done = subprocess.run(command, check=True, capture_output=True)
         shown: dict[str, Any] = json.loads(done.stdout)
         return shown

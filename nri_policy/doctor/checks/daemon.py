@@ -17,6 +17,10 @@ def check(facts: Facts) -> Iterator[Finding]:
         remedy = "systemctl start nri-policy, or see its log if that ends"
         yield Finding("daemon", Verdict.WARNING, status, remedy)
         return
+    if status.HasField("latest_reload") and not status.latest_reload.accepted:
+        found = f"it goes on with its old settings: {status.latest_reload.reason}"
+        remedy = f"put {status.latest_reload.origin} right: it is read again by itself"
+        yield Finding("daemon", Verdict.WARNING, found, remedy)
     for publication in status.publications:
         if publication.phase == "failing":
             found = f"the node's topology is not told to {publication.to}: {publication.error}"

@@ -60,7 +60,11 @@ def test_a_missing_kind_and_a_missing_node_are_told_apart(tmp_path: Path) -> Non
 def test_verbs_that_are_denied_are_named(tmp_path: Path) -> None:
     found = asked(tmp_path, lambda server: server.forbidden.update({"patch", "delete"}))
     assert found.trouble is None
-    assert found.denied == ("patch noderesourcetopologies", "delete noderesourcetopologies")
+    assert found.denied == (
+        "patch noderesourcetopologies",
+        "delete noderesourcetopologies",
+        "patch topologyawarepolicies/status",
+    )
 
 
 def test_a_cluster_that_does_not_know_us_is_asked_no_more(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from nri_policy.doctor.checks import examine
 from nri_policy.doctor.facts import Folder, gather
 from nri_policy.doctor.finding import Verdict
 from nri_policy.nrt.publisher import Trouble
-from nri_policy.proto.control_pb2 import Publication, StatusResponse
+from nri_policy.proto.control_pb2 import Publication, Reload, StatusResponse
 from tests.unit.doctor.hosts import CONTAINERD, Made, served, verdicts, worst
 
 OFF = CONTAINERD.replace("disable = false", "disable = true")
@@ -306,6 +306,11 @@ def test_what_the_daemon_says_is_passed_on(made: Made) -> None:
     assert worst(of(bad), "is not told to the cluster: 403") is Verdict.WARNING
     assert worst(of(bad), "written by others too: nfd") is Verdict.WARNING
     assert worst(of(bad), "odd") is Verdict.NOTE
+    refused = Reload(accepted=False, origin="x.yaml", reason="x.yaml: bad")
+    stale = StatusResponse(synchronized=True, latest_reload=refused)
+    assert worst(of(stale), "its old settings: x.yaml: bad") is Verdict.WARNING
+    taken = StatusResponse(synchronized=True, latest_reload=Reload(accepted=True))
+    assert [*of(taken).values()] == [Verdict.OK]
 
 
 def test_what_the_runtime_told_the_daemon_stands_for_its_own_answer(made: Made) -> None:
