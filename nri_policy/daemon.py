@@ -7,12 +7,10 @@ come: over NRI or over the daemon's own socket.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -32,18 +30,13 @@ from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.trial import Wanted
 from nri_policy.hardware.discovery import discover
-from nri_policy.hardware.hotplug import Hotplug
-from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.instrumentation.endpoint import Endpoint, Probes
 from nri_policy.instrumentation.exporter import Exporter
 from nri_policy.instrumentation.heart import Heart
-from nri_policy.instrumentation.logs import Debug, tell_repeats
 from nri_policy.instrumentation.metrics import Metrics
-from nri_policy.instrumentation.service_manager import ServiceManager
-from nri_policy.kubelet.podresources import Assignments
-from nri_policy.kubelet.stock import Left, Stock
+from nri_policy.kubelet.stock import Left
 from nri_policy.nri.beat import Beat
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.exposure import Exposure
@@ -52,19 +45,13 @@ from nri_policy.nri.plugin import Identity
 from nri_policy.nri.policy import Outcome, Policy, Sources
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, backoff
-from nri_policy.nri.singleton import only_instance
 from nri_policy.nri.telling import Telling
-from nri_policy.nrt.cluster import Cluster, access
-from nri_policy.nrt.file import File
 from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.settings import Audit, OnExit, Reload, Settings, SettingsError
-from nri_policy.settings_source.cluster import ClusterSettings
-from nri_policy.settings_source.file import SettingsFile, watch
-from nri_policy.settings_source.kubernetes import Kubernetes
 from nri_policy.store.errors import StoreError
 from nri_policy.store.history import History
 from nri_policy.store.store import Store
@@ -73,22 +60,6 @@ log = logging.getLogger(__name__)
 
 IDENTITY = Identity(name="nri-policy", index="90")
 LEAVING = 10.0  # seconds, at most, for the runtime to hear that we leave
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Where the daemon finds and leaves things."""
-
-    host_root: Path
-    runtime: Path | int  # its NRI socket, or the descriptor of one that it has opened for us
-    identity: Identity
-    state_dir: Path
-    control_socket: Path
-    kubeconfig: Path | None
-    node_name: str
-    config_namespace: str  # of the cluster's TopologyAwarePolicy objects
-    nrt_file: Path | None
-    once_synchronized_exit: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,183 +351,25 @@ class Daemon:
         """Tell the runtime what it has not heard, without waiting for a response to do so."""
         await self._telling.tell(self._session)
 
+    def announce(self) -> None:
+        """Log what the daemon starts with, and what is odd about it."""
+        layout = self.engine.layout
+        _warn(layout.settings)
+        for note in (*layout.machine.notes, *layout.tree.notes):
+            log.info("event=hardware note=%r", note)
+        log.info(
+            "event=started cpus=%s reserved=%s isolated=%s pools=%d",
+            layout.machine.online,
+            layout.capacity.reserved,
+            layout.capacity.isolated or "none",
+            len(layout.tree.pools),
+        )
+
     async def leave(self) -> None:
         """Do for the containers what the settings want when the daemon is stopped for good."""
         if self.engine.layout.settings.on_exit is OnExit.WIDEN:
             told = await self._telling.leave(self._session, LEAVING)
             log.log(logging.INFO if told else logging.WARNING, "event=widened complete=%s", told)
-
-
-async def run(file: SettingsFile, options: Options) -> None:
-    """Serve until SIGTERM or SIGINT, with the settings in *file*, or those that the cluster has.
-
-    They are read again when they change, and at SIGHUP.
-
-    Raises SettingsError, TopologyError or CapacityError where the settings or the machine allow no
-    start, AlreadyRunningError where another daemon holds the state folder, KubeconfigError where
-    one is named that cannot be used, OSError for folders, files and sockets. A reload that fails so
-    leaves everything as it was, and is logged.
-    """
-    debug = Debug()
-    manager = ServiceManager()
-    options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    async with AsyncExitStack() as stack:
-        stack.enter_context(only_instance(options.state_dir / "lock"))
-        reload = asyncio.Event()
-        cluster = await stack.enter_async_context(_cluster_settings(file, options, reload.set))
-        settings = await _first(cluster, file)
-        debug.follow(settings.log.debug)
-        machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
-        assignments = await stack.enter_async_context(Assignments())
-        stock = Stock(assignments)
-        host = Host(
-            state_dir=options.state_dir,
-            root=options.host_root,
-            load=(cluster or file).load,
-            report=None if cluster is None else cluster.report,
-            identity=options.identity,
-            node_name=options.node_name,
-            devices=stock.left,
-            sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
-        )
-        daemon = Daemon(machine, settings, host)
-        asked = stock.kept(daemon.topology_changed, wanted=lambda: daemon.kubelet_asked)
-        await stack.enter_async_context(asked)
-        _announce(daemon)
-        endpoint = daemon.endpoint()
-        stack.push_async_callback(endpoint.close)
-
-        @asynccontextmanager
-        async def follow(settings: Settings) -> AsyncIterator[None]:
-            async with endpoint.following(settings.instrumentation):
-                yield
-            debug.follow(settings.log.debug)
-
-        async with follow(settings):
-            daemon.follow = follow
-        ended = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
-
-        def beat() -> None:
-            manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status())
-            tell_repeats()
-
-        hotplug = Hotplug(options.host_root, lambda: _hardware(options, daemon.engine))
-        beside = [
-            asyncio.create_task(_reload_at(reload, daemon, manager), name="reload"),
-            asyncio.create_task(watch(file, reload.set), name="settings"),
-            asyncio.create_task(_elapse(daemon), name="deadlines"),
-            asyncio.create_task(daemon.auditor.run(), name="audit"),
-            asyncio.create_task(daemon.heart.beat(beat, manager.rhythm), name="heart"),
-            asyncio.create_task(
-                hotplug.run(machine, lambda found: daemon.reconfigure(machine=found)),
-                name="hotplug",
-            ),
-        ]
-        gc.collect()
-        gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
-        async with (
-            _publishing(daemon, options),
-            daemon.listening(options.control_socket),
-            daemon.serving(options.runtime) as serving,
-        ):
-            until = daemon.synchronized if options.once_synchronized_exit else ended
-            ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
-            await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
-            manager.stopping()
-            for task in (*ending, *beside):
-                task.cancel()
-            if serving.done():
-                serving.result()
-            elif ended.is_set():
-                await daemon.leave()
-    log.info("event=ended")
-
-
-@asynccontextmanager
-async def _cluster_settings(
-    file: SettingsFile, options: Options, changed: Callable[[], None]
-) -> AsyncIterator[ClusterSettings | None]:
-    """Follow the settings that the cluster has for this node, if a cluster is known."""
-    connect = access(options.kubeconfig)
-    if connect is None:
-        yield None
-        return
-    api = Kubernetes(connect, options.config_namespace)
-    settings = ClusterSettings(
-        api,
-        options.node_name,
-        kept=options.state_dir / "settings.json",
-        otherwise=file.load,
-        changed=changed,
-    )
-    following = asyncio.create_task(settings.run(), name="cluster settings")
-    try:
-        await settings.heard()
-        yield settings
-    finally:
-        following.cancel()
-        await asyncio.wait({following})
-        await api.close()
-
-
-async def _first(cluster: ClusterSettings | None, file: SettingsFile) -> Settings:
-    """Return the settings to start with; SettingsError, which is said in the cluster, too."""
-    if cluster is None:
-        return file.load()
-    outcome = Reload(accepted=True, origin="", reason="", time=time.time())
-    try:
-        settings = cluster.load()
-    except SettingsError as error:
-        cluster.report(replace(outcome, accepted=False, origin=error.origin, reason=str(error)))
-        await cluster.written()
-        raise
-    cluster.report(replace(outcome, origin=settings.origin))
-    return settings
-
-
-@asynccontextmanager
-async def _publishing(daemon: Daemon, options: Options) -> AsyncIterator[None]:
-    """Publish the node's topology wherever *options* say, and in the cluster if it is known."""
-    async with AsyncExitStack() as stack:
-        sinks: list[Sink] = [] if options.nrt_file is None else [File(options.nrt_file)]
-        connect = access(options.kubeconfig)
-        if connect is None:
-            log.info(
-                "event=nrt-not-published reason='no cluster: neither in a pod nor --kubeconfig'"
-            )
-        else:
-            cluster = Cluster(connect, options.node_name)
-            stack.push_async_callback(cluster.close)
-            sinks.append(cluster)
-        await stack.enter_async_context(daemon.publishing(sinks))
-        yield
-
-
-def _hardware(options: Options, engine: Engine) -> Machine:
-    kinds = engine.layout.settings.memory_kinds
-    return discover(options.host_root, memory_kinds=kinds)
-
-
-async def _elapse(daemon: Daemon) -> None:
-    """Look once a second whether anything is due: deadlines are minutes away, and may move."""
-    while True:
-        await asyncio.sleep(1.0)
-        await daemon.elapse()
-
-
-async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceManager) -> None:
-    """Take new settings whenever *reload* is set."""
-    while await reload.wait():
-        reload.clear()
-        manager.reloading()
-        try:
-            await daemon.reload()
-        except Exception:
-            log.exception("event=failed method=reload")
-        manager.reloaded()
 
 
 @asynccontextmanager
@@ -568,17 +381,3 @@ async def _nobody(_: Settings) -> AsyncIterator[None]:
 def _warn(settings: Settings) -> None:
     for note in settings.notices:
         log.warning("event=settings note=%r", note)
-
-
-def _announce(daemon: Daemon) -> None:
-    layout = daemon.engine.layout
-    _warn(layout.settings)
-    for note in (*layout.machine.notes, *layout.tree.notes):
-        log.info("event=hardware note=%r", note)
-    log.info(
-        "event=started cpus=%s reserved=%s isolated=%s pools=%d",
-        layout.machine.online,
-        layout.capacity.reserved,
-        layout.capacity.isolated or "none",
-        len(layout.tree.pools),
-    )

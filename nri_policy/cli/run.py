@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from nri_policy.cli.failure import Exit, Failure
-from nri_policy.daemon import IDENTITY, Options, run
+from nri_policy.daemon import IDENTITY
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.instrumentation.logs import Form, set_up
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.singleton import AlreadyRunningError
 from nri_policy.nrt.cluster import KubeconfigError
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.process import Options, run
 from nri_policy.settings import SettingsError
 from nri_policy.settings_source.file import SettingsFile
 from nri_policy.store.errors import UnsafeStoreError

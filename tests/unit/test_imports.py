@@ -14,6 +14,7 @@ ROOT = Path(nri_policy.__file__).parent
 LAYERS = (
     ("cli",),
     ("doctor",),
+    ("process",),
     ("daemon",),
     (
         "nri",

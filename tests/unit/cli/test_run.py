@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli.run import command
-from nri_policy.daemon import Options
 from nri_policy.nri.plugin import Identity
+from nri_policy.process import Options
 from nri_policy.settings import Settings
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import IDENTITY, Options, run
+from nri_policy.daemon import IDENTITY
 from nri_policy.hardware import hotplug
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import QUIET, Hotplug, Tell
@@ -24,6 +24,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
 from nri_policy.nri.policy import Sources
+from nri_policy.process import Options, run
 from nri_policy.proto.control_pb2 import StatusResponse
 from nri_policy.settings_source.file import SettingsFile
 from tests import nodes

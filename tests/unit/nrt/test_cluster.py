@@ -370,5 +370,5 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: str | N
 
 def test_lightkube_is_not_imported_before_it_is_needed() -> None:
     """It is large, and most commands have no use for it."""
-    program = "import sys, nri_policy.daemon; sys.exit('lightkube' in sys.modules)"
+    program = "import sys, nri_policy.process; sys.exit('lightkube' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

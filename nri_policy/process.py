@@ -1,0 +1,272 @@
+"""The process of a daemon on its host: where settings come from, signals, probes, and the end.
+
+Owns the order in which all that starts and stops, and that nothing which runs beside the daemon
+takes it down, or stops unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from nri_policy.daemon import Daemon, Host
+from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.hotplug import Hotplug
+from nri_policy.hardware.locality import Locator
+from nri_policy.hardware.machine import Machine
+from nri_policy.instrumentation.logs import Debug, tell_repeats
+from nri_policy.instrumentation.service_manager import ServiceManager
+from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.stock import Stock
+from nri_policy.nri.plugin import Identity
+from nri_policy.nri.policy import Sources
+from nri_policy.nri.singleton import only_instance
+from nri_policy.nrt.cluster import Cluster, access
+from nri_policy.nrt.file import File
+from nri_policy.nrt.publisher import Sink
+from nri_policy.settings import Reload, Settings, SettingsError
+from nri_policy.settings_source.cluster import ClusterSettings
+from nri_policy.settings_source.file import SettingsFile, watch
+from nri_policy.settings_source.kubernetes import Kubernetes
+
+log = logging.getLogger(__name__)
+
+AGAIN = 5.0  # seconds until what failed beside the daemon is started again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Where the daemon finds and leaves things."""
+
+    host_root: Path
+    runtime: Path | int  # its NRI socket, or the descriptor of one that it has opened for us
+    identity: Identity
+    state_dir: Path
+    control_socket: Path
+    kubeconfig: Path | None
+    node_name: str
+    config_namespace: str  # of the cluster's TopologyAwarePolicy objects
+    nrt_file: Path | None
+    once_synchronized_exit: bool
+
+
+async def run(file: SettingsFile, options: Options) -> None:
+    """Serve until SIGTERM or SIGINT, with the settings in *file*, or those that the cluster has.
+
+    They are read again when they change, and at SIGHUP.
+
+    Raises SettingsError, TopologyError or CapacityError where the settings or the machine allow no
+    start, AlreadyRunningError where another daemon holds the state folder, KubeconfigError where
+    one is named that cannot be used, OSError for folders, files and sockets. A reload that fails so
+    leaves everything as it was, and is logged.
+    """
+    manager = ServiceManager()
+    ended, reload = asyncio.Event(), asyncio.Event()
+    options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(only_instance(options.state_dir / "lock"))
+        cluster = await stack.enter_async_context(_cluster_settings(file, options, reload.set))
+        settings = await _first(cluster, file)
+        daemon = await stack.enter_async_context(_daemon(options, settings, cluster or file))
+        await stack.enter_async_context(_followed(daemon, settings))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
+        beside: dict[str, Callable[[], Awaitable[None]]] = {
+            "reload": partial(_reload_at, reload, daemon, manager),
+            "settings": partial(watch, file, reload.set),
+            "deadlines": partial(_elapse, daemon),
+            "audit": daemon.auditor.run,
+            "heart": partial(_beat, daemon, manager),
+            "hotplug": partial(_follow_hardware, daemon, options),
+        }
+        tasks = [asyncio.create_task(keep_up(*each), name=each[0]) for each in beside.items()]
+        gc.collect()
+        gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
+        async with (
+            _publishing(daemon, options),
+            daemon.listening(options.control_socket),
+            daemon.serving(options.runtime) as serving,
+        ):
+            until = daemon.synchronized if options.once_synchronized_exit else ended
+            ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
+            await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
+            manager.stopping()
+            for task in (*ending, *tasks):
+                task.cancel()
+            if serving.done():
+                serving.result()
+            elif ended.is_set():
+                await daemon.leave()
+    log.info("event=ended")
+
+
+async def keep_up(
+    name: str,
+    part: Callable[[], Awaitable[None]],
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Run a part that runs as long as the daemon does; start it again after it failed."""
+    while True:
+        try:
+            await part()
+        except Exception:
+            log.exception("event=failed part=%s again-in=%.0fs", name, AGAIN)
+        else:
+            return
+        await sleep(AGAIN)
+
+
+@asynccontextmanager
+async def _daemon(
+    options: Options, settings: Settings, source: ClusterSettings | SettingsFile
+) -> AsyncIterator[Daemon]:
+    """Make the daemon, with all that it asks about the host, on the hardware as it is now."""
+    machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
+    async with AsyncExitStack() as stack:
+        assignments = await stack.enter_async_context(Assignments())
+        stock = Stock(assignments)
+        host = Host(
+            state_dir=options.state_dir,
+            root=options.host_root,
+            load=source.load,
+            report=source.report if isinstance(source, ClusterSettings) else None,
+            identity=options.identity,
+            node_name=options.node_name,
+            devices=stock.left,
+            sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
+        )
+        daemon = Daemon(machine, settings, host)
+        asked = stock.kept(daemon.topology_changed, wanted=lambda: daemon.kubelet_asked)
+        await stack.enter_async_context(asked)
+        daemon.announce()
+        yield daemon
+
+
+@asynccontextmanager
+async def _followed(daemon: Daemon, settings: Settings) -> AsyncIterator[None]:
+    """Have probes, metrics and log levels follow the settings in force."""
+    debug, endpoint = Debug(), daemon.endpoint()
+
+    @asynccontextmanager
+    async def follow(settings: Settings) -> AsyncIterator[None]:
+        async with endpoint.following(settings.instrumentation):
+            yield
+        debug.follow(settings.log.debug)
+
+    try:
+        async with follow(settings):
+            daemon.follow = follow
+        yield
+    finally:
+        await endpoint.close()
+
+
+async def _beat(daemon: Daemon, manager: ServiceManager) -> None:
+    """Show that the daemon is alive, as long as it is."""
+
+    def beat() -> None:
+        manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status())
+        tell_repeats()
+
+    await daemon.heart.beat(beat, manager.rhythm)
+
+
+async def _follow_hardware(daemon: Daemon, options: Options) -> None:
+    """Let the daemon know of hardware that comes and goes."""
+
+    def read() -> Machine:
+        kinds = daemon.engine.layout.settings.memory_kinds
+        return discover(options.host_root, memory_kinds=kinds)
+
+    async def changed(found: Machine) -> None:
+        await daemon.reconfigure(machine=found)
+
+    await Hotplug(options.host_root, read).run(daemon.engine.layout.machine, changed)
+
+
+@asynccontextmanager
+async def _cluster_settings(
+    file: SettingsFile, options: Options, changed: Callable[[], None]
+) -> AsyncIterator[ClusterSettings | None]:
+    """Follow the settings that the cluster has for this node, if a cluster is known."""
+    connect = access(options.kubeconfig)
+    if connect is None:
+        yield None
+        return
+    api = Kubernetes(connect, options.config_namespace)
+    settings = ClusterSettings(
+        api,
+        options.node_name,
+        kept=options.state_dir / "settings.json",
+        otherwise=file.load,
+        changed=changed,
+    )
+    following = asyncio.create_task(settings.run(), name="cluster settings")
+    try:
+        await settings.heard()
+        yield settings
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+        await api.close()
+
+
+async def _first(cluster: ClusterSettings | None, file: SettingsFile) -> Settings:
+    """Return the settings to start with; SettingsError, which is said in the cluster, too."""
+    if cluster is None:
+        return file.load()
+    outcome = Reload(accepted=True, origin="", reason="", time=time.time())
+    try:
+        settings = cluster.load()
+    except SettingsError as error:
+        cluster.report(replace(outcome, accepted=False, origin=error.origin, reason=str(error)))
+        await cluster.written()
+        raise
+    cluster.report(replace(outcome, origin=settings.origin))
+    return settings
+
+
+@asynccontextmanager
+async def _publishing(daemon: Daemon, options: Options) -> AsyncIterator[None]:
+    """Publish the node's topology wherever *options* say, and in the cluster if it is known."""
+    async with AsyncExitStack() as stack:
+        sinks: list[Sink] = [] if options.nrt_file is None else [File(options.nrt_file)]
+        connect = access(options.kubeconfig)
+        if connect is None:
+            log.info(
+                "event=nrt-not-published reason='no cluster: neither in a pod nor --kubeconfig'"
+            )
+        else:
+            cluster = Cluster(connect, options.node_name)
+            stack.push_async_callback(cluster.close)
+            sinks.append(cluster)
+        await stack.enter_async_context(daemon.publishing(sinks))
+        yield
+
+
+async def _elapse(daemon: Daemon) -> None:
+    """Look once a second whether anything is due: deadlines are minutes away, and may move."""
+    while True:
+        await asyncio.sleep(1.0)
+        await daemon.elapse()
+
+
+async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceManager) -> None:
+    """Take new settings whenever *reload* is set."""
+    while await reload.wait():
+        reload.clear()
+        manager.reloading()
+        try:
+            await daemon.reload()
+        except Exception:
+            log.exception("event=failed method=reload")
+        manager.reloaded()
