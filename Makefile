@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: run demo test faults fuzz stress bench lint proto man pictures
+.PHONY: run demo test faults fuzz stress bench lint proto man pictures lock dist release test-packages
 
 # make run ARGS='--help'
 run: $(BUILT)
@@ -44,6 +44,22 @@ man: $(BUILT)
 # the documentation's, by the program itself
 pictures: $(BUILT)
 	$(PY) -m tests.drawn
+
+# the exact versions of what is installed with a release: after a change of the dependencies
+lock: $(BUILT)
+	$(PY) -m tools.lock
+
+# sdist, wheel, bill of materials, of what is committed
+dist: $(BUILT)
+	$(PY) -m tools.release
+
+# and Debian packages; all of it built twice and compared; as root
+release: $(BUILT)
+	$(PY) -m tools.release --twice bookworm trixie
+
+# the Debian packages, installed on fresh systems of both suites; as root
+test-packages: $(BUILT)
+	$(PY) -m pytest tests/debian
 
 $(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/*)
 	python3 -m tools.environment

@@ -24,7 +24,7 @@ DEBUG, SANITIZE, COVERAGE = (
 ABI3 = os.environ.get("NRI_POLICY_ABI3", "1") == "1" and not COVERAGE
 OLDEST = ("cp311", "0x030B0000")  # as a wheel's tag and as Py_LIMITED_API; requires-python says so
 
-compile_args = ["-O0", "-UNDEBUG", "-g"] if DEBUG else ["-O2"]
+compile_args = ["-O0", "-UNDEBUG", "-g"] if DEBUG else ["-O2", "-g0"]
 link_args: list[str] = []
 if SANITIZE:
     compile_args += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]

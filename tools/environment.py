@@ -158,9 +158,13 @@ def succeeds(command: Sequence[str | Path]) -> bool:
         return False
 
 
-def run(command: Sequence[str | Path], variables: Mapping[str, str] = MappingProxyType({})) -> None:
+def run(
+    command: Sequence[str | Path],
+    variables: Mapping[str, str] = MappingProxyType({}),
+    folder: Path = PROJECT,
+) -> None:
     """Run the command, which writes its own complaints to the terminal."""
-    done = subprocess.run(command, cwd=PROJECT, env=os.environ | variables, check=False)
+    done = subprocess.run(command, cwd=folder, env=os.environ | variables, check=False)
     if done.returncode:
         raise SetupError(f"{' '.join(map(str, command[:4]))} … failed, see above")
 
