@@ -95,6 +95,7 @@ class Control:
         self._topology = topology
         self._publications = publications
         self._past = past
+        self._version = version("nri-policy")  # what runs: another may be installed meanwhile
         self._trying = asyncio.Lock()  # each trial holds a copy of the state, and a thread
         self._audit = audit
         self._reloaded = reloaded
@@ -124,7 +125,7 @@ class Control:
             state, layout = self._engine.state, self._engine.layout
             latest = self._reloaded()
             return pb.StatusResponse(
-                version=version("nri-policy"),
+                version=self._version,
                 synchronized=self._synchronized.is_set(),
                 runtime=self._runtime(),
                 pools=len(layout.tree.pools),
