@@ -76,7 +76,7 @@ def build(dist: Path, suites: Sequence[str]) -> None:
         (wheel,) = dist.glob("*.whl")
         check_c_library(wheel)
         installed = environment("runtime", scratch)
-        run([installed, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel])
+        install(installed, "--no-index", wheel)
         bill = wheel.with_name(f"{sdist.name.removesuffix('.tar.gz')}.cdx.json")
         run([installed, PROJECT / "tools" / "sbom.py", bill], variables)
         for suite in suites:
@@ -129,11 +129,26 @@ def environment(lock: str, folder: Path) -> Path:
     done = venv / "complete"
     with locked(folder / f"{lock}.lock"):
         if not done.exists():
-            run([sys.executable, "-m", "venv", "--clear", venv])
-            pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--no-deps"]
-            run([*pip, "--require-hashes", "--requirement", requirements])
+            run([sys.executable, "-m", "venv", "--clear", "--without-pip", venv])
+            install(python, "--require-hashes", "--requirement", requirements)
             done.touch()
     return python
+
+
+def install(python: Path, *what: str | Path) -> None:
+    """Install with pip into the environment of *python*, and nothing that is not named."""
+    run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            f"--python={python}",
+            "install",
+            "--quiet",
+            "--no-deps",
+            *what,
+        ]
+    )
 
 
 def normalise(sdist: Path, epoch: int) -> None:

@@ -16,24 +16,32 @@ from tests.e2e.process import Process
 #: What the daemon logs when it has answered a Synchronize: from then on it takes part.
 SYNCHRONIZED = "event=synchronized"
 
+PROGRAM = Path(sys.executable).with_name("nri-policy")
+
 
 class Daemon:
     """One daemon on one folder of its own; started again, it finds the state it left there."""
 
     def __init__(
-        self, folder: Path, *, settings: Mapping[str, Any], host_root: Path, nri_socket: Path
+        self,
+        folder: Path,
+        *,
+        settings: Mapping[str, Any],
+        host_root: Path,
+        nri_socket: Path,
+        program: Path = PROGRAM,
     ) -> None:
         self._config = config = folder / "settings.yaml"
         self.control = folder / "control.sock"
+        self.state = folder / "state"
         self.configure(settings)
-        program = Path(sys.executable).with_name("nri-policy")
         options = {
             "--config": config,
             "--host-root": host_root,
             "--nri-socket": nri_socket,
             "--nri-plugin-name": "nri-policy",
             "--nri-plugin-index": "90",
-            "--state-dir": folder / "state",
+            "--state-dir": self.state,
             "--control-socket": self.control,
         }
         self._program = str(program)

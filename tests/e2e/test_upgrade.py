@@ -1,0 +1,148 @@
+"""Version N is replaced by N+1, as an administrator does it, under running containers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nri_policy
+from nri_policy.cpuset import CPUSet
+from nri_policy.store.journal import open_journal
+from tests.e2e.conftest import unavailable
+from tests.e2e.containerd import Containerd
+from tests.e2e.daemon import Daemon
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Resources, guaranteed
+from tools import release
+from tools.environment import CACHE, SetupError
+
+PROJECT = Path(__file__).resolve().parents[2]
+VERSIONS = ("1.0", "1.1")
+SOURCES = ("LICENSE", "README.md", "pyproject.toml", "setup.py", "native", "nri_policy")
+
+
+def build(folder: Path, version: str) -> Path:
+    """Return a wheel of this project, built in the folder under a version of the test's choice."""
+    source = folder / version
+    source.mkdir()
+    for name in SOURCES:
+        part = PROJECT / name
+        if part.is_dir():
+            shutil.copytree(
+                part, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+            )
+        else:
+            shutil.copy2(part, source)
+    project = source / "pyproject.toml"
+    text, changed = re.subn(r'(?m)^version = ".*"$', f'version = "{version}"', project.read_text())
+    assert changed == 1
+    project.write_text(text)
+    spare_compilation(source)
+    tools = release.environment("build", CACHE)
+    release.hook("build_wheel", folder, tools=tools, source=source, variables={})
+    (wheel,) = folder.glob(f"nri_policy-{version}-*.whl")
+    return wheel
+
+
+def spare_compilation(source: Path) -> None:
+    """Lay the kernels that this environment was built with where the build looks for its own."""
+    (package,) = map(Path, nri_policy.__path__)
+    shutil.copytree(PROJECT / "build" / "cython", source / "build" / "cython")
+    python = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    built = source / "build" / f"lib.{python}" / "nri_policy"
+    built.mkdir(parents=True)
+    for kernel in package.glob("*.so"):
+        shutil.copy(kernel, built)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Path]:
+    folder = tmp_path_factory.mktemp("wheels")
+    try:
+        return [build(folder, version) for version in VERSIONS]
+    except SetupError as error:
+        unavailable(f"what builds wheels cannot be fetched: {error}")
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """A virtual environment that has what the project needs, but not the project."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (packages,) = venv.glob("lib/python3*/site-packages")
+    (packages / "needed.pth").write_text(sysconfig.get_path("platlib"))
+    return venv
+
+
+def decisions(daemon: Daemon) -> list[tuple[int, float]]:
+    """Return which decisions its journal holds: their numbers and times."""
+    with open_journal(daemon.state / "store" / "state.db") as journal:
+        return [(record.seq, record.time) for record in journal.records()]
+
+
+def version(daemon: Daemon) -> str:
+    return str(json.loads(daemon.ask("status", "-o", "json").stdout)["version"])
+
+
+@pytest.fixture
+def daemon(
+    venv: Path, containerd: Containerd, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
+) -> Iterator[Daemon]:
+    daemon = Daemon(
+        tmp_path,
+        settings=settings,
+        host_root=host_root,
+        nri_socket=containerd.nri_socket,
+        program=venv / "bin" / "nri-policy",
+    )
+    yield daemon
+    daemon.close()
+
+
+def test_an_upgrade_keeps_the_state_and_moves_no_container(
+    wheels: Sequence[Path], venv: Path, daemon: Daemon, stage: Kubelet, containerd: Containerd
+) -> None:
+    python = venv / "bin" / "python"
+    release.install(python, "--no-index", wheels[0])
+    daemon.start()
+    assert version(daemon) == VERSIONS[0]
+    own, mixed = stage.run("own", guaranteed(2000)), stage.run("mixed", guaranteed(1500))
+    shared = stage.run("shared", Resources(milli_cpu=500))
+    rest = stage.run("rest", BEST_EFFORT)
+
+    # The old version goes on while the new one is laid in its place.
+    release.install(python, "--no-index", "--upgrade", wheels[1])
+    late = stage.run("late", guaranteed(1000))
+    assert version(daemon) == VERSIONS[0]
+    containers = (own, mixed, shared, rest, late)
+    before = {container.id: containerd.played(container.id) for container in containers}
+    told = len(containerd.recorded())
+    known = daemon.containers()
+    decided = decisions(daemon)
+    daemon.stop()
+    daemon.start()
+    assert version(daemon) == VERSIONS[1]
+
+    # The runtime takes this event after the answer to Synchronize has taken effect.
+    pod = stage.run_pod("next", {"main": guaranteed(2000)})
+    for call in containerd.recorded()[told:]:
+        if call.container in before:
+            have = before[call.container]
+            assert call.cpus in {"", str(have.cpus)}
+            assert call.mems in {"", str(have.mems)}
+    assert daemon.containers() == known
+    assert len(decided) >= len(containers)
+    assert decisions(daemon)[: len(decided)] == decided
+    new = pod.create("main")
+    new.start()
+    cpus = [containerd.played(each.id).cpus for each in (own, late, new)]
+    assert [len(each) for each in cpus] == [2, 1, 2]
+    assert len(CPUSet.union(cpus)) == 5
