@@ -20,6 +20,7 @@ from nri_policy.audit.cgroup import Cgroups
 from nri_policy.audit.comparison import Decided
 from nri_policy.audit.decisions import decisions
 from nri_policy.audit.report import document
+from nri_policy.control.administration import Administration
 from nri_policy.control.chronicle import Chronicle
 from nri_policy.control.endpoint import listening
 from nri_policy.control.health import Health
@@ -244,7 +245,7 @@ class Daemon:
         async with listening(
             control_socket,
             shared=[control.handler(), health.handler()],
-            private=[plugin_handler(plugin, clock)],
+            private=[plugin_handler(plugin, clock), Administration(self.reload).handler()],
         ):
             yield
 

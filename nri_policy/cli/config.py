@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
-from nri_policy.cli.failure import Exit
+from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.options import Source, form_option, machine_options, read_settings
 from nri_policy.cli.output import print_document, print_drawing
@@ -27,7 +27,7 @@ _Document = Mapping[str, Any]
 
 @click.group
 def command() -> None:
-    """Check settings, or show those in force."""
+    """Check settings, show those in force, or have them read again."""
 
 
 @command.command
@@ -71,6 +71,20 @@ def show(control_socket: Path, form: str) -> None:
         print_drawing(*_shown(document))
     else:
         print_document(document, form)
+
+
+@command.command
+@socket_option
+def reload(control_socket: Path) -> None:
+    """Have the running daemon read its settings again, as SIGHUP does, and say what came of it.
+
+    Exits with 1 if they are refused: then the old ones stay in force.
+    """
+    with asking(control_socket) as client:
+        outcome = client.reload()
+    if not outcome.accepted:
+        raise Failure(f"{outcome.origin}: refused, the old settings stay: {outcome.reason}")
+    click.echo(f"{outcome.origin}: in force")
 
 
 def _started(settings: Settings, source: Source) -> Layout | None:

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from nri_policy.proto import control_pb2 as pb
-from nri_policy.proto.control_pb2_grpc import ControlStub
+from nri_policy.proto.control_pb2_grpc import AdministrationStub, ControlStub
 
 _PATIENCE = 30.0  # seconds
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -23,6 +23,10 @@ _STARTED = (
 _ALLOWED = (
     "root may ask it (try sudo), and the members of the group nri-policy where there is one when"
     " it starts"
+)
+_OWNERS = (
+    "the daemon does not offer that on its socket: it is of another version, or the group"
+    " nri-policy may open the socket, which may ask but change nothing"
 )
 _BUSY = "its log may say more"
 _OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
@@ -51,6 +55,7 @@ class Client:
 
     def __init__(self, channel: grpc.Channel, path: Path) -> None:
         self._stub: Any = ControlStub(channel)  # type: ignore[no-untyped-call]  # generated
+        self._administration: Any = AdministrationStub(channel)  # type: ignore[no-untyped-call]
         self._path = path
 
     def status(self) -> pb.StatusResponse:
@@ -99,6 +104,11 @@ class Client:
         """Return the NodeResourceTopology object as it would be published."""
         return self._document(self._stub.Topology, pb.TopologyRequest())
 
+    def reload(self) -> pb.Reload:
+        """Have the settings read again; return what became of them."""
+        outcome: pb.Reload = self._ask(self._administration.Reload, pb.ReloadRequest())
+        return outcome
+
     @contextmanager
     def watching(self) -> Iterator[Iterator[pb.Decision]]:
         """Yield the decisions from now on; they end with the block.
@@ -133,6 +143,8 @@ class Client:
             code, details = error.code(), error.details()
             if code in _UNREACHABLE:
                 raise UnreachableError(self._path, str(details), _BUSY) from error
+            if code is grpc.StatusCode.UNIMPLEMENTED:
+                raise DeclinedError(_OWNERS, invalid=False) from error
             invalid = code is grpc.StatusCode.INVALID_ARGUMENT
             raise DeclinedError(str(details), invalid=invalid) from error
 

@@ -537,3 +537,79 @@ class Control:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class AdministrationStub:
+    """What changes something. Served only where nobody but its owner may open the socket.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Reload = channel.unary_unary(
+                '/nripolicy.control.v1.Administration/Reload',
+                request_serializer=nri__policy_dot_proto_dot_control__pb2.ReloadRequest.SerializeToString,
+                response_deserializer=nri__policy_dot_proto_dot_control__pb2.Reload.FromString,
+                _registered_method=True)
+
+
+class AdministrationServicer:
+    """What changes something. Served only where nobody but its owner may open the socket.
+    """
+
+    def Reload(self, request, context):
+        """Read the settings again, and return what became of them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_AdministrationServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Reload': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reload,
+                    request_deserializer=nri__policy_dot_proto_dot_control__pb2.ReloadRequest.FromString,
+                    response_serializer=nri__policy_dot_proto_dot_control__pb2.Reload.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'nripolicy.control.v1.Administration', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('nripolicy.control.v1.Administration', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Administration:
+    """What changes something. Served only where nobody but its owner may open the socket.
+    """
+
+    @staticmethod
+    def Reload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nripolicy.control.v1.Administration/Reload',
+            nri__policy_dot_proto_dot_control__pb2.ReloadRequest.SerializeToString,
+            nri__policy_dot_proto_dot_control__pb2.Reload.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

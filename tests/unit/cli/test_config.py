@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from click.testing import CliRunner, Result
 
 from nri_policy.cli import config, main
 from nri_policy.cli.failure import Exit
+from nri_policy.settings_source.file import SettingsFile
+from tests.served import served
 
 from .test_asking import beside_a_daemon, run
 
@@ -107,3 +110,24 @@ def test_the_daemon_shows_what_it_goes_by(tmp_path: Path) -> None:
         assert yaml.safe_load(run(control, "config", "show", "-o", "yaml").stdout) == document
 
     beside_a_daemon(tmp_path, asked, unlimitedBurstable="numa")
+
+
+def test_a_reload_says_what_came_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+
+    def asked(control: Path) -> None:
+        file.write_text(HEAD + GOOD)
+        taken = run(control, "config", "reload")
+        assert (taken.exit_code, taken.output) == (0, f"{file}: in force\n")
+        assert f"from {file}" in run(control, "config", "show").stdout
+        file.write_text(HEAD + "spec: {pinCPU: maybe}")
+        refused = run(control, "config", "reload")
+        assert refused.exit_code == Exit.NO
+        assert "refused, the old settings stay: " in refused.output
+        assert "spec.pinCPU: 'maybe' is not true or false" in refused.output
+
+    async def both() -> None:
+        async with served(tmp_path, load=SettingsFile(file).load) as node:
+            await asyncio.to_thread(asked, node.socket)
+
+    asyncio.run(both())

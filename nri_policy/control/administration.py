@@ -1,0 +1,32 @@
+"""The administration service: what changes something on demand; proto/control.proto."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+
+import grpc
+
+from nri_policy.control.handler import service_handler
+from nri_policy.proto import control_pb2 as pb
+from nri_policy.settings import Reload
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Administration"]
+
+
+class Administration:
+    """Serves the owner of the socket; *reload* reads the settings again, and never raises."""
+
+    def __init__(self, reload: Callable[[], Awaitable[Reload]]) -> None:
+        self._reload = reload
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return what a server needs to offer this."""
+        return service_handler(SERVICE, {"Reload": self.reload})
+
+    async def reload(
+        self, request: pb.ReloadRequest, context: grpc.aio.ServicerContext[object, object]
+    ) -> pb.Reload:
+        """Read the settings again, and return what became of them."""
+        del request, context
+        return pb.Reload(**asdict(await self._reload()))
