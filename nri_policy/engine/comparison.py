@@ -11,7 +11,7 @@ from enum import StrEnum
 from nri_policy.cpuset import EMPTY
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
-from nri_policy.pools.memory_offer import Criteria, Offers
+from nri_policy.pools.memory_offer import Offers
 from nri_policy.pools.supply import Table
 from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pulls
@@ -30,7 +30,6 @@ class Lack(StrEnum):
 
 
 _MOST_CPUS = 1 << 20  # asked for: more than any machine has, and safe to reckon with
-_NO_OFFER = Criteria(0, 0, 0)
 
 
 def search(
@@ -78,7 +77,7 @@ def _compare(
         table.fill("hints_nonzero", scores.nonzero)
         table.fill("hint_depth", scores.depth)
     if offers is not None:
-        _compare_memory(table, request, offers)
+        _compare_memory(table, offers)
     if request.exclusive:
         for pool in layout.too_coarse:
             table.exclude(pool)
@@ -102,17 +101,15 @@ def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> lis
     ]
 
 
-def _compare_memory(table: Table, request: Request, offers: Offers) -> None:
+def _compare_memory(table: Table, offers: Offers) -> None:
     """Fill in the criteria of memory, and leave out the pools that offer none."""
-    offered = offers.compared()
-    for pool, criteria in enumerate(offered):
-        if criteria is None:
-            table.exclude(pool)
-    values = [criteria or _NO_OFFER for criteria in offered]
-    table.fill("memory_kind", [value.kind for value in values])
-    table.fill("memory_tightness", [value.tightness for value in values])
-    if (request.memory_limit or 0) != request.memory:  # none at all is no wish to grow
-        table.fill("memory_burst", [value.burst for value in values])
+    offered = offers.columns()
+    for pool in offered.none:
+        table.exclude(pool)
+    table.fill("memory_kind", offered.kind)
+    table.fill("memory_tightness", offered.tightness)
+    if offered.burst is not None:
+        table.fill("memory_burst", offered.burst)
 
 
 def shortage(

@@ -37,6 +37,7 @@ class MemorySupply:
         self.map = map_
         self.generation = 0  # counts the changes
         self._bookings: dict[str, Booking] = {}
+        self._short: dict[str, None] = {}  # ids of those with missing bytes
         self._movable: dict[tuple[Rank, CPUSet, CPUSet], int] = {}  # see Books
         self._flow = Flow.empty(map_.capacity)
         self._flow.lay(map_.nodes, map_.withheld)
@@ -58,6 +59,7 @@ class MemorySupply:
     def restore(self, snapshot: Books) -> None:
         """Go back to *snapshot*, which stays usable; offers made before are stale."""
         self._bookings = snapshot.bookings.copy()
+        self._short = {each: None for each, b in snapshot.bookings.items() if b.missing}
         self._movable = snapshot.movable.copy()
         self._flow = snapshot.flow.copy()
         self.generation += 1
@@ -76,7 +78,13 @@ class MemorySupply:
         """
         if not self.map.nodes:  # no amount can be accounted for
             request = replace(request, amount=0)
-        return Offers(self.map, self.snapshot(), request, held & self.map.nodes)
+        books = Books(
+            bookings=self._bookings,
+            movable=self._movable,
+            flow=self._flow,
+            generation=self.generation,
+        )
+        return Offers(self.map, books, request, held & self.map.nodes)
 
     def offer(self, pool: int, request: MemoryRequest, held: CPUSet = EMPTY) -> Offer:
         """Return what one *pool* offers; MemoryShortageError where that is nothing."""
@@ -182,6 +190,7 @@ class MemorySupply:
     def _lift(self, booking_id: str) -> Booking:
         """Take a booking off the nodes and return it."""
         booking = self._bookings.pop(booking_id)
+        self._short.pop(booking_id, None)
         self._flow.take(booking.zone, booking.laid)
         self._count(booking, -booking.laid)
         return booking
@@ -191,7 +200,7 @@ class MemorySupply:
         short = self._flow.lay(booking.zone, booking.laid)
         if short:
             booking = replace(booking, missing=booking.missing + short)
-        self._bookings[booking.request.id] = booking
+        self._keep(booking)
         self._count(booking, booking.laid)
 
     def _count(self, booking: Booking, amount: int) -> None:
@@ -204,10 +213,17 @@ class MemorySupply:
     def _settle(self) -> None:
         """Close a change: book what was missing and fits now, the oldest first."""
         self.generation += 1
-        for booking in sorted((b for b in self._bookings.values() if b.missing), key=_age):
+        for booking in sorted((self._bookings[each] for each in self._short), key=_age):
             short = self._flow.lay(booking.zone, booking.missing)
             self._count(booking, booking.missing - short)
-            self._bookings[booking.request.id] = replace(booking, missing=short)
+            self._keep(replace(booking, missing=short))
+
+    def _keep(self, booking: Booking) -> None:
+        self._bookings[booking.request.id] = booking
+        if booking.missing:
+            self._short[booking.request.id] = None
+        else:
+            self._short.pop(booking.request.id, None)
 
 
 def _age(booking: Booking) -> tuple[int, str]:

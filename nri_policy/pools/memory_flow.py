@@ -45,6 +45,10 @@ class Flow:
         free = self.free
         return sum([free[node] for node in zone])
 
+    def roomy(self, amount: int) -> CPUSet:
+        """Return the nodes that have *amount* free bytes each."""
+        return CPUSet([node for node, free in self.free.items() if free >= amount])
+
     def holds(self, zone: CPUSet, amount: int) -> bool:
         """Return whether *amount* more bytes fit on *zone*."""
         return self.room(zone) >= amount or not self.copy().lay(zone, amount)

@@ -37,9 +37,31 @@ class Home:
     growth: tuple[CPUSet, ...]  # nodes to grow by, each set used up before the next
     widest: CPUSet  # all of `growth`, which has all of `zone`
     capacity: int  # bytes of the pool's own nodes of the kinds
+    holds: int  # bytes that can be booked on `zone` while nothing is
+    exact: bool  # whether `zone` is of just `kinds`
     refused: str = ""  # why a strict request cannot start at all
     cold: bool = False  # without the dram that is to be added later
     cold_refused: str = ""  # why a wished cold start has no effect
+
+
+class Homes:
+    """The homes of all pools for requests that want the same, and what they say of the pools."""
+
+    def __init__(self, each: Iterable[Home]) -> None:
+        self._each = tuple(each)
+        self.pools: dict[Home, list[int]] = {}  # many pools start with the same nodes
+        for pool, home in enumerate(self._each):
+            self.pools.setdefault(home, []).append(pool)
+        # the values of every pool, by id
+        self.exact = [int(home.exact) for home in self._each]
+        self.tightness = [-len(home.zone) for home in self._each]
+        self.capacity = [home.capacity for home in self._each]
+
+    def __getitem__(self, pool: int) -> Home:
+        return self._each[pool]
+
+    def __iter__(self) -> Iterator[Home]:
+        return iter(self._each)
 
 
 class MemoryMap:
@@ -74,8 +96,7 @@ class MemoryMap:
         self._distances = machine.distances
         self._columns = {node: index for index, node in enumerate(machine.distances.nodes)}
         self._rings: dict[int, tuple[tuple[float, CPUSet], ...]] = {}
-        self._homes: dict[tuple[Kinds, bool, bool], tuple[Home, ...]] = {}
-        self._leads: dict[int, tuple[int, ...]] = {}  # by id of a value of _homes
+        self._homes: dict[tuple[Kinds, bool, bool], Homes] = {}
 
     def has(self, kinds: Iterable[MemoryKind]) -> bool:
         """Return whether any node is of one of *kinds*."""
@@ -94,7 +115,7 @@ class MemoryMap:
         everything = sum(self.capacity.values()) - self.withheld
         return min(sum(self.capacity[node] for node in zone & self.nodes), everything)
 
-    def homes(self, kinds: Kinds, *, strict: bool = False, cold: bool = False) -> tuple[Home, ...]:
+    def homes(self, kinds: Kinds, *, strict: bool = False, cold: bool = False) -> Homes:
         """Return for each pool, by id, where its containers start that want *kinds*.
 
         Kinds that the machine does not have are left out; if none is left, it is dram. A *strict*
@@ -102,19 +123,10 @@ class MemoryMap:
         """
         key = (kinds, strict, cold)
         if key not in self._homes:
-            self._homes[key] = tuple(
+            self._homes[key] = Homes(
                 self._home(pool, kinds, strict=strict, cold=cold) for pool in self._pools
             )
         return self._homes[key]
-
-    def leads(self, homes: tuple[Home, ...]) -> tuple[int, ...]:
-        """Return for each pool the first one with the same home, of *homes* that are ours."""
-        known = self._leads.get(id(homes))
-        if known is None:
-            first: dict[Home, int] = {}
-            known = tuple(first.setdefault(home, pool) for pool, home in enumerate(homes))
-            self._leads[id(homes)] = known
-        return known
 
     def grow(self, zone: CPUSet, growth: Iterable[CPUSet]) -> CPUSet:
         """Return *zone* with the nearest nodes of the first of *growth* that has more; else itself.
@@ -157,12 +169,15 @@ class MemoryMap:
                 f"memory of kind {_names(present)} is movable only on this node, and nothing can"
                 " start on it alone"
             )
+        kinds = frozenset(present)
         return Home(
             zone=zone,
-            kinds=frozenset(present),
+            kinds=kinds,
             growth=growth,
             widest=CPUSet.union(growth),
             capacity=self.capacity_of(CPUSet.union(pool.memory[kind] for kind in present)),
+            holds=self.capacity_of(zone),
+            exact=self.kinds_of(zone) == kinds,
             refused=refused,
             cold=cold,
             cold_refused=cold_refused,

@@ -14,7 +14,7 @@ in the end is worked out for the pool that is chosen only.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -130,15 +130,27 @@ class StaleOfferError(Exception):
 
 
 class Criteria(NamedTuple):
-    """What §4 compares pools by; higher is better."""
+    """What §4 compares a pool by; higher is better."""
 
     kind: int  # criterion 5: whether the zone is exactly of the requested kinds
     burst: int  # criterion 6: whether the limit fits, or the pool's bytes where there is no limit
     tightness: int  # criterion 8: minus the nodes in the zone
 
 
+class Columns(NamedTuple):
+    """The Criteria of all pools, by id."""
+
+    kind: Sequence[int]
+    burst: Sequence[int] | None  # None where the request has no wish to grow
+    tightness: Sequence[int]
+    none: Sequence[int]  # pools that offer nothing
+
+
 class Offers:
-    """What every pool offers one request; pools that start with the same nodes share the work."""
+    """What every pool offers one request; pools that start with the same nodes share the work.
+
+    To be asked before anything is booked.
+    """
 
     def __init__(
         self,
@@ -162,11 +174,38 @@ class Offers:
         """Return the zone that *pool* offers, None where there is a shortage."""
         return self._zone(self._homes[pool])[0]
 
-    def compared(self) -> list[Criteria | None]:
-        """Return the criteria of every pool, by id."""
-        leads = self._map.leads(self._homes)
-        known = {lead: self.criteria(lead) for lead in set(leads)}
-        return [known[lead] for lead in leads]
+    def columns(self) -> Columns:
+        """Return the criteria of all pools, which mostly have what they start with."""
+        homes, request = self._homes, self._request
+        kind, tightness, none = homes.exact, homes.tightness, list[int]()
+        burst = None
+        if (request.limit or 0) != request.amount:  # none at all is no wish to grow
+            burst = homes.capacity
+            if request.limit is not None:
+                burst = [int(capacity >= request.limit) for capacity in burst]
+        if others := self._others():
+            kind, tightness = kind.copy(), tightness.copy()
+        for home in others:
+            pools = homes.pools[home]
+            criteria = self.criteria(pools[0])
+            if criteria is None:
+                none += pools
+            for pool in pools:
+                kind[pool] = criteria.kind if criteria else 0
+                tightness[pool] = criteria.tightness if criteria else 0
+        return Columns(kind, burst, tightness, none)
+
+    def _others(self) -> Iterable[Home]:
+        """Return the homes that may not be offered as they are."""
+        homes, amount = self._homes.pools, self._request.amount
+        if self._held:
+            return homes
+        roomy = self._books.flow.roomy(amount)
+        return [
+            home
+            for home in homes
+            if home.zone.isdisjoint(roomy) or amount > home.holds or home.refused
+        ]
 
     def criteria(self, pool: int) -> Criteria | None:
         """Return how the offer of *pool* compares, None where there is a shortage."""

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Booking, MemoryRequest, MemoryShortageError, Offer, Rank
 from tests import memories, nodes
@@ -101,6 +101,23 @@ def check_offer(
     return offer
 
 
+def check_columns(supply: MemorySupply, pools: int, request: MemoryRequest, held: CPUSet) -> None:
+    """The criteria of all pools at once are those of each alone, by offers of their own."""
+    columns = supply.offers(request, held).columns()
+    for pool in range(pools):
+        criteria = supply.offers(request, held).criteria(pool)
+        assert (pool in columns.none) == (criteria is None)
+        if criteria is not None:
+            assert (columns.kind[pool], columns.tightness[pool]) == (
+                criteria.kind,
+                criteria.tightness,
+            )
+            if columns.burst is None:
+                assert (request.limit or 0) == request.amount
+            else:
+                assert columns.burst[pool] == criteria.burst
+
+
 def check_move(booking: Booking, zone: CPUSet) -> Rank:
     assert booking.zone < zone
     assert booking.request.movable
@@ -131,6 +148,8 @@ def operate(random: Random, model: Model, supply: MemorySupply, pools: int, numb
     if action < 0.6:
         before = supply.snapshot()
         offer = check_offer(model, supply, pool, request)
+        keeping = CPUSet(node for node in model.bits if random.random() < 0.2)
+        check_columns(supply, pools, request, random.choice((EMPTY, keeping)))
         assert supply.snapshot() == before
         if offer is not None:
             supply.commit(offer)
