@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,19 @@ async def listening(path: Path) -> AsyncIterator[asyncio.Queue[Peer]]:
             writer.transport.abort()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SleepingClock(Clock):
+    """A clock that knows no time but that of its `sleep`."""
+
+    async def done_within(self, seconds: float, future: asyncio.Future[Any]) -> bool:
+        timer = asyncio.ensure_future(self.sleep(seconds))
+        try:
+            await asyncio.wait({future, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        return future.done()
+
+
 class FakeTime:
     """A clock that stands still until a test advances it."""
 
@@ -109,7 +123,7 @@ class FakeTime:
         self.sleepers: dict[asyncio.Task[Any], float] = {}  # when each wants to wake up
         self.changed = asyncio.Event()
         self.asleep = asyncio.Event()
-        self.clock = Clock(now=lambda: self.reading, sleep=self.sleep)
+        self.clock = SleepingClock(now=lambda: self.reading, sleep=self.sleep)
 
     async def sleep(self, seconds: float) -> None:
         task = asyncio.current_task()
