@@ -125,6 +125,8 @@ class Telling:
         """Tell what no response takes along in time."""
         while True:
             await self._some.wait()
+            if not self._untold:  # a response has taken it all along
+                continue
             told = asyncio.ensure_future(self._none.wait())
             try:
                 if not await self._clock.done_within(self._patience(session), told):

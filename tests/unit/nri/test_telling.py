@@ -125,7 +125,8 @@ async def test_the_next_response_takes_along_what_others_have_not_heard(tmp_path
         assert all(update.ignore_failure for update in taken)
         assert taken[0].linux.resources.cpu.cpus == str(it.placement(0).cpus)
         assert it.telling.take() == []
-        await it.wait(PATIENCE)
+        await idle()
+        it.time.advance(PATIENCE)
         await idle()
         it.peer.send("RunPodSandbox", pb.RunPodSandboxRequest())
         await it.peer.event()  # the answer: nothing was said before it
