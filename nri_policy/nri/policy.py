@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
 from google.protobuf.message import Message
@@ -61,6 +62,11 @@ from nri_policy.workload.pod import Container, Pod
 log = logging.getLogger(__name__)
 
 Outcome = Decision | RefusalError | AnnotationError | CapacityError
+
+# A thread that writes takes the interpreter from who answers, at each of its calls of the system:
+# it begins when the answer has long left, and what changes in a row is written together.
+REST = 0.1  # seconds
+MOST_SHOWN = 32  # containers at a time
 
 
 class Assignments(Protocol):
@@ -390,13 +396,19 @@ class Policy:
 
     async def _show_stale(self) -> None:
         while self._stale:
-            container_id = next(iter(self._stale))
-            del self._stale[container_id]
-            if container_id not in self._engine.state.placed:
-                continue
-            resources = exposed(self._engine.state, container_id)
+            await asyncio.sleep(REST)
+            state = self._engine.state
+            batch = [*islice(self._stale, MOST_SHOWN)]
+            for each in batch:
+                del self._stale[each]
+            resources = {each: exposed(state, each) for each in batch if each in state.placed}
+            await asyncio.to_thread(self._show_again, resources)
+
+    def _show_again(self, resources: Mapping[str, Mapping[str, str]]) -> None:
+        """Show containers that run what has changed for them; this can wait for the disk."""
+        for container_id, each in resources.items():
             try:
-                await asyncio.to_thread(self._exposure.replace, container_id, resources)
+                self._exposure.replace(container_id, each)
             except FileNotFoundError:
                 continue  # it came without us, and has no mount to see it by
             except (OSError, ValueError) as error:
