@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: run demo test faults fuzz stress bench lint proto man pictures lock dist release test-packages
+.PHONY: run demo test faults fuzz stress bench lint proto kubernetes man pictures lock dist release test-packages
 
 # make run ARGS='--help'
 run: $(BUILT)
@@ -40,6 +40,15 @@ proto: $(BUILT)
 
 man: $(BUILT)
 	$(PY) -m tools.manual
+
+# schemas and chart from the settings; all that is applied, held against helm, kustomize and the
+# published schemas; needs Go
+kubernetes: $(BUILT)
+	$(PY) -m tools.settings_schema
+	GOBIN=$(CURDIR)/$(VENV)/bin go install helm.sh/helm/v3/cmd/helm@v3.16.4
+	GOBIN=$(CURDIR)/$(VENV)/bin go install sigs.k8s.io/kustomize/kustomize/v5@v5.5.0
+	$(VENV)/bin/pip install --quiet 'kubernetes-validate>=1.34'
+	$(PY) -m pytest tests/unit/test_kubernetes.py
 
 # the documentation's, by the program itself
 pictures: $(BUILT)

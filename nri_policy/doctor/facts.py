@@ -42,6 +42,7 @@ class Where:
     nri_socket: Path = Path("/var/run/nri/nri.sock")
     state_dir: Path = Path("/var/lib/nri-policy")
     control_socket: Path = Path("/run/nri-policy/control.sock")
+    pod_resources: Path = SOCKET
     kubeconfig: Path | None = None
     node_name: str = field(default_factory=lambda: platform.node().lower())
 
@@ -114,7 +115,7 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
         "processes": lambda: processes(host),
         "runtimes": lambda: _runtimes(host, where),
         "nri_socket": lambda: listening(where.nri_socket),
-        "pod_resources": lambda: listening(host.path(str(SOCKET))),
+        "pod_resources": lambda: listening(where.pod_resources),
         "kubelet": lambda: kubelet_config(host, processes(host)),
         "machine": lambda: _machine(where),
         "settings": lambda: _settings(where.config),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,6 +16,8 @@ from nri_policy.cli import main
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.packages import SUITES, Programs
+
+SCRIPT = Path(__file__).parents[2] / "configs/kustomize/containerd-1.7/turn-nri-on.sh"
 
 Found = list[dict[str, str]]
 
@@ -67,3 +72,24 @@ def test_a_runtime_with_nri_off_is_found_out(without_nri: Containerd) -> None:
     ]
     ((verdict, text),) = said(found, "runtime")
     assert (verdict, text.startswith("containerd ")) == ("ok", True)
+
+
+def test_the_init_container_turns_nri_on_in_a_real_configuration(
+    programs: Mapping[str, Programs], tmp_path: Path
+) -> None:
+    containerd = [str(programs["trixie"].containerd), "--config"]
+    config = tmp_path / "config.toml"
+
+    def read(*command: str) -> str:
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    config.write_text(read(containerd[0], "config", "default"))
+    nri = "io.containerd.nri.v1.nri"
+    before = tomllib.loads(read(*containerd, str(config), "config", "dump"))
+    assert before["plugins"][nri]["disable"] is True
+    environment = {"CONTAINERD_CONFIG": str(config), "CONTAINERD_RESTART": "true"}
+    subprocess.run(["/bin/sh", str(SCRIPT)], env={**os.environ, **environment}, check=True)
+    after = tomllib.loads(read(*containerd, str(config), "config", "dump"))
+    before["plugins"][nri]["disable"] = False
+    assert after == before

@@ -50,6 +50,7 @@ class Made:
             config=self.root / "settings.yaml",
             state_dir=self.root / "state",
             control_socket=self.root / "control.sock",
+            pod_resources=self.root / "kubelet.sock",
             node_name="node-a",
         )
 

@@ -287,9 +287,7 @@ def test_devices_need_the_kubelets_socket(made: Made) -> None:
     assert made.found("devices") == {}
     made.settings(agent={"podResourceAPI": True})
     assert worst(made.found("devices"), "agent.podResourceAPI is on, but") is Verdict.WARNING
-    folder = made.root / "var/lib/kubelet/pod-resources"
-    folder.mkdir()
-    with served(folder / "kubelet.sock"):
+    with served(made.where.pod_resources):
         assert worst(made.found("devices"), "the kubelet listens") is Verdict.OK
 
 

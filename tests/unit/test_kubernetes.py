@@ -1,0 +1,224 @@
+"""What is applied to a cluster: chart and manifests are one thing, and valid.
+
+Programs are used where they are: kubectl or kustomize, and helm (`make kubernetes` gets the last).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nri_policy.settings import from_spec
+from tools import settings_schema
+
+PROJECT = Path(__file__).resolve().parents[2]
+CONFIGS = PROJECT / "configs"
+CHART = CONFIGS / "helm" / "nri-policy"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "kubernetes": {},
+    "kustomize/containerd-1.7": {"turnNRIOn": True},
+    "kustomize/crio": {"seLinuxType": "spc_t"},
+}
+VERSIONS = ("1.30", "1.34")  # the oldest that has all that is used, and one of late
+
+
+def program(*names: str) -> str:
+    """Return the first of some programs that is here: in the environment, or on the PATH."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    found = next((found for name in names if (found := shutil.which(name, path=path))), None)
+    if found is None:
+        pytest.skip(f"needs {' or '.join(names)}")
+    return found
+
+
+def documents(text: str) -> dict[str, Any]:
+    """Return manifests by kind and name, settings read."""
+    found = {}
+    for document in yaml.safe_load_all(text):
+        if document is None:
+            continue
+        if "config.yaml" in document.get("data", {}):
+            document["data"] = yaml.safe_load(document["data"]["config.yaml"])
+        name = f"{document['kind']} {document['metadata']['name']}"
+        assert name not in found
+        found[name] = document
+    return found
+
+
+def rendered(**values: Any) -> str:
+    helm = program("helm")
+    options = ["--namespace", "kube-system", "--kube-version", "1.32.0", "--values", "-"]
+    done = subprocess.run(
+        [helm, "template", "nri-policy", str(CHART), *options],
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def built(folder: str) -> str:
+    kustomize = program("kustomize", "kubectl")
+    build = "build" if kustomize.endswith("kustomize") else "kustomize"
+    done = subprocess.run(
+        [kustomize, build, str(CONFIGS / folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def manifest(*names: str) -> str:
+    return "---\n".join((CONFIGS / "kubernetes" / name).read_text() for name in names)
+
+
+def test_what_is_generated_is_what_the_settings_say(tmp_path: Path) -> None:
+    settings_schema.generate(tmp_path)
+    written = [each.relative_to(tmp_path) for each in tmp_path.rglob("*") if each.is_file()]
+    assert len(written) == 5
+    for name in written:
+        assert (tmp_path / name).read_text() == (PROJECT / name).read_text(), (
+            f"{name} is old: run `make kubernetes`"
+        )
+
+
+def test_the_api_server_takes_every_sample_of_settings() -> None:
+    (crd,) = yaml.safe_load_all(manifest("settings-crd.yaml"))
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    sample = yaml.safe_load((CONFIGS / "settings.yaml").read_text())["spec"]
+    assert [*structural_faults(schema, "spec")] == []
+    assert sample.keys() <= schema["properties"].keys()
+    assert [*violations(sample, schema)] == []
+    assert [*violations({**sample, "pinCPU": "yes"}, schema)] == ["pinCPU"]
+    assert [*violations({**sample, "alignment": "numb"}, schema)] == ["alignment"]
+    # what the daemon explains reaches the daemon
+    assert [*violations({**sample, "pinCPUs": 7, "audit": False, "pinCPU": None}, schema)] == []
+
+
+def structural_faults(schema: dict[str, Any], path: str) -> list[str]:
+    """Return where a schema is not structural: a type or an openness is asked for everywhere."""
+    faults = []
+    if "type" not in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        faults.append(path)
+    for name, each in schema.get("properties", {}).items():
+        faults += structural_faults(each, f"{path}.{name}")
+    if "items" in schema:
+        faults += structural_faults(schema["items"], f"{path}[]")
+    return faults
+
+
+_TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
+
+
+def violations(value: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    """Return the fields of a map that an open schema refuses."""
+    wrong = [name for name in schema.get("required", []) if name not in value]
+    for name, each in value.items():
+        inner = schema["properties"].get(name, {})
+        if each is None and inner.get("nullable"):
+            continue
+        if ("type" in inner and not isinstance(each, _TYPES[inner["type"]])) or (
+            "enum" in inner and each not in inner["enum"]
+        ):
+            wrong.append(name)
+        elif "properties" in inner:
+            wrong += [f"{name}.{field}" for field in violations(each, inner)]
+    return wrong
+
+
+def test_the_charts_values_are_those_of_its_schema_and_its_templates() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["properties"].keys() - {"global"} == values.keys()
+    assert not schema["additionalProperties"]
+    texts = "".join(each.read_text() for each in (CHART / "templates").iterdir())
+    used = {name.split(".")[0] for name in re.findall(r"\.Values\.([A-Za-z.]+)", texts)}
+    assert used == values.keys()
+    assert from_spec(values["config"], "values.yaml").notices == ()
+
+
+def test_the_charts_version_is_the_projects() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert {chart["version"], chart["appVersion"]} == {project["version"]}
+
+
+def test_the_base_is_the_manifests_themselves() -> None:
+    base = yaml.safe_load((CONFIGS / "kubernetes" / "kustomization.yaml").read_text())
+    assert documents(built("kubernetes")) == documents(manifest(*base["resources"]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_chart_makes_what_kustomize_makes(variant: str) -> None:
+    assert documents(rendered(**VARIANTS[variant])) == documents(built(variant))
+
+
+def test_the_chart_makes_what_the_prometheus_operator_needs() -> None:
+    base = documents(rendered())
+    switched = documents(rendered(podMonitor={"enabled": True}, alerts={"enabled": True}))
+    added = {name: each for name, each in switched.items() if name not in base}
+    assert added == documents(manifest("podmonitor.yaml", "alerts.yaml"))
+
+
+def test_a_chart_without_http_has_neither_probes_nor_ports() -> None:
+    made = documents(rendered(config={"instrumentation": {"httpEndpoint": ""}}))
+    template = made["DaemonSet nri-policy"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert not {"ports", "livenessProbe", "readinessProbe", "startupProbe"} & container.keys()
+    other = documents(rendered(config={"instrumentation": {"httpEndpoint": "127.0.0.1:9000"}}))
+    template = other["DaemonSet nri-policy"]["spec"]["template"]
+    assert template["spec"]["containers"][0]["ports"] == [
+        {"name": "metrics", "containerPort": 9000}
+    ]
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == "9000"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"config": {"pinCPUs": True}},
+        {"config": {"audit": "sometimes"}},
+        {"imagee": {}},
+        {"config": {"reservedResources": None}},
+    ],
+)
+def test_the_chart_refuses_values_that_mean_nothing(values: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError, match="values don't meet the specifications"):
+        rendered(**values)
+
+
+def test_openshift_gets_the_account_its_constraints() -> None:
+    made = documents(built("kustomize/openshift"))
+    binding = made.pop("RoleBinding nri-policy-privileged")
+    assert binding["roleRef"]["name"] == "system:openshift:scc:privileged"
+    account = made["ServiceAccount nri-policy"]["metadata"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+    assert made == documents(built("kustomize/crio"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("source", [*VARIANTS, "kustomize/openshift", "chart"])
+def test_manifests_fit_the_published_schemas(source: str, version: str) -> None:
+    validate: Any = pytest.importorskip("kubernetes_validate").validate
+    text = rendered(turnNRIOn=True) if source == "chart" else built(source)
+    crds = manifest("crd.yaml", "settings-crd.yaml")
+    made = [*filter(None, yaml.safe_load_all(f"{text}\n---\n{crds}"))]
+    assert len(made) > 8
+    for document in made:
+        validate(document, version, strict=True)
+    made[0]["metadata"]["nmae"] = "x"
+    errors = import_module("kubernetes_validate.utils").ValidationError
+    with pytest.raises(errors):
+        validate(made[0], version, strict=True)

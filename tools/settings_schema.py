@@ -1,0 +1,176 @@
+"""Generate what describes the settings to Kubernetes from `nri_policy/settings/schema.py`.
+
+Writes the schema of `spec` into the CRD, the schema of the Helm chart's values, and the chart's
+copies of files that Helm wants below it. Takes the folder to write to, as a stand-in for the
+repository's root; default: that root.
+
+The chart's schema is strict: who has the chart can read the message. The API server's leaves open
+what the daemon explains better, or takes in several forms: unknown fields, quantities, and `off`,
+which YAML 1.1 makes false.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from enum import StrEnum
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin
+
+import yaml
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo, fields
+
+from nri_policy.settings import Settings, values
+from nri_policy.settings.schema import Section
+
+ROOT = Path(__file__).resolve().parent.parent
+CRD = Path("configs/kubernetes/settings-crd.yaml")
+CHART = Path("configs/helm/nri-policy")
+COPIED = {
+    Path("configs/kubernetes/crd.yaml"): "crds/crd.yaml",
+    Path("configs/kustomize/containerd-1.7/turn-nri-on.sh"): "turn-nri-on.sh",
+}
+
+Schema = dict[str, Any]
+
+_TEXT = {"type": "string"}
+_QUANTITY = {"type": ["string", "number"]}
+_CPUS = "a list of CPUs: cpuset:0-3,8 or exclude-cpuset:LIST"
+# What each reader takes; those of choices are told by the type of the field.
+_TAKEN: dict[Any, Schema] = {
+    values.flag: {"type": "boolean"},
+    values.available_cpus: {**_TEXT, "description": _CPUS},
+    values.reserved_cpus: {**_QUANTITY, "description": f"an amount, as in 750m or 2, or {_CPUS}"},
+    values.memory: {**_QUANTITY, "description": "an amount, as in 2Gi"},
+    values.period: {**_TEXT, "description": "at least 1s"},
+    values.endpoint: {**_TEXT, "description": "HOST:PORT, as in :8891; empty is off"},
+    values.globs: {"type": "array", "items": _TEXT},
+    values.names: {"type": "array", "items": _TEXT},
+    values.memory_kinds: {
+        "description": "by memory node",
+        "type": "object",
+        "additionalProperties": {"type": "string", "enum": ["dram", "hbm", "pmem", "device"]},
+    },
+}
+
+
+def spec_schema(section: type[Section] = Settings) -> Schema:
+    """Return the JSON schema of a section: it refuses what the daemon would."""
+    properties: dict[str, Schema] = {}
+    required = []
+    for field in fields(section):
+        inner = _of_field(field)
+        if inner is None:
+            continue
+        properties[field.encode_name] = inner
+        if field.default is NODEFAULT and field.default_factory is NODEFAULT:
+            required.append(field.encode_name)
+    for name in sorted(section.LATER - properties.keys()):
+        properties[name] = {"description": "Not supported yet: it has no effect."}
+    schema: Schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": dict(sorted(properties.items())),
+    }
+    return {**schema, "required": required} if required else schema
+
+
+def _of_field(field: FieldInfo) -> Schema | None:
+    """Return the schema of a field, None for those that are no part of the document."""
+    if get_origin(field.type) is not Annotated:
+        is_section = isinstance(field.type, type) and issubclass(field.type, Section)
+        return spec_schema(field.type) if is_section else None
+    kind, reader = get_args(field.type)
+    if get_origin(kind) is UnionType:
+        kind = get_args(kind)[0]
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        names = [each.value for each in kind]
+        return {"enum": [*names, False] if "off" in names else names}
+    return _TAKEN[reader]
+
+
+def structural(schema: Schema) -> Schema:
+    """Return a schema in the form of the API server, which leaves open what is not of one type."""
+    opened: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+    described = {key: schema[key] for key in ("description",) if key in schema}
+    if "enum" in schema and False not in schema["enum"]:
+        return {**described, "type": "string", "nullable": True, "enum": [*schema["enum"], None]}
+    if not isinstance(schema.get("type"), str):
+        return {**described, **opened}
+    kept: Schema = {**described, "type": schema["type"], "nullable": True}
+    if "items" in schema:
+        kept["items"] = schema["items"]
+    if "properties" in schema:
+        inner = {name: structural(each) for name, each in schema["properties"].items()}
+        kept |= {"properties": inner, **opened}
+    elif schema["type"] == "object":
+        kept |= opened
+    if "required" in schema:
+        kept["required"] = schema["required"]
+    return kept
+
+
+def values_schema() -> Schema:
+    """Return the schema of the chart's values."""
+    text, flag = {"type": "string"}, {"type": "boolean"}
+    table, switch = {"type": "object"}, _object(enabled=flag)
+    percentage = {"type": ["string", "integer"]}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        **_object(
+            affinity=table,
+            alerts=switch,
+            config=spec_schema(),
+            image=_object(pullPolicy=text, repository=text, tag=text),
+            imagePullSecrets={"type": "array", "items": table},
+            maxUnavailable=percentage,
+            nodeRestriction=switch,
+            nodeSelector=table,
+            podAnnotations=table,
+            podMonitor=_object(enabled=flag, interval=text),
+            priorityClassName=text,
+            resources=table,
+            seLinuxType=text,
+            tolerations={"type": "array", "items": table},
+            turnNRIOn=flag,
+            # what Helm itself puts there
+            **{"global": table},
+        ),
+    }
+
+
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def generate(out: Path) -> None:
+    """Write all of it below *out*."""
+    text = (ROOT / CRD).read_text()
+    spec = json.loads(json.dumps(structural(spec_schema())))  # without a part that stands twice
+    del spec["nullable"]
+    block = yaml.safe_dump({"spec": spec}, sort_keys=False, width=100)
+    indented = "".join(f"{' ' * 12}{line}\n" for line in block.splitlines())
+    begin, end = (
+        rf"( *# {word} of what tools/settings_schema.py writes\n)" for word in ("begin", "end")
+    )
+    crd, count = re.subn(
+        f"{begin}.*?{end}", lambda m: m[1] + indented + m[2], text, flags=re.DOTALL
+    )
+    assert count == 1
+    _write(out / CRD, crd)
+    _write(out / CHART / "values.schema.json", json.dumps(values_schema(), indent=2) + "\n")
+    _write(out / CHART / "crds" / CRD.name, crd)
+    for source, copy in COPIED.items():
+        _write(out / CHART / copy, (ROOT / source).read_text())
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+if __name__ == "__main__":
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)
