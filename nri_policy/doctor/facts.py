@@ -29,6 +29,7 @@ from nri_policy.kubelet.podresources import SOCKET
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto.control_pb2 import StatusResponse
 from nri_policy.settings import Problem, Settings, SettingsError, load
+from nri_policy.yamltext import MAX_SIZE
 
 PATIENCE = 8.0  # seconds for everything
 
@@ -185,7 +186,8 @@ def _machine(where: Where) -> Machine | str:
 
 def _settings(config: Path) -> Settings | SettingsError:
     try:
-        return load(config.read_bytes(), str(config))
+        with config.open("rb") as file:
+            return load(file.read(MAX_SIZE + 1), str(config))  # which refuses longer ones
     except OSError as error:
         return SettingsError(str(config), (Problem("", f"cannot be read: {error.strerror}"),))
     except SettingsError as error:
