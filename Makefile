@@ -68,7 +68,7 @@ release: $(BUILT)
 
 # the Debian packages, installed on fresh systems of both suites; as root
 test-packages: $(BUILT)
-	$(PY) -m pytest tests/debian
+	$(PY) -m pytest tests/e2e/debian
 
 $(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/*)
 	python3 -m tools.environment

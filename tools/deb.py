@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tools.debian import Machine
@@ -15,12 +16,12 @@ from tools.lock import C_LIBRARIES
 
 
 def build(  # noqa: PLR0913 - keywords: the files of one release
-    suite: str, *, wheel: Path, bill: Path, source: Path, tools: Path, epoch: str
+    suite: str, *, wheel: Path, bill: Path, source: Path, tools: Path, variables: Mapping[str, str]
 ) -> None:
     """Build the package beside the *wheel*.
 
-    *bill* is the bill of materials, *source* the project's files, *tools* the virtual environment
-    that holds pip, *epoch* the time of the package's files.
+    *bill* is the bill of materials, *source* the project's files, *tools* the Python that has pip;
+    the *variables* say the time of the package's files.
     """
     with tempfile.TemporaryDirectory() as folder:
         shared = Path(folder)
@@ -30,19 +31,17 @@ def build(  # noqa: PLR0913 - keywords: the files of one release
         shutil.copy(wheel, wheels)
         shutil.copy(bill, shared)
         shutil.copytree(source, shared / "source")
-        (pip,) = tools.glob("lib/python3.*/site-packages/pip")
+        (pip,) = tools.parents[1].glob("lib/python3.*/site-packages/pip")
         shutil.copytree(pip, shared / "pip" / "pip")
         with Machine(suite, [shared]) as machine:
             python = machine.run(
                 "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"
             )
-            fetch(
-                wheels, tools / "bin" / "python", python.strip(), machine.run("uname", "-m").strip()
-            )
+            fetch(wheels, tools, python.strip(), machine.run("uname", "-m").strip())
             version = wheel.name.split("-")[1]
             script = 'cd "$0" && exec release/debian/build "$@"'
             parts = (version, wheels, shared / "pip", shared / bill.name, out)
-            machine.run("sh", "-c", script, shared / "source", *parts, SOURCE_DATE_EPOCH=epoch)
+            machine.run("sh", "-c", script, shared / "source", *parts, **variables)
         (package,) = out.iterdir()
         shutil.copy(package, wheel.parent)
 

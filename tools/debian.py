@@ -70,17 +70,19 @@ class Machine:
         enter += ["env", "-i", *(f"{name}={value}" for name, value in settings.items())]
         return [str(part) for part in (*enter, *command)]
 
-    def run(self, *command: str | Path, **variables: str) -> str:
+    def run(self, *command: str | Path, stdin: str = "", **variables: str) -> str:
         """Return what the command prints in the machine; CalledProcessError where it fails."""
         return subprocess.run(
-            self.inside(*command, **variables), check=True, stdout=subprocess.PIPE, text=True
+            self.inside(*command, **variables),
+            input=stdin,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
         ).stdout
 
     def close(self) -> None:
         """Remove it."""
-        assert self._holder.stdin is not None
-        self._holder.stdin.close()
-        self._holder.wait()
+        self._holder.communicate()  # which ends its input
         shutil.rmtree(self._folder)
 
     def __enter__(self) -> Self:

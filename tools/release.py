@@ -54,36 +54,47 @@ def build(dist: Path, suites: Sequence[str]) -> None:
     """Build everything into *dist*, which is replaced."""
     shutil.rmtree(dist, ignore_errors=True)
     dist.mkdir(parents=True)
-    tools = environment("build", CACHE)
-    epoch = git("log", "-1", "--format=%ct").strip()
     with tempfile.TemporaryDirectory() as folder:
-        scratch = Path(folder)
-        source = scratch / "source"
+        source, scratch = Path(folder, "source"), Path(folder, "sdist")
         export(source)
         committed = files(source)
-        variables = {"SOURCE_DATE_EPOCH": epoch}
-        hook("build_sdist", dist, tools=tools, source=source, variables=variables)
+        hook("build_sdist", dist, tools=builder(), source=source, variables=epoch())
         (sdist,) = dist.glob("*.tar.gz")
-        normalise(sdist, int(epoch))
-        # The wheel comes from the sdist: so that builds, and has all that it needs.
-        shutil.unpack_archive(sdist, scratch / "sdist", filter="data")
-        (unpacked,) = (scratch / "sdist").iterdir()
+        normalise(sdist, int(epoch()["SOURCE_DATE_EPOCH"]))
+        # All else comes from the sdist: so that builds, and has all that it needs.
+        shutil.unpack_archive(sdist, scratch, filter="data")
+        (unpacked,) = scratch.iterdir()
         if lacking := committed - files(unpacked):
             raise ReleaseError(f"MANIFEST.in leaves out {', '.join(map(str, sorted(lacking)))}")
-        tag = f"--plat-name=manylinux_{C_LIBRARY[0]}_{C_LIBRARY[1]}_{platform.machine()}"
-        needs = variables | compiler()
-        hook("build_wheel", dist, tag, tools=tools, source=unpacked, variables=needs)
-        (wheel,) = dist.glob("*.whl")
-        check_c_library(wheel)
-        installed = environment("runtime", scratch)
-        install(installed, "--no-index", wheel)
-        bill = wheel.with_name(f"{sdist.name.removesuffix('.tar.gz')}.cdx.json")
-        run([installed, PROJECT / "tools" / "sbom.py", bill], variables)
-        for suite in suites:
-            venv = tools.parent.parent
-            deb.build(suite, wheel=wheel, bill=bill, source=source, tools=venv, epoch=epoch)
+        build_from(unpacked, dist, suites)
     sums = "".join(f"{digest(path)}  {path.name}\n" for path in sorted(dist.iterdir()))
     (dist / "SHA256SUMS").write_text(sums)
+
+
+def build_from(source: Path, dist: Path, suites: Sequence[str]) -> None:
+    """Build the wheel, its bill of materials and the Debian packages into *dist*."""
+    tag = f"--plat-name=manylinux_{C_LIBRARY[0]}_{C_LIBRARY[1]}_{platform.machine()}"
+    needs = epoch() | compiler()
+    hook("build_wheel", dist, tag, tools=builder(), source=source, variables=needs)
+    (wheel,) = dist.glob("*.whl")
+    check_c_library(wheel)
+    bill = dist / f"nri_policy-{wheel.name.split('-')[1]}.cdx.json"
+    with tempfile.TemporaryDirectory() as folder:
+        installed = environment("runtime", Path(folder))
+        install(installed, "--no-index", wheel)
+        run([installed, PROJECT / "tools" / "sbom.py", bill], epoch())
+    for suite in suites:
+        deb.build(suite, wheel=wheel, bill=bill, source=source, tools=builder(), variables=epoch())
+
+
+def builder() -> Path:
+    """Return the Python that has what builds, and pip."""
+    return environment("build", CACHE)
+
+
+def epoch() -> dict[str, str]:
+    """Return the variable that makes the commit's time that of all files."""
+    return {"SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct").strip()}
 
 
 def hook(

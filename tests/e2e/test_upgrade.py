@@ -22,7 +22,7 @@ from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Resources, guaranteed
 from tools import release
-from tools.environment import CACHE, SetupError
+from tools.environment import SetupError
 
 PROJECT = Path(__file__).resolve().parents[2]
 VERSIONS = ("1.0", "1.1")
@@ -46,8 +46,7 @@ def build(folder: Path, version: str) -> Path:
     assert changed == 1
     project.write_text(text)
     spare_compilation(source)
-    tools = release.environment("build", CACHE)
-    release.hook("build_wheel", folder, tools=tools, source=source, variables={})
+    release.hook("build_wheel", folder, tools=release.builder(), source=source, variables={})
     (wheel,) = folder.glob(f"nri_policy-{version}-*.whl")
     return wheel
 

@@ -1,0 +1,201 @@
+"""The Debian packages on fresh systems of both suites: installed, upgraded, removed under a pod.
+
+containerd runs in that system too, so that all paths are those of a node. systemd does not: a
+recorder stands in its place, and the test does what it is told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from tests.e2e import cgroup, packages
+from tests.e2e.conftest import unavailable
+from tests.e2e.containerd import Containerd
+from tests.e2e.daemon import SYNCHRONIZED
+from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
+from tests.e2e.process import Process
+from tools import debs, release
+from tools.debian import Machine
+from tools.debs import DebsError
+from tools.environment import SetupError
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+UNIT = "/usr/lib/systemd/system/nri-policy.service"
+CONFIG = "/etc/nri-policy/config.yaml"
+SUITES = {"bookworm": 12, "trixie": 13}
+OLD, NEW = "1.0", "1.1"
+
+PLAYED = "package:2 numa:2 core:2 pu:2"
+
+RESERVED = CPUSet(os.sched_getaffinity(0)).first(1)
+SETTINGS = f"""\
+apiVersion: config.nri/v1alpha1
+kind: TopologyAwarePolicy
+metadata: {{name: default}}
+spec:
+  reservedResources: {{cpu: "cpuset:{RESERVED}"}}
+  preferIsolatedCPUs: false
+"""
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Return the folders of two releases, the second's version being later."""
+    if os.geteuid() != 0:
+        unavailable("Debian packages are built and installed by root")
+    folders = {}
+    try:
+        for version in (OLD, NEW):
+            source = tmp_path_factory.mktemp("source") / "exported"
+            release.export(source)
+            project = source / "pyproject.toml"
+            line = f'version = "{version}"'
+            text, changed = re.subn(r'(?m)^version = ".*"$', line, project.read_text())
+            assert changed == 1
+            project.write_text(text)
+            folders[version] = tmp_path_factory.mktemp("dist")
+            release.build_from(source, folders[version], list(SUITES))
+    except (DebsError, SetupError) as error:
+        unavailable(f"the packages cannot be built: {error}")
+    return folders
+
+
+class Node:
+    """A Debian system to install the packages on."""
+
+    def __init__(self, machine: Machine, suite: str, releases: Mapping[str, Path], shared: Path):
+        self.machine, self.run = machine, machine.run
+        self._packages = {
+            version: next(folder.glob(f"*~deb{SUITES[suite]}_*.deb"))
+            for version, folder in releases.items()
+        }
+        self._told = shared / "told"
+        self._told.touch()
+        systemctl = shared / "systemctl"
+        systemctl.write_text(f'#!/bin/sh\necho "$@" >>{self._told}\n')
+        systemctl.chmod(0o755)
+        self.run("cp", systemctl, "/usr/bin/systemctl")
+        self.run("mkdir", "-p", "/run/systemd/system")
+
+    def install(self, version: str) -> None:
+        """Install the version, over another or not."""
+        self.run("dpkg", "--install", self._packages[version])
+
+    def told(self) -> list[str]:
+        """Return what systemd was told since this was last asked for."""
+        lines = self._told.read_text().splitlines()
+        self._told.write_text("")
+        return lines
+
+    def start(self) -> Process:
+        """Start the daemon as the installed unit says, and wait until it takes part."""
+        command = re.search(r"(?m)^ExecStart=(.+)$", self.run("cat", UNIT))
+        assert command is not None
+        process = Process(self.machine.inside(*command[1].split()), os.environ)
+        process.await_line(SYNCHRONIZED)
+        return process
+
+    def version(self) -> str:
+        """Return the version of the daemon that runs."""
+        return str(json.loads(self.run("nri-policy", "status", "-o", "json"))["version"])
+
+    def left(self) -> list[str]:
+        """Return which files of the package and the daemon are there, but for containers' own."""
+        folders = "/etc/nri-policy /usr/lib/nri-policy /usr/bin/nri-policy /var/lib/nri-policy"
+        find = f"find {folders} -type f ! -path '*/containers/*' ! -name lock 2>/dev/null || true"
+        return sorted(self.run("sh", "-c", find).splitlines())
+
+
+@pytest.fixture(params=SUITES)
+def node(
+    request: pytest.FixtureRequest, releases: Mapping[str, Path], tmp_path: Path
+) -> Iterator[Node]:
+    # containerd's folder and pytest's are temporary ones
+    shared = [Path(tempfile.gettempdir()), debs.CACHE, CONFIGS]
+    with Machine(request.param, shared) as machine:
+        yield Node(machine, request.param, releases, tmp_path)
+
+
+@pytest.fixture
+def containerd(
+    node: Node, programs: Mapping[str, packages.Programs], archive: Path, tmp_path: Path
+) -> Iterator[Containerd]:
+    """containerd 1.7, which is that of Debian 13; Debian 12 has none that knows NRI."""
+    its = programs["trixie"]
+    for program in (its.containerd, its.ctr):
+        command = shlex.join(node.machine.inside(program, PATH=its.search_path))
+        entered = tmp_path / program.name
+        entered.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        entered.chmod(0o755)
+    inside = replace(its, containerd=tmp_path / "containerd", ctr=tmp_path / "ctr")
+    with ExitStack() as stack:
+        containerd = Containerd(inside)
+        stack.callback(containerd.close)
+        containerd.start()
+        containerd.load(archive)
+        node.run("touch", "/etc/hosts", "/etc/resolv.conf")  # pods get copies of them
+        node.run("mkdir", "-p", "/run/nri")
+        node.run("ln", "-s", containerd.nri_socket, "/run/nri/nri.sock")
+        yield containerd
+
+
+def cpus(container: Container) -> CPUSet:
+    """Return the CPUs of the container, by its cgroup and by its process, which have to agree."""
+    told = cgroup.cpuset(container.cgroup).cpus
+    assert cgroup.allowed(container.pid()).cpus == told
+    return told
+
+
+def test_a_package_needs_no_compiler_and_starts_nothing(node: Node) -> None:
+    node.install(OLD)
+    assert node.told() == ["--system daemon-reload"]
+    assert node.run("nri-policy", "--version").strip() == f"nri-policy, version {OLD}"
+    demo = node.run("nri-policy", "simulate", CONFIGS / "demo.yaml", "--synthetic", PLAYED)
+    assert "Guaranteed" in demo
+    assert not node.run("sh", "-c", "command -v cc gcc pip pip3 || true")
+    node.run("dpkg", "--remove", "nri-policy")
+    assert node.left() == [CONFIG]
+    node.run("dpkg", "--purge", "nri-policy")
+    assert not node.left()
+
+
+def test_a_package_is_upgraded_and_removed_under_running_pods(node: Node, kubelet: Kubelet) -> None:
+    node.install(OLD)
+    node.run("sh", "-c", f"cat >{CONFIG}", stdin=SETTINGS)
+    daemon = node.start()
+    try:
+        own, rest = kubelet.run("own", guaranteed(1000)), kubelet.run("rest", BEST_EFFORT)
+        pods = {container.pid(): cpus(container) for container in (own, rest)}
+        assert len(cpus(own)) == 1
+        assert cpus(own).isdisjoint(RESERVED | cpus(rest))
+        node.told()
+
+        node.install(NEW)
+        assert node.told() == ["--system daemon-reload", "try-restart nri-policy.service"]
+        assert node.run("cat", CONFIG) == SETTINGS
+        assert node.version() == OLD, "it goes on until it is told to end"
+        assert daemon.terminate() == 0
+        daemon = node.start()
+        assert node.version() == NEW
+        assert {container.pid(): cpus(container) for container in (own, rest)} == pods
+
+        assert daemon.terminate() == 0
+        node.run("dpkg", "--remove", "nri-policy")
+        assert node.told() == ["stop nri-policy.service", "--system daemon-reload"]
+        assert node.left() == [CONFIG, "/var/lib/nri-policy/store/state.db"]
+        node.run("dpkg", "--purge", "nri-policy")
+        assert not node.left()
+        assert {container.pid(): cpus(container) for container in (own, rest)} == pods
+    finally:
+        daemon.kill()
