@@ -21,7 +21,7 @@ mount -t overlay box -o "lowerdir=/,upperdir=$box/upper,workdir=$box/work" "$roo
 
 # From here on everything is written below $root, which is memory; nothing of the host is mounted
 # there but $results and a few devices.
-for folder in tmp run dev sys; do mount -t tmpfs box "$root/$folder"; done
+for folder in run dev sys; do mount -t tmpfs box "$root/$folder"; done
 for device in null zero full random urandom tty; do
     touch "$root/dev/$device"
     mount --bind "/dev/$device" "$root/dev/$device"
