@@ -1,9 +1,9 @@
-"""How the kubelet manages CPUs and memory: its configuration file, and its flags, which win."""
+"""How the kubelet manages CPUs and memory: its file, its drop-ins, and its flags, which win."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ class KubeletConfig:
     """What matters to us of a kubelet's configuration; the defaults are the kubelet's own."""
 
     origin: str  # where it was read
+    whole: bool = True  # whether all of it was: a pod sees the kubelet's flags, but not its files
     broken: str = ""  # what is wrong with that
     cpu_manager: str = "none"
     memory_manager: str = "None"
@@ -43,9 +44,9 @@ def kubelet_config(host: Host, processes: Sequence[Process]) -> KubeletConfig | 
             given = read(text)
         except YAMLTextError as error:
             broken = f"{file}: {error}"
-    elif process is not None and process.option("--config"):
-        broken = f"{file} cannot be read"
     config = given if isinstance(given, dict) else {}
+    for drop_in in _drop_ins(host, process):
+        config = {**config, **drop_in}
 
     def value(key: str, flag: str, default: str) -> str:
         of_flag = process.option(f"--{flag}") if process else None
@@ -53,7 +54,10 @@ def kubelet_config(host: Host, processes: Sequence[Process]) -> KubeletConfig | 
         return of_flag or (of_file if isinstance(of_file, str) and of_file else default)
 
     return KubeletConfig(
-        origin=file if text is not None else f"process {process.id if process else ''}",
+        origin=file
+        if process is None or text is not None
+        else f"the flags of process {process.id}",
+        whole=text is not None or not (process and process.option("--config")),
         broken=broken,
         cpu_manager=value("cpuManagerPolicy", "cpu-manager-policy", "none"),
         memory_manager=value("memoryManagerPolicy", "memory-manager-policy", "None"),
@@ -63,6 +67,18 @@ def kubelet_config(host: Host, processes: Sequence[Process]) -> KubeletConfig | 
         fail_swap_on=config.get("failSwapOn") is not False,
         state=_state(host),
     )
+
+
+def _drop_ins(host: Host, process: Process | None) -> Iterator[dict[str, Any]]:
+    """Yield the drop-ins of a kubelet that was given a folder of them, in their order."""
+    folder = process.option("--config-dir") if process else None
+    for file in host.matching(f"{folder}/*.conf") if folder else ():
+        try:
+            drop_in = read(host.read(file) or "")
+        except YAMLTextError:
+            continue  # the kubelet does not start with it
+        if isinstance(drop_in, dict):
+            yield drop_in
 
 
 def _state(host: Host) -> str:

@@ -56,6 +56,9 @@ def check(facts: Facts) -> Iterator[Finding]:
             "devices, whatever place we have for them",
             "topologyManagerPolicy: none or best-effort",
         )
-    if good:
+    if good and not kubelet.whole:
+        found = f"{kubelet.origin} are good; its configuration is not seen below"
+        yield Finding("kubelet", Verdict.NOTE, f"{found} {facts.where.host_root}")
+    elif good:
         found = f"{kubelet.origin}: it leaves CPUs and memory to us"
         yield Finding("kubelet", Verdict.OK, found)

@@ -33,13 +33,13 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 def _configured(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
     on = is_on(config, facts.talker)
-    files = ", ".join(config.files) or "no file"
+    files = ", ".join(config.files) or "any file"
     if on is False:
         why = f"{files} says so" if config.nri is False else "which is the default of this version"
         yield Finding("nri", Verdict.ERROR, f"NRI is off, {why}", _TURN_ON[config.name])
         return
     if on is None:
-        found = f"{files} does not say whether NRI is on: containerd 1.7 has it off, 2 has it on"
+        found = f"whether NRI is on is not said by {files} below {facts.where.host_root}"
         yield Finding("nri", Verdict.NOTE, found)
     if not config.external:
         found = f"{config.name} lets no plugin connect (disable_connections)"
@@ -75,8 +75,10 @@ def _socket(facts: Facts) -> Iterator[Finding]:
         yield Finding("nri", Verdict.OK, f"the runtime listens at {socket.path}")
         return
     found = f"{socket.path}: {socket.problem}"
-    remedy = "run as root: the runtime gives its socket to root alone"
-    if not socket.there:
+    remedy = "restart the runtime"
+    if "denied" in socket.problem:
+        remedy = "run as root, and with SELinux as spc_t: the runtime gives its socket to no others"
+    elif not socket.there:
         remedy = "turn NRI on, restart the runtime, and see its log if there is still none"
     elif "refused" in socket.problem:
         found += ": nobody listens, a runtime that is gone or has NRI off now left the file"

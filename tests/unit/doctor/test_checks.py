@@ -51,7 +51,7 @@ def test_every_warning_and_error_has_a_remedy(made: Made) -> None:
         (OFF, "v2.1.9", "NRI is off, /etc/containerd/config.toml says so", Verdict.ERROR),
         (UNSAID, "1.7.24~ds1", "NRI is off, which is the default", Verdict.ERROR),
         (UNSAID, "v2.1.9", "NRI is on", Verdict.OK),
-        (UNSAID, "", "does not say whether NRI is on", Verdict.NOTE),
+        (UNSAID, "", "whether NRI is on is not said by", Verdict.NOTE),
         (UNSAID.replace("version = 2", "version = 3"), "", "NRI is on", Verdict.OK),
         (
             f'disabled_plugins = ["io.containerd.nri.v1.nri"]\n{CONTAINERD}',
@@ -148,6 +148,29 @@ def test_a_kubelets_flags_come_before_its_file(made: Made) -> None:
     made.kubelet(cpuManagerPolicy="none")
     made.process(200, "/usr/bin/kubelet", "--cpu-manager-policy=static")
     assert worst(made.found("kubelet"), "its CPU manager is static") is Verdict.ERROR
+
+
+def test_in_a_pod_that_sees_no_files_of_the_node_nothing_is_called_good_or_bad(made: Made) -> None:
+    shutil.rmtree(made.root / "etc")
+    shutil.rmtree(made.root / "var")
+    findings = examine(made.facts(""))
+    assert [each for each in findings if not each.passes] == []
+    seen = verdicts(findings, "kubelet")
+    assert worst(seen, "its configuration is not seen") is Verdict.NOTE
+    assert worst(verdicts(findings, "nri"), "is not said by any file") is Verdict.NOTE
+    assert [each.found for each in findings if "leaves" in each.found] == []
+    made.process(200, "kubelet", "--config=/x", "--cpu-manager-policy=static")
+    assert worst(made.found("kubelet"), "its CPU manager is static") is Verdict.ERROR
+
+
+def test_a_kubelets_drop_ins_come_before_its_file(made: Made) -> None:
+    made.process(200, "/usr/bin/kubelet", "--config-dir=/etc/kubelet.d")
+    made.write("etc/kubelet.d/10.conf", "cpuManagerPolicy: static")
+    made.write("etc/kubelet.d/11.conf", "cgroupDriver: [")
+    made.write("etc/kubelet.d/12.yaml", "cpuManagerPolicy: none")
+    assert worst(made.found("kubelet"), "its CPU manager is static") is Verdict.ERROR
+    made.write("etc/kubelet.d/20.conf", "cpuManagerPolicy: none")
+    assert worst(made.found("kubelet"), "it leaves") is Verdict.OK
 
 
 def test_a_checkpoint_of_another_policy_is_told(made: Made) -> None:

@@ -54,11 +54,18 @@ def test_a_part_that_does_not_come_is_left_behind(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(facts, "kubelet_config", lambda *_: release.wait(60))
+    alone: list[bool] = []
+
+    def hangs(*_: object) -> None:
+        alone.append(threading.current_thread().daemon)
+        release.wait(60)
+
+    monkeypatch.setattr(facts, "kubelet_config", hangs)
     monkeypatch.setattr(facts, "_kernel", lambda _: 1 / 0)
     seen = gather(made.where, patience=1)
     release.set()
     assert seen.kubelet is None
+    assert alone == [True], "the program could not end before it"
     assert sorted(seen.unknown) == [
         "kernel: ZeroDivisionError: division by zero",
         "kubelet: not read within 1 s",
