@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 CAPTURE = Path(__file__).parents[1] / "scenarios/pmem/c-pmem.tar.xz"
 COLD = {"cold-start.resource-policy.nri.io/pod": "duration: 1s"}
 RESERVED = ("cpuset:0", "cpuset:4", "cpuset:0,4")
-SECONDS = float(os.environ.get("NRI_POLICY_STRESS", "6"))  # of being busy
+SECONDS = float(os.environ.get("NRI_POLICY_STRESS", "3"))  # of being busy
 QUIET = 2 + SECONDS / 30  # times that the runtime is given nothing to do, so that it must be told
 
 
@@ -55,6 +55,7 @@ class Storm:
             kubelet.run("cold", guaranteed(1000), annotations=COLD),
         ]
         self._numbers = itertools.count()
+        self._reserved = itertools.cycle(RESERVED)
 
     def resize(self) -> None:
         """Have the runtime update what runs, as the kubelet does."""
@@ -77,12 +78,12 @@ class Storm:
 
     def reload(self) -> None:
         """Move the reserved CPUs, which changes whoever shares what they take or leave."""
-        for cpus in itertools.cycle(RESERVED):
-            if self.ended.is_set():
-                return
-            self.reserve(cpus)
+        while not self.ended.is_set():
+            self.reserve()
 
-    def reserve(self, cpus: str) -> None:
+    def reserve(self) -> None:
+        """Reserve others than before, so that there is something to tell."""
+        cpus = next(self._reserved)
         self.daemon.reload({"reservedResources": {"cpu": cpus}, "preferIsolatedCPUs": False})
         self.calls["reloads"] += 1
 
@@ -109,9 +110,9 @@ def test_a_storm_of_changes_leaves_a_runtime_that_answers(
 ) -> None:
     storm, began, seen = Storm(stage, daemon), time.monotonic(), 0
     storm.busy(SECONDS, storm.resize, storm.come_and_go, storm.reload)
-    for cpus in itertools.islice(itertools.cycle(RESERVED), round(QUIET)):
+    for _ in range(round(QUIET)):
         # nothing comes by that could take this along, until the daemon does something about it
-        storm.reserve(cpus)
+        storm.reserve()
         seen = daemon.await_line("event=telling", after=max(seen, 1))
         storm.busy(1.5, storm.resize, storm.come_and_go)  # while it registers again
     assert stage.version()
