@@ -77,7 +77,7 @@ def _containerd(host: Host, process: Process | None) -> RuntimeConfig:
     engine = _map(cri, "containerd")
     default = engine.get("default_runtime_name", "runc")
     options = _map(_map(engine, "runtimes", str(default)), "options")
-    systemd = options.get("SystemdCgroup", False if whole else None)
+    systemd = options.get("SystemdCgroup", False if reading.files else None)
     version = whole.get("version")
     address = (process and process.option("--address", "-a")) or _map(whole, "grpc").get("address")
     return RuntimeConfig(
@@ -128,7 +128,7 @@ def _crio(host: Host, process: Process | None) -> RuntimeConfig:
             nri.get("nri_plugin_request_timeout"), DEFAULT_REQUEST_TIMEOUT_MS
         ),
         cri_socket=_text(_map(crio, "api").get("listen"), "/var/run/crio/crio.sock"),
-        systemd_cgroups=cgroups == "systemd",
+        systemd_cgroups=cgroups == "systemd" if reading.files else None,
     )
 
 

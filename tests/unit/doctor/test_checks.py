@@ -159,6 +159,11 @@ def test_in_a_pod_that_sees_no_files_of_the_node_nothing_is_called_good_or_bad(m
     assert worst(seen, "its configuration is not seen") is Verdict.NOTE
     assert worst(verdicts(findings, "nri"), "is not said by any file") is Verdict.NOTE
     assert [each.found for each in findings if "leaves" in each.found] == []
+    made.process(200, "kubelet", "--config=/x", "--cgroup-driver=systemd")
+    assert made.found("cgroups") == {"cgroups are of version 2": Verdict.OK}
+    made.process(100, "crio")
+    made.process(200, "kubelet", "--config=/x", "--cgroup-driver=cgroupfs")
+    assert made.found("cgroups") == {"cgroups are of version 2": Verdict.OK}
     made.process(200, "kubelet", "--config=/x", "--cpu-manager-policy=static")
     assert worst(made.found("kubelet"), "its CPU manager is static") is Verdict.ERROR
 
