@@ -7,6 +7,7 @@ import os
 import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,14 +33,12 @@ def said(found: Found, check: str) -> list[tuple[str, str]]:
     return [(each["verdict"], each["found"]) for each in found if each["check"] == check]
 
 
-@pytest.fixture(params=SUITES)
-def without_nri(
-    request: pytest.FixtureRequest, programs: Mapping[str, Programs]
-) -> Iterator[Containerd]:
-    containerd = Containerd(programs[request.param])
+@contextmanager
+def configured(programs: Programs, disable: str) -> Iterator[Containerd]:
+    """Run a containerd whose configuration has another line than `disable = false`."""
+    containerd = Containerd(programs)
     config = containerd.folder / "config.toml"
-    text = config.read_text()
-    config.write_text(text.replace("\ndisable = false", "\ndisable = true"))
+    config.write_text(config.read_text().replace("\ndisable = false", f"\n{disable}"))
     try:
         containerd.start()
         yield containerd
@@ -63,15 +62,28 @@ def test_a_runtime_with_nri_on_is_fit_and_goes_on(containerd: Containerd, daemon
     assert said(doctor(containerd, daemon.control), "nri")[1] == socket
 
 
-def test_a_runtime_with_nri_off_is_found_out(without_nri: Containerd) -> None:
-    config = without_nri.folder / "config.toml"
-    found = doctor(without_nri)
-    assert said(found, "nri") == [
-        ("error", f"NRI is off, {config} says so"),
-        ("error", f"{without_nri.nri_socket}: No such file or directory"),
-    ]
-    ((verdict, text),) = said(found, "runtime")
-    assert (verdict, text.startswith("containerd ")) == ("ok", True)
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_runtime_with_nri_off_is_found_out(programs: Mapping[str, Programs], suite: str) -> None:
+    with configured(programs[suite], "disable = true") as containerd:
+        found = doctor(containerd)
+        assert said(found, "nri") == [
+            ("error", f"NRI is off, {containerd.folder / 'config.toml'} says so"),
+            ("error", f"{containerd.nri_socket}: No such file or directory"),
+        ]
+        ((verdict, text),) = said(found, "runtime")
+        assert (verdict, text.startswith("containerd ")) == ("ok", True)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_each_version_has_the_default_that_is_said_of_it(
+    programs: Mapping[str, Programs], suite: str
+) -> None:
+    with configured(programs[suite], "") as containerd:
+        verdicts = said(doctor(containerd), "nri")
+    if programs[suite].major == 1:
+        assert verdicts[0] == ("error", "NRI is off, which is the default of this version")
+    else:
+        assert [verdict for verdict, _ in verdicts] == ["ok", "ok"]
 
 
 def test_the_init_container_turns_nri_on_in_a_real_configuration(
