@@ -1,14 +1,18 @@
-"""Run all benchmarks, or those named: `python -m benchmarks [NAME…]`."""
+"""Measure: `python -m benchmarks` all that the report has, `python -m benchmarks NAME…` one thing.
+
+`--write` makes docs/performance.md and its picture of the report.
+"""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
-from pathlib import Path
 
-names = sys.argv[1:] or sorted(
-    path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")
-)
+from benchmarks import report
+
+names = [name for name in sys.argv[1:] if name != "--write"]
 for name in names:
     print(f"== {name}")
     import_module(f"benchmarks.{name}").main()
+if not names:
+    report.main(write="--write" in sys.argv)

@@ -1,0 +1,215 @@
+"""Time decisions of the engine alone: how they grow, and against plainer ways to take them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from benchmarks.plain import PlainEngine
+from benchmarks.table import ROUNDS, Section, Timing, best, number
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created, Event, Resized, Stopped
+from nri_policy.pools.supply import supply_of
+from nri_policy.workload.pod import Container
+from tests import crowd, nodes
+from tests.crowd import COUNTS
+from tests.property import test_picker, test_supply
+
+TYPICAL = (256, 200)
+LARGEST = (4096, 500)
+KINDS = {
+    "plain": "no wishes",
+    "affinity": "an affinity to all others",
+    "hints": "a device's NUMA node as a hint",
+    "memory": "more memory than one node has",
+}
+STEPS = ("create", "resize", "release")
+
+Steps = dict[str, list[float]]
+
+
+def life(engine: Engine, kind: str, milli: int) -> Steps:
+    """Let containers come, be resized and go, one after the other."""
+    spent: Steps = {step: [] for step in STEPS}
+    for at in range(ROUNDS):
+        container = crowd.newcomer(kind, milli, at)
+        more = nodes.resources(milli + 100, milli + 100)
+        events: tuple[Event, ...] = (
+            Created(container=container),
+            Resized(container_id=container.id, resources=more),
+            Stopped(container_id=container.id),
+        )
+        for step, event in zip(STEPS, events, strict=True):
+            began = time.perf_counter()
+            engine.handle(event)
+            spent[step].append(time.perf_counter() - began)
+    return spent
+
+
+def timed(engine: Engine, kind: str, milli: int) -> dict[str, Timing]:
+    batches = [life(engine, kind, milli) for _ in range(5)]
+    return {
+        step: min((Timing.of(batch[step]) for batch in batches), key=lambda timing: timing.p50)
+        for step in STEPS
+    }
+
+
+def crowded(cpus: int, running: int) -> Engine:
+    return crowd.engine(cpus, crowd.running(cpus, running))
+
+
+class Decisions:
+    """All that is measured of decisions; made once, for the tables and the targets."""
+
+    def __init__(self) -> None:
+        self.pools = {
+            cpus: len(crowded(cpus, COUNTS[0]).layout.tree.pools) for cpus in crowd.MACHINES
+        }
+        self.plain = {
+            (cpus, running): timed(crowded(cpus, running), "plain", crowd.share(cpus, running))
+            for cpus in crowd.MACHINES
+            for running in (*COUNTS, *([TYPICAL[1]] if cpus == TYPICAL[0] else []))
+        }
+        self.kinds = {kind: timed(crowded(*TYPICAL), kind, crowd.share(*TYPICAL)) for kind in KINDS}
+
+    def p50(self, cpus: int, running: int) -> float:
+        """Return the median of a creation in µs."""
+        return self.plain[cpus, running]["create"].p50
+
+    def sections(self, floor: float) -> Iterator[Section]:
+        yield Section(
+            title="Decisions",
+            text=f"Medians in µs, and of a creation as a part of the protocol's floor"
+            f" ({floor:.0f} µs).",
+            head=("CPUs", "containers", *STEPS, "create / floor"),
+            rows=[
+                (
+                    str(cpus),
+                    str(running),
+                    *(number(steps[step].p50) for step in STEPS),
+                    f"{steps['create'].p50 / floor:.2f}",
+                )
+                for (cpus, running), steps in sorted(self.plain.items())
+            ],
+        )
+        yield Section(
+            title="Decisions with wishes",
+            text=f"Medians in µs at {TYPICAL[0]} CPUs and {TYPICAL[1]} containers.",
+            head=("wish", *STEPS, "create / floor"),
+            rows=[
+                (
+                    text,
+                    *(number(self.kinds[kind][step].p50) for step in STEPS),
+                    f"{self.kinds[kind]['create'].p50 / floor:.2f}",
+                )
+                for kind, text in KINDS.items()
+            ],
+        )
+
+
+def compared() -> Iterator[Section]:
+    """Compare with the set-based implementation and the kernels' twins."""
+    yield Section(
+        title="Against a set-based implementation",
+        text="A creation by `benchmarks/plain.py`, which holds the same rules as frozensets and"
+        " looks at every container each time. Medians in µs; both choose the same pools.",
+        head=("CPUs", "containers", "plain sets", "ours", "ratio"),
+        rows=[_against_sets(cpus, running) for cpus, running in ((16, 10), (64, 50), TYPICAL)],
+    )
+    yield Section(
+        title="Kernels against their twins",
+        text=f"The kernels and the plain Python that their tests compare them with, at {TYPICAL[0]}"
+        " CPUs. Medians in µs.",
+        head=("kernel", "twin", "ours", "ratio"),
+        rows=[_scoring(), _picking()],
+    )
+
+
+def _row(name: tuple[str, ...], slow: Timing, fast: Timing) -> tuple[str, ...]:
+    return (*name, number(slow.p50), number(fast.p50), f"{slow.p50 / fast.p50:.0f}")
+
+
+def _against_sets(cpus: int, running: int) -> tuple[str, ...]:
+    present, milli = crowd.running(cpus, running), crowd.share(cpus, running)
+    engine = crowd.engine(cpus, present)
+    plain = PlainEngine(engine.layout)
+    for container in present:
+        _create(plain, container)
+    for container in present:
+        pool = engine.state.placed[container.id].grant.pool
+        assert plain.held[container.id].pool == pool, "the two do not agree"
+    spent = []
+    for at in range(6):
+        container = crowd.newcomer("plain", milli, at)
+        began = time.perf_counter()
+        _create(plain, container)
+        spent.append(time.perf_counter() - began)
+        plain.stop(container.id)
+    return _row(
+        (str(cpus), str(running)), Timing.of(spent), timed(engine, "plain", milli)["create"]
+    )
+
+
+def _create(plain: PlainEngine, container: Container) -> None:
+    exclusive, milli = divmod(container.resources.cpu_limit or 0, 1000)
+    plain.create(container.id, exclusive, milli)
+
+
+def _clocked(work: Callable[[], object], times: int) -> Timing:
+    spent = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        spent.append(time.perf_counter() - began)
+    return Timing.of(spent)
+
+
+def _scoring() -> tuple[str, ...]:
+    """Score all pools for an exclusive CPU, with a hundred shared grants booked."""
+    layout = crowded(TYPICAL[0], 10).layout
+    supply = supply_of(layout.tree, layout.capacity.sharable, CPUSet())
+    parents = [-1 if pool.parent is None else pool.parent for pool in layout.tree.pools]
+    twin = test_supply.Twin(
+        parents,
+        [set(pool.cpus) for pool in layout.tree.pools],
+        set(layout.capacity.sharable),
+        set(),
+    )
+    for _, pool in zip(range(100), count(), strict=False):
+        booking = (pool % len(parents), 500, True, False)
+        supply.book(*booking)
+        twin.bookings.append(booking)
+
+    def plainly() -> list[int]:
+        return [twin.rank(pool, 0, False, True) for pool in range(len(parents))]
+
+    fast = best(lambda: _clocked(lambda: supply.score(1, 0, False, 0, True, None, None, None), 500))
+    return _row(("score all pools",), _clocked(plainly, 3), fast)
+
+
+def _picking() -> tuple[str, ...]:
+    """Pick eleven CPUs out of a machine."""
+    layout = crowded(TYPICAL[0], 10).layout
+    machine, picker = layout.machine, layout.picker
+    caches = [set(cache.cpus) for cache in machine.caches if cache.level == 3]
+    twin = test_picker.Twin(
+        [set(package.cpus) for package in machine.packages],
+        [],
+        caches,
+        [set(core.cpus) for core in machine.cores],
+        caches,
+    )
+    online = set(machine.online)
+    assert picker.pick(11, machine.online) == CPUSet(
+        twin.pick(11, online, (), set(), test_picker.anything) or ()
+    )
+    fast = best(lambda: _clocked(lambda: picker.pick(11, machine.online), 500))
+    slow = _clocked(lambda: twin.pick(11, online, (), set(), test_picker.anything), 20)
+    return _row(("pick 11 CPUs",), slow, fast)
+
+
+def main() -> None:
+    for section in (*Decisions().sections(100.0), *compared()):
+        print(section.plain())

@@ -1,0 +1,150 @@
+"""The whole report: all that is measured, in one run, for the terminal or docs/performance.md."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+import os
+import platform
+import sqlite3
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks import curves, synchronize
+from benchmarks.decisions import LARGEST, TYPICAL, Decisions, compared
+from benchmarks.profile import profiled
+from benchmarks.requests import CREATE, Requests
+from benchmarks.startup import Startup
+from benchmarks.table import Section, number
+from tests.crowd import COUNTS, MACHINES
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "performance.md"
+PICTURE = DOCS / "performance.svg"
+_TEXT = Path(__file__).with_name("page.md")
+_PACKAGES = ("nri-policy", "protobuf", "grpcio", "msgspec", "Cython")
+
+
+def main(*, write: bool = False) -> None:
+    """Measure everything and print it; with *write*, make the page of the documentation."""
+    logging.disable(logging.WARNING)
+    head = _head()
+    print(head)
+    sections, picture = _measured()
+    if write:
+        page = _TEXT.read_text()
+        parts = [page, f"## The machine\n\n{head}", *(section.markdown() for section in sections)]
+        PAGE.write_text("\n".join(parts))
+        PICTURE.write_text(picture)
+
+
+def _measured() -> tuple[list[Section], str]:
+    requests, startup, decisions = Requests(), Startup(), Decisions()
+    sections = []
+    for section in (
+        _targets(requests, startup, decisions),
+        *requests.sections(),
+        *decisions.sections(requests.protocol.p50),
+        *compared(),
+        _synchronized(),
+        *startup.sections(),
+        profiled(),
+    ):
+        print(section.plain())
+        sections.append(section)
+    return sections, _picture(decisions)
+
+
+def _head() -> str:
+    """Describe the machine and what runs on it."""
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    found = {each: _version(each) for each in _PACKAGES}
+    versions = ", ".join(f"{name} {version}" for name, version in found.items())
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}: {model}, {os.cpu_count()} CPUs, load"
+        f" {os.getloadavg()[0]:.1f} at the start; Linux {platform.release()},"
+        f" Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}, {versions}.\n"
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _targets(requests: Requests, startup: Startup, decisions: Decisions) -> Section:
+    floor = requests.protocol.p50
+    typical, largest = (decisions.p50(*size) / floor for size in (TYPICAL, LARGEST))
+    whole = requests.timing(TYPICAL, CREATE, "request")
+    assert whole is not None
+    few, many = (decisions.p50(TYPICAL[0], COUNTS[at]) for at in (0, -1))
+    more, grown = COUNTS[-1] // COUNTS[0], many / few
+    p99 = whole.p99 / 1e3
+    rows = [
+        (f"decision at {_size(TYPICAL)}, of the floor", "0.5", f"{typical:.2f}", typical <= 0.5),
+        (f"decision at {_size(LARGEST)}, of the floor", "2", f"{largest:.2f}", largest <= 2),
+        (f"CreateContainer at {_size(TYPICAL)}, p99", "3 ms", f"{p99:.1f} ms", p99 <= 3),
+        (f"decision, {more} times the containers", "sub-linear", f"{grown:.1f}", grown < more),
+        ("start to READY at 256 CPUs", "1 s", f"{startup.ready:.2f} s", startup.ready <= 1),
+        ("resident memory", "60 MiB", f"{startup.rss:.0f} MiB", startup.rss <= 60),
+    ]
+    return Section(
+        title="Targets",
+        text=f"The floor is the protocol's: a request to a plugin that only answers, {floor:.0f} µs"
+        " in this run.",
+        head=("what", "target", "measured", "met"),
+        rows=[(*row, "yes" if met else "no") for *row, met in rows],
+    )
+
+
+def _size(size: tuple[int, int]) -> str:
+    return f"{size[0]} CPUs, {size[1]} containers"
+
+
+def _synchronized() -> Section:
+    rows = [
+        (str(count), what, number(median), number(most))
+        for count in (100, 500)
+        for what, median, most in _synchronizations(count)
+    ]
+    return Section(
+        title="Synchronisation",
+        text="The answer to a Synchronize of so many containers, in ms: from its bytes to the"
+        " answer's. The runtime waits for two seconds.",
+        head=("containers", "daemon", "median", "most"),
+        rows=rows,
+    )
+
+
+def _synchronizations(count: int) -> Iterator[tuple[str, float, float]]:
+    for what, (median, most, _) in asyncio.run(synchronize.measure(count)).items():
+        yield what, median, most
+
+
+def _picture(decisions: Decisions) -> str:
+    """Draw a creation's time against CPUs, pools and containers."""
+    by_cpus = {
+        f"{count} containers": [(float(cpus), decisions.p50(cpus, count)) for cpus in MACHINES]
+        for count in COUNTS
+    }
+    by_pools = {
+        name: [(float(decisions.pools[int(cpus)]), took) for cpus, took in curve]
+        for name, curve in by_cpus.items()
+    }
+    by_count = {
+        f"{cpus} CPUs": [(float(count), decisions.p50(cpus, count)) for count in COUNTS]
+        for cpus in (16, 256, 4096)
+    }
+    title = "a creation"
+    return curves.svg(
+        [(title, "CPUs", by_cpus), (title, "pools", by_pools), (title, "containers", by_count)]
+    )
