@@ -71,31 +71,40 @@ class State:
         self._pods: dict[str, dict[str, None]] = {}
 
     def snapshot(self) -> Snapshot:
-        """Return what `restore` needs to come back to this moment."""
-        return Snapshot(
-            self.placed.copy(),
-            self.told.copy(),
-            self._sharing.copy(),
-            self._names.copy(),
-            self._pods.copy(),
+        """Return what `restore` needs to come back to this moment.
+
+        The tables go into it, and go on as copies: that keeps them compact. A table that many
+        entries have left takes several times as long to copy.
+        """
+        snapshot = Snapshot(
+            self.placed,
+            self.told,
+            self._sharing,
+            self._names,
+            self._pods,
             self.reserved_milli,
             self.supply.snapshot(),
             self.memory.snapshot(),
-            self.cold.copy(),
+            self.cold,
         )
+        self._copy(snapshot)
+        return snapshot
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to *snapshot*, which stays usable."""
+        self._copy(snapshot)
+        self.reserved_milli = snapshot.reserved_milli
+        self.supply.restore(snapshot.supply)
+        self.memory.restore(snapshot.memory)
+        self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
+
+    def _copy(self, snapshot: Snapshot) -> None:
         self.placed = snapshot.placed.copy()
         self.told = snapshot.told.copy()
         self._sharing = snapshot.sharing.copy()
         self._names = snapshot.names.copy()
         self._pods = snapshot.pods.copy()
-        self.reserved_milli = snapshot.reserved_milli
-        self.supply.restore(snapshot.supply)
-        self.memory.restore(snapshot.memory)
         self.cold = snapshot.cold.copy()
-        self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
 
     def fork(self) -> State:
         """Return an independent copy."""

@@ -48,21 +48,29 @@ class MemorySupply:
         return self._bookings
 
     def snapshot(self) -> Books:
-        """Return what `restore` needs to come back to this moment."""
-        return Books(
-            bookings=self._bookings.copy(),
-            movable=self._movable.copy(),
-            flow=self._flow.copy(),
-            generation=self.generation,
-        )
+        """Return what `restore` needs to come back to this moment: the books go on as copies."""
+        books = self._books()
+        self._copy(books)
+        return books
 
     def restore(self, snapshot: Books) -> None:
         """Go back to *snapshot*, which stays usable; offers made before are stale."""
-        self._bookings = snapshot.bookings.copy()
+        self._copy(snapshot)
         self._short = {each: None for each, b in snapshot.bookings.items() if b.missing}
-        self._movable = snapshot.movable.copy()
-        self._flow = snapshot.flow.copy()
         self.generation += 1
+
+    def _books(self) -> Books:
+        return Books(
+            bookings=self._bookings,
+            movable=self._movable,
+            flow=self._flow,
+            generation=self.generation,
+        )
+
+    def _copy(self, books: Books) -> None:
+        self._bookings = books.bookings.copy()
+        self._movable = books.movable.copy()
+        self._flow = books.flow.copy()
 
     def free(self, zone: CPUSet) -> int:
         """Return the bytes that a new booking on *zone* could have without any move."""
@@ -78,13 +86,7 @@ class MemorySupply:
         """
         if not self.map.nodes:  # no amount can be accounted for
             request = replace(request, amount=0)
-        books = Books(
-            bookings=self._bookings,
-            movable=self._movable,
-            flow=self._flow,
-            generation=self.generation,
-        )
-        return Offers(self.map, books, request, held & self.map.nodes)
+        return Offers(self.map, self._books(), request, held & self.map.nodes)
 
     def offer(self, pool: int, request: MemoryRequest, held: CPUSet = EMPTY) -> Offer:
         """Return what one *pool* offers; MemoryShortageError where that is nothing."""
