@@ -38,7 +38,7 @@ class Home:
     widest: CPUSet  # all of `growth`, which has all of `zone`
     capacity: int  # bytes of the pool's own nodes of the kinds
     holds: int  # bytes that can be booked on `zone` while nothing is
-    exact: bool  # whether `zone` is of just `kinds`
+    has: Kinds  # those of `zone`
     refused: str = ""  # why a strict request cannot start at all
     cold: bool = False  # without the dram that is to be added later
     cold_refused: str = ""  # why a wished cold start has no effect
@@ -53,7 +53,7 @@ class Homes:
         for pool, home in enumerate(self._each):
             self.pools.setdefault(home, []).append(pool)
         # the values of every pool, by id
-        self.exact = [int(home.exact) for home in self._each]
+        self.exact = [int(home.has == home.kinds) for home in self._each]
         self.tightness = [-len(home.zone) for home in self._each]
         self.capacity = [home.capacity for home in self._each]
 
@@ -169,15 +169,14 @@ class MemoryMap:
                 f"memory of kind {_names(present)} is movable only on this node, and nothing can"
                 " start on it alone"
             )
-        kinds = frozenset(present)
         return Home(
             zone=zone,
-            kinds=kinds,
+            kinds=frozenset(present),
             growth=growth,
             widest=CPUSet.union(growth),
             capacity=self.capacity_of(CPUSet.union(pool.memory[kind] for kind in present)),
             holds=self.capacity_of(zone),
-            exact=self.kinds_of(zone) == kinds,
+            has=self.kinds_of(zone),
             refused=refused,
             cold=cold,
             cold_refused=cold_refused,

@@ -176,15 +176,22 @@ class Offers:
 
     def columns(self) -> Columns:
         """Return the criteria of all pools, which mostly have what they start with."""
-        homes, request = self._homes, self._request
+        homes, request, held = self._homes, self._request, self._held
         kind, tightness, none = homes.exact, homes.tightness, list[int]()
         burst = None
         if (request.limit or 0) != request.amount:  # none at all is no wish to grow
             burst = homes.capacity
             if request.limit is not None:
                 burst = [int(capacity >= request.limit) for capacity in burst]
-        if others := self._others():
+        others = self._others()
+        if others or held:
             kind, tightness = kind.copy(), tightness.copy()
+        if held:
+            has = self._map.kinds_of(held)
+            for home, pools in homes.pools.items():
+                exact, tight = int(home.has | has == home.kinds), -len(home.zone | held)
+                for pool in pools:
+                    kind[pool], tightness[pool] = exact, tight
         for home in others:
             pools = homes.pools[home]
             criteria = self.criteria(pools[0])
@@ -195,16 +202,15 @@ class Offers:
                 tightness[pool] = criteria.tightness if criteria else 0
         return Columns(kind, burst, tightness, none)
 
-    def _others(self) -> Iterable[Home]:
-        """Return the homes that may not be offered as they are."""
-        homes, amount = self._homes.pools, self._request.amount
-        if self._held:
-            return homes
+    def _others(self) -> list[Home]:
+        """Return the homes that may not be offered as they are, with what is held."""
+        amount = self._request.amount
         roomy = self._books.flow.roomy(amount)
+        full = self._held.isdisjoint(roomy)
         return [
             home
-            for home in homes
-            if home.zone.isdisjoint(roomy) or amount > home.holds or home.refused
+            for home in self._homes.pools
+            if amount > home.holds or home.refused or (full and home.zone.isdisjoint(roomy))
         ]
 
     def criteria(self, pool: int) -> Criteria | None:
