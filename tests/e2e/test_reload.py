@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from nri_policy.cpuset import CPUSet
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
@@ -11,6 +13,7 @@ from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Resources, guaranteed
 from tests.e2e.waiting import eventually
 
 
+@pytest.mark.parametrize("containerd", ["forky"], indirect=True)  # the file is ours, not its
 def test_a_changed_file_is_taken_without_a_signal_and_moves_whom_it_must(
     daemon: Daemon, stage: Kubelet, containerd: Containerd, settings: dict[str, Any]
 ) -> None:
