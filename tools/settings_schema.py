@@ -97,7 +97,9 @@ def structural(schema: Schema) -> Schema:
     opened: Schema = {"x-kubernetes-preserve-unknown-fields": True}
     described = {key: schema[key] for key in ("description",) if key in schema}
     if "enum" in schema and False not in schema["enum"]:
-        return {**described, "type": "string", "nullable": True, "enum": [*schema["enum"], None]}
+        # the API server takes no null for one of an enum, whatever that says
+        names = "|".join(schema["enum"])
+        return {**described, "type": "string", "nullable": True, "pattern": f"^({names})$"}
     if not isinstance(schema.get("type"), str):
         return {**described, **opened}
     kept: Schema = {**described, "type": schema["type"], "nullable": True}

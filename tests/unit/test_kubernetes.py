@@ -130,7 +130,7 @@ def violations(value: dict[str, Any], schema: dict[str, Any]) -> list[str]:
         if each is None and inner.get("nullable"):
             continue
         if ("type" in inner and not isinstance(each, _TYPES[inner["type"]])) or (
-            "enum" in inner and each not in inner["enum"]
+            "pattern" in inner and not re.search(inner["pattern"], each)
         ):
             wrong.append(name)
         elif "properties" in inner:
