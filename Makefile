@@ -66,7 +66,7 @@ dist: $(BUILT)
 release: $(BUILT)
 	$(PY) -m tools.release --twice bookworm trixie
 
-# the Debian packages, installed on fresh systems of both suites; as root
+# the Debian packages, installed on fresh systems of both suites, and the image; as root
 test-packages: $(BUILT)
 	$(PY) -m pytest tests/e2e/debian
 

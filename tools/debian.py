@@ -40,20 +40,28 @@ exec cat
 """
 
 
+def base(suite: str) -> Path:
+    """Return the folder of the suite's base system, made on first use; change nothing there.
+
+    Raises DebsError where it cannot be made.
+    """
+    made = subprocess.run(
+        [PROJECT / "tools" / "debian-base", suite], check=False, capture_output=True, text=True
+    )
+    if made.returncode:
+        raise DebsError(f"no base system of {suite}: {made.stderr.strip()}")
+    return Path(made.stdout.strip())
+
+
 class Machine:
     """A system of *suite* without network settings, where the folders *shared* are the host's."""
 
     def __init__(self, suite: str, shared: Sequence[Path]) -> None:
-        made = subprocess.run(
-            [PROJECT / "tools" / "debian-base", suite], check=False, capture_output=True, text=True
-        )
-        if made.returncode:
-            raise DebsError(f"no base system of {suite}: {made.stderr.strip()}")
+        lower = base(suite)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{suite}-", dir=CACHE))
         self.root = self._folder / "root"
-        base = made.stdout.strip()
         self._holder = subprocess.Popen(
-            ["unshare", "--mount", "sh", "-c", MOUNTS, "sh", base, self._folder, *shared],
+            ["unshare", "--mount", "sh", "-c", MOUNTS, "sh", lower, self._folder, *shared],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -62,7 +62,7 @@ def build(dist: Path, suites: Sequence[str]) -> None:
         (sdist,) = dist.glob("*.tar.gz")
         normalise(sdist, int(epoch()["SOURCE_DATE_EPOCH"]))
         # All else comes from the sdist: so that builds, and has all that it needs.
-        shutil.unpack_archive(sdist, scratch, filter="data")
+        unpack(sdist.read_bytes(), scratch)
         (unpacked,) = scratch.iterdir()
         if lacking := committed - files(unpacked):
             raise ReleaseError(f"MANIFEST.in leaves out {', '.join(map(str, sorted(lacking)))}")
@@ -120,12 +120,17 @@ def files(folder: Path) -> set[Path]:
 
 def export(folder: Path) -> None:
     """Write the files of the commit into the folder."""
-    folder.mkdir()
     archive = subprocess.run(
-        ["git", "archive", "HEAD"], cwd=PROJECT, check=True, capture_output=True
+        ["git", "archive", "--format=tar.gz", "HEAD"], cwd=PROJECT, check=True, capture_output=True
     ).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(folder, filter="data")
+    unpack(archive, folder)
+
+
+def unpack(archive: bytes, folder: Path) -> None:
+    """Unpack a .tar.gz into the new folder; modes are the usual ones, whatever the umask is."""
+    folder.mkdir()
+    tar = ["tar", "--extract", "--gzip", "--no-same-permissions", f"--directory={folder}"]
+    subprocess.run(tar, input=archive, check=True, umask=0o022)
 
 
 def environment(lock: str, folder: Path) -> Path:
