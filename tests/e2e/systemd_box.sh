@@ -1,13 +1,13 @@
-# Boots systemd where it can touch nothing of this host: a root folder of its own (this host's below,
+# Boots systemd where it can touch nothing of this host: a root folder of its own (LOWER below,
 # memory above), and devices, network, processes and cgroups of its own. No unit of the host is in it.
 #
-#   sh systemd_box.sh BOX CGROUP UNITS RESULTS
+#   sh systemd_box.sh BOX CGROUP UNITS RESULTS LOWER
 #
 # BOX: an empty folder; CGROUP: a new folder of the cgroup2 hierarchy; UNITS: replaces the system's
-# units; RESULTS: seen inside as /run/results. Ends with 77 where this host cannot do that.
+# units; RESULTS: seen inside as /run/results; LOWER: / or other systems' folders. Ends with 77 where this host cannot do that.
 set -eu
-box=$1 cgroup=$2 units=$3 results=$4
-if [ "${5:-}" != inside ]; then
+box=$1 cgroup=$2 units=$3 results=$4 lower=$5
+if [ "${6:-}" != inside ]; then
     mkdir "$cgroup"
     echo $$ >"$cgroup/cgroup.procs"
     exec unshare --fork --pid --kill-child --mount --uts --ipc --net --cgroup sh "$0" "$@" inside
@@ -17,7 +17,7 @@ mount --make-rprivate / || exit 77
 mount -t tmpfs box "$box" || exit 77
 mkdir "$box/upper" "$box/work" "$box/root"
 root=$box/root
-mount -t overlay box -o "lowerdir=/,upperdir=$box/upper,workdir=$box/work" "$root" || exit 77
+mount -t overlay box -o "lowerdir=$lower,upperdir=$box/upper,workdir=$box/work" "$root" || exit 77
 
 # From here on everything is written below $root, which is memory; nothing of the host is mounted
 # there but $results and a few devices.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from nri_policy.hardware import synthetic
+from tests.e2e import systemd_box
 
 PROJECT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -40,7 +40,6 @@ WorkingDirectory={PROJECT}
 Environment=PYTHONPATH={PROJECT}
 ExecStart={sys.executable} {HERE / "systemd_driver.py"}
 """
-TARGET = "[Unit]\nDefaultDependencies=no\n"
 SETTINGS = """\
 apiVersion: config.nri/v1alpha1
 kind: TopologyAwarePolicy
@@ -57,17 +56,7 @@ def write_units(units: Path) -> None:
         f"{DROP_IN}ExecStartPre=cp /run/results/config.yaml /etc/nri-policy\n"
     )
     (units / "driver.service").write_text(DRIVER)
-    (units / "default.target").write_text(f"{TARGET}Requires=driver.service\n")
-    for name in ("sysinit", "basic", "shutdown", "exit", "multi-user"):
-        (units / f"{name}.target").write_text(TARGET)
-
-
-def hierarchy() -> Path:
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    folders = [Path(folder) for _, folder, kind, *_ in mounts if kind == "cgroup2"]
-    if not folders:
-        pytest.skip("no cgroup2 hierarchy is mounted")
-    return folders[0]
+    systemd_box.write_targets(units)
 
 
 @pytest.fixture
@@ -83,18 +72,8 @@ def seen(tmp_path: Path) -> Any:
     write_units(units)
     synthetic.write("package:1 core:4 pu:1", results / "host")
     (results / "config.yaml").write_text(SETTINGS)
-    cgroup = hierarchy() / f"nri-policy-{os.getpid()}"
-    command: list[str | Path] = ["sh", HERE / "systemd_box.sh", box, cgroup, units, results]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    finally:
-        folders = [*cgroup.rglob("*/"), cgroup] if cgroup.exists() else []
-        for folder in sorted(folders, reverse=True):
-            if folder.is_dir():
-                folder.rmdir()
-    if done.returncode == 77:
-        pytest.skip(f"there can be no box for systemd here: {done.stderr}")
-    assert (results / "seen.json").exists(), done.stderr
+    complaint = systemd_box.boot(box, units, results)
+    assert (results / "seen.json").exists(), complaint
     return json.loads((results / "seen.json").read_text())
 
 

@@ -20,21 +20,17 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from tests.e2e import cgroup, packages
-from tests.e2e.conftest import unavailable
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import SYNCHRONIZED
+from tests.e2e.debian.conftest import NEW, OLD, SUITES, package
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
 from tests.e2e.process import Process
-from tools import debs, release
+from tools import debs
 from tools.debian import Machine
-from tools.debs import DebsError
-from tools.environment import SetupError
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 UNIT = "/usr/lib/systemd/system/nri-policy.service"
 CONFIG = "/etc/nri-policy/config.yaml"
-SUITES = {"bookworm": 12, "trixie": 13}
-OLD, NEW = "1.0", "1.1"
 
 PLAYED = "package:2 numa:2 core:2 pu:2"
 
@@ -49,37 +45,12 @@ spec:
 """
 
 
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """Return the folders of two releases, the second's version being later."""
-    if os.geteuid() != 0:
-        unavailable("Debian packages are built and installed by root")
-    folders = {}
-    try:
-        for version in (OLD, NEW):
-            source = tmp_path_factory.mktemp("source") / "exported"
-            release.export(source)
-            project = source / "pyproject.toml"
-            line = f'version = "{version}"'
-            text, changed = re.subn(r'(?m)^version = ".*"$', line, project.read_text())
-            assert changed == 1
-            project.write_text(text)
-            folders[version] = tmp_path_factory.mktemp("dist")
-            release.build_from(source, folders[version], list(SUITES))
-    except (DebsError, SetupError) as error:
-        unavailable(f"the packages cannot be built: {error}")
-    return folders
-
-
 class Node:
     """A Debian system to install the packages on."""
 
     def __init__(self, machine: Machine, suite: str, releases: Mapping[str, Path], shared: Path):
         self.machine, self.run = machine, machine.run
-        self._packages = {
-            version: next(folder.glob(f"*~deb{SUITES[suite]}_*.deb"))
-            for version, folder in releases.items()
-        }
+        self._packages = {version: package(releases, version, suite) for version in releases}
         self._told = shared / "told"
         self._told.touch()
         systemctl = shared / "systemctl"
