@@ -29,6 +29,7 @@ fuzz: $(BUILT)
 stress: $(BUILT)
 	NRI_POLICY_STRESS=$(or $(SECONDS),120) $(PY) -m pytest tests/e2e/test_storm.py --log-cli-level=INFO
 
+# all that docs/performance.md has, and ARGS=--write makes that page of it
 bench: $(BUILT)
 	$(PY) -m benchmarks $(ARGS)
 

@@ -1,4 +1,4 @@
-"""Growth curves as SVG, on logarithmic axes; text and lines alone, for light and dark pages."""
+"""Growth curves as SVG, over a logarithmic axis; text and lines alone, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ Curve = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 360, 240
 _LEFT, _TOP, _RIGHT, _BOTTOM = 52, 28, 92, 34
+_LINE = 12  # between two names
+_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)  # between two ticks, in µs
+_MOST_TICKS = 6
 _COLOURS = ("#0b7285", "#c2255c", "#e67700", "#5f3dc4")
 _STYLE = "text{font:11px sans-serif;fill:#777}line{stroke:#9994}path{fill:none;stroke-width:2}"
 
@@ -28,27 +31,30 @@ def svg(charts: Sequence[tuple[str, str, Mapping[str, Curve]]]) -> str:
 
 def _chart(title: str, across: str, curves: Mapping[str, Curve]) -> str:
     points = [point for curve in curves.values() for point in curve]
-    xs, ys = sorted({x for x, _ in points}), [y for _, y in points]
-    low, high = 10 ** math.floor(math.log10(min(ys))), 10 ** math.ceil(math.log10(max(ys)))
+    xs, most = sorted({x for x, _ in points}), max(y for _, y in points)
+    step = next(step for step in _STEPS if step * _MOST_TICKS >= most)
+    high = step * math.ceil(most / step)
 
     def at(x: float, y: float) -> tuple[float, float]:
         wide, tall = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
         right = math.log(x / xs[0]) / math.log(xs[-1] / xs[0])
-        up = math.log(y / low) / math.log(high / low)
-        return round(_LEFT + wide * right, 1), round(_HEIGHT - _BOTTOM - tall * up, 1)
+        return round(_LEFT + wide * right, 1), round(_HEIGHT - _BOTTOM - tall * y / high, 1)
 
     drawn = [_text(_LEFT, 16, f"{title}, µs"), _text(_WIDTH - _RIGHT, _HEIGHT - 4, across, "end")]
-    drawn += [_text(at(x, low)[0], _HEIGHT - 20, f"{x:g}", "middle") for x in xs]
-    ticks = [10.0**power for power in range(round(math.log10(low)), round(math.log10(high)) + 1)]
-    for y in ticks:
+    drawn += [_text(at(x, 0)[0], _HEIGHT - 20, f"{x:g}", "middle") for x in xs]
+    for y in range(0, high + 1, step):
         (left, height), (right, _) = at(xs[0], y), at(xs[-1], y)
         drawn.append(f'<line x1="{left}" y1="{height}" x2="{right}" y2="{height}"/>')
-        drawn.append(_text(left - 6, height + 4, f"{y:g}", "end"))
-    for (name, curve), colour in zip(curves.items(), _COLOURS, strict=False):
+        drawn.append(_text(left - 6, height + 4, f"{y}", "end"))
+    lowest = 0.0  # where the last name stands: names must not cover each other
+    for (name, curve), colour in sorted(
+        zip(curves.items(), _COLOURS, strict=False), key=lambda named: -named[0][1][-1][1]
+    ):
         line = " L".join(f"{x},{y}" for x, y in (at(*point) for point in curve))
         drawn.append(f'<path d="M{line}" stroke="{colour}"/>')
         x, y = at(*curve[-1])
-        drawn.append(_text(x + 5, y + 4, name))
+        lowest = max(y + 4, lowest + _LINE)
+        drawn.append(_text(x + 5, lowest, name))
     return "".join(drawn)
 
 

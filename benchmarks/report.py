@@ -25,7 +25,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "performance.md"
 PICTURE = DOCS / "performance.svg"
 _TEXT = Path(__file__).with_name("page.md")
-_PACKAGES = ("nri-policy", "protobuf", "grpcio", "msgspec", "Cython")
+_PACKAGES = ("nri-policy", "protobuf", "grpcio", "msgspec")
 
 
 def main(*, write: bool = False) -> None:

@@ -170,7 +170,8 @@ class Requests:
             text="From the runtime's call to the answer's arrival, over a unix socket, in µs; both"
             " sides share one core here. The floor is a plugin that only answers. Of the median:"
             " the engine's decision, the store's commit, the container's file of exposed resources,"
-            " and the rest, which is the protocol, the conversion of messages and the log.",
+            " and the rest, which is the protocol and the conversion of messages;"
+            " nothing is logged here.",
             head=("node", "request", "p50", "p99", "decision", "store", "file", "rest"),
             rows=rows,
         )
