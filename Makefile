@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: run demo test faults fuzz stress bench lint proto kubernetes man pictures lock dist release test-packages
+.PHONY: run demo test faults fuzz stress bench lint proto kubernetes man pictures lock dist release test-packages test-guest
 
 # make run ARGS='--help'
 run: $(BUILT)
@@ -70,6 +70,10 @@ release: $(BUILT)
 # the Debian packages, installed on fresh systems of both suites, and the image; as root
 test-packages: $(BUILT)
 	$(PY) -m pytest tests/e2e/debian
+
+# on the kernels of emulated machines with several NUMA nodes
+test-guest: $(BUILT)
+	$(PY) -m pytest tests/guest
 
 $(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/*)
 	python3 -m tools.environment

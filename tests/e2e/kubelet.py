@@ -135,8 +135,13 @@ class Pod:
             "RunPodSandbox", config=self._config(), runtime_handler=self.kubelet.handler
         ).pod_sandbox_id
 
-    def create(self, name: str, annotations: Mapping[str, str] | None = None) -> Container:
-        """Create the container that the pod has under the name."""
+    def create(
+        self,
+        name: str,
+        annotations: Mapping[str, str] | None = None,
+        **config: Any,
+    ) -> Container:
+        """Create the container that the pod has under the name; *config* overrides the rest."""
         resources = self.containers[name]
         container_id = self.kubelet.call(
             "CreateContainer",
@@ -160,7 +165,8 @@ class Pod:
                     | {"oom_score_adj": _oom_score_adj(resources, self.containers.values())},
                     "security_context": {"namespace_options": NAMESPACES},
                 },
-            },
+            }
+            | config,
         ).container_id
         container = Container(pod=self, name=name, id=container_id)
         self.created.append(container)

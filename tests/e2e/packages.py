@@ -34,6 +34,11 @@ def programs(suite: str) -> Programs:
     Raises DebsError where they cannot be had.
     """
     binaries = debs.fetch("containerd", suite=suite) / "usr/bin"
+    return programs_in(binaries, debs.fetch("runc") / "usr/sbin/runc")
+
+
+def programs_in(binaries: Path, runc: Path) -> Programs:
+    """Return the programs that are in the folder *binaries*, and a runc."""
     # "containerd github.com/containerd/containerd 1.7.24~ds1 …"
     version = subprocess.run(
         [binaries / "containerd", "--version"], check=True, capture_output=True, text=True
@@ -42,7 +47,7 @@ def programs(suite: str) -> Programs:
         major=int(version.split(".")[0]),
         containerd=binaries / "containerd",
         ctr=binaries / "ctr",
-        runc=debs.fetch("runc") / "usr/sbin/runc",
+        runc=runc,
     )
 
 

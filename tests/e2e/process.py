@@ -28,7 +28,7 @@ class Process:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def await_line(self, text: str, *, after: int = 0, seconds: float = 30) -> int:
+    def await_line(self, text: str, *, after: int = 0, seconds: float = 120) -> int:
         """Return the number of the first line later than *after* that has *text*; count from 1.
 
         Raises TimeoutError, with the end of the log, if the time or the log ends before that.

@@ -1,0 +1,97 @@
+"""The machines that are emulated: what each has that the others have not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from tests.guest.emulator import Hardware
+
+NEAR, FAR = 11, 21  # distances within a socket, and between two
+
+
+def nodes(cpus: Sequence[str], megabytes: Sequence[int]) -> Iterator[str]:
+    """Yield the options for NUMA nodes: the CPUs and the memory of each; none of either is ""."""
+    for node, (its_cpus, its_memory) in enumerate(zip(cpus, megabytes, strict=True)):
+        if its_memory:
+            yield f"-object memory-backend-ram,id=m{node},size={its_memory}M"
+        memory = f",memdev=m{node}" if its_memory else ""
+        yield f"-numa node,nodeid={node}{memory}{',cpus=' if its_cpus else ''}{its_cpus}"
+
+
+def distances(sockets: Mapping[int, int]) -> Iterator[str]:
+    """Yield the options for distances between nodes by the socket of each."""
+    for one, other in combinations(sockets, 2):
+        value = NEAR if sockets[one] == sockets[other] else FAR
+        yield f"-numa dist,src={one},dst={other},val={value}"
+
+
+FOUR_NODES = [
+    *nodes(["0-3", "4-7", "8-11", "12-15"], [384] * 4),
+    *distances({0: 0, 1: 0, 2: 1, 3: 1}),
+]
+SIXTEEN = "16,sockets=2,cores=4,threads=2"
+
+EIGHT = "8,sockets=2,cores=4,threads=1"
+
+
+def performance(initiator: int, target: int, latency: int, bandwidth: int) -> Iterator[str]:
+    """Yield the firmware's figures (HMAT) for a node's memory: nanoseconds and GB/s."""
+    pair = f"initiator={initiator},target={target},hierarchy=memory"
+    yield f"-numa hmat-lb,{pair},data-type=access-latency,latency={latency}"
+    yield f"-numa hmat-lb,{pair},data-type=access-bandwidth,bandwidth={bandwidth}G"
+
+
+def tiered() -> Iterator[str]:
+    """Yield two sockets with dram, each with a slower and a faster memory-only node near to it."""
+    for node, its_cpus in enumerate(["cpus=0-3,", "cpus=4-7,", "", "", "", ""]):
+        yield f"-object memory-backend-ram,id=m{node},size=384M"
+        yield f"-numa node,nodeid={node},{its_cpus}memdev=m{node},initiator={node % 2}"
+    sockets = {node: node % 2 for node in range(6)}
+    for one, other in combinations(sockets, 2):
+        value = (17, 28)[sockets[one] != sockets[other]] if other in {2, 3} else FAR
+        yield f"-numa dist,src={one},dst={other},val={value}"
+    for target in range(6):
+        latency, bandwidth = [(100, 20), (350, 5), (60, 90)][target // 2]
+        for initiator in range(2):
+            farther = 0 if initiator == sockets[target] else 50
+            yield from performance(initiator, target, latency + farther, bandwidth)
+
+
+GUESTS = {
+    "plain": Hardware(smp=SIXTEEN, memory=1536, numa=FOUR_NODES),
+    # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
+    "tiers": Hardware(smp=EIGHT, memory=2304, machine="q35,hmat=on", numa=[*tiered()]),
+    "isolated": Hardware(
+        smp=SIXTEEN, memory=1536, numa=FOUR_NODES, cmdline="isolcpus=4-7 nohz_full=4-7"
+    ),
+    # node 1 has no memory, node 2 no CPUs
+    "asymmetric": Hardware(
+        smp=EIGHT,
+        memory=1024,
+        numa=[*nodes(["0-3", "4-7", ""], [512, 0, 512]), *distances({0: 0, 1: 1, 2: 1})],
+    ),
+    "devices": Hardware(
+        smp=EIGHT,
+        memory=1024,
+        numa=[*nodes(["0-3", "4-7"], [512] * 2), *distances({0: 0, 1: 1})],
+        devices=[
+            option
+            for node in range(2)
+            for option in (
+                f"-device pxb-pcie,id=bus{node},bus_nr={32 * node + 32},numa_node={node}",
+                f"-device pcie-root-port,id=port{node},bus=bus{node},chassis={node + 1}",
+                f"-drive if=none,id=disk{node},driver=null-co,size=64M",
+                f"-device nvme,drive=disk{node},bus=port{node},serial=disk{node}",
+            )
+        ],
+    ),
+    "large": Hardware(
+        smp="64,sockets=4,cores=8,threads=2",
+        memory=2048,
+        numa=[
+            *nodes([f"{cpu}-{cpu + 15}" for cpu in range(0, 64, 16)], [512] * 4),
+            *distances({node: node for node in range(4)}),
+        ],
+    ),
+}

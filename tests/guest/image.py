@@ -1,0 +1,148 @@
+"""The guest's root file system: a Debian trixie small enough to boot under emulation in seconds.
+
+Owns what is in it: Python with what the project and its tests need, both versions of containerd,
+busybox for the rest. Nothing of the project itself: that is handed in at boot. Made without root
+and without installing anything, and kept until what it is made of changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+from tools import debs
+from tools.debs import locked
+
+PROJECT = Path(__file__).resolve().parents[2]
+CACHE = PROJECT / ".cache" / "guest"
+SUITE = "trixie"
+PYTHON = "3.13"  # that suite's
+PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
+
+SYSTEM = ("python3", "busybox-static", "libstdc++6", "libudev1", "runc")
+CONTAINERDS = ("trixie", "forky")
+TEST_TOOLS = ("pytest", "grpcio-tools")
+LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/lib/dpkg")
+
+START = 1 << 20  # bytes before the partition
+SIGNATURE = 0x6E72692D
+ROOT = f"PARTUUID={SIGNATURE:08x}-01"  # the kernel names disks in the order that it meets them
+
+INIT = Path(__file__).with_name("init.sh")
+
+
+def root_image() -> Path:
+    """Return the image, made on first use; DebsError or CalledProcessError where it cannot be."""
+    system = debs.fetch(*SYSTEM, suite=SUITE, dependencies=True)
+    containerds = {suite: debs.fetch("containerd", suite=suite) for suite in CONTAINERDS}
+    requirements = _requirements()
+    made_of = {
+        "packages": [(part / "PACKAGES").read_text() for part in (system, *containerds.values())],
+        "requirements": requirements,
+        "init": INIT.read_text(),
+        "this": Path(__file__).read_text(),
+    }
+    key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
+    image = CACHE / f"{key}.disk"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with locked(CACHE / "lock"):
+        if not image.exists():
+            for old in CACHE.glob("*.disk"):
+                old.unlink()
+            _make(image, system, containerds, requirements)
+    return image
+
+
+def kernel() -> Path:
+    """Return a kernel with all built in that a guest boots with; DebsError."""
+    folder = debs.fetch("linux-image-cloud-amd64", suite=SUITE, dependencies=True)
+    (found,) = (folder / "boot").glob("vmlinuz-*")
+    return found
+
+
+def _requirements() -> list[str]:
+    """Return what pip is to install beside the project: what that needs, and what its tests do."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    dev = project["optional-dependencies"]["dev"]
+    return [*project["dependencies"], *(each for each in dev if each.startswith(TEST_TOOLS))]
+
+
+def _make(
+    image: Path, system: Path, containerds: dict[str, Path], requirements: Iterable[str]
+) -> None:
+    root = image.with_suffix(".root")
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(system, root, symlinks=True)
+    for left_out in LEFT_OUT:
+        shutil.rmtree(root / left_out, ignore_errors=True)
+    for suite, folder in containerds.items():
+        shutil.copytree(folder / "usr" / "bin", root / "opt" / suite)
+    site = root / "opt" / "site"
+    target: list[str | Path] = ["--target", site, "--python-version", PYTHON]
+    target += [part for platform in PLATFORMS for part in ("--platform", platform)]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--only-binary=:all:",
+    ]
+    subprocess.run([*pip, *target, *requirements], check=True)
+    _compile(root)
+    for name in ("proc", "sys", "dev", "run", "tmp", "root", "etc", "project"):
+        (root / name).mkdir(exist_ok=True)
+    (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
+    (root / "etc" / "resolv.conf").touch()  # the runtime copies both into pods
+    (root / "init").unlink(missing_ok=True)
+    shutil.copy(INIT, root / "init")
+    (root / "init").chmod(0o755)
+    busybox = root / "usr" / "bin" / "busybox"
+    for applet in ("sh", "mount", "umount", "tar", "cat", "mkdir", "sleep", "poweroff", "taskset"):
+        link = root / "usr" / "bin" / applet
+        if not link.exists():
+            link.symlink_to(busybox.name)
+    partial = image.with_suffix(".partial")
+    _write_disk(root, partial)
+    shutil.rmtree(root)
+    partial.rename(image)
+
+
+def _compile(root: Path) -> None:
+    """Compile all of Python's modules with the guest's own: under emulation it takes minutes."""
+    libraries = root / "usr" / "lib" / "x86_64-linux-gnu"
+    python: list[str | Path] = [
+        root / "usr/lib64/ld-linux-x86-64.so.2",
+        "--library-path",
+        libraries,
+    ]
+    python += [root / "usr" / "bin" / f"python{PYTHON}", "-m", "compileall", "-q"]
+    folders = [root / "opt" / "site", root / "usr" / "lib" / f"python{PYTHON}"]
+    stripped: list[str | Path] = ["-s", root, "-p", "/"]
+    environment = {"PYTHONHOME": str(root / "usr"), "PATH": "/usr/bin:/bin"}
+    subprocess.run([*python, *stripped, *folders], check=True, env=environment)
+
+
+def _write_disk(root: Path, disk: Path) -> None:
+    """Write a disk of one partition, which holds the files of *root*, and is found as ROOT."""
+    used = int(subprocess.check_output(["du", "-sm", root], text=True).split()[0])
+    size = (used * 5 // 4 + 64) << 20
+    entry = bytes([0, 0, 0, 0, 0x83, 0, 0, 0]) + struct.pack("<II", START // 512, size // 512)
+    boot_record = bytes(440) + struct.pack("<IH", SIGNATURE, 0) + entry + bytes(48) + b"\x55\xaa"
+    with disk.open("wb") as file:
+        file.write(boot_record)
+        file.truncate(START + size)
+    options = ["-q", "-O", "^has_journal", "-E", f"root_owner=0:0,offset={START}", "-d", str(root)]
+    subprocess.run(
+        ["mkfs.ext4", *options, str(disk), f"{size >> 10}k"],
+        check=True,
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+    )

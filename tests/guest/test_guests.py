@@ -1,0 +1,91 @@
+"""Every emulated machine boots a real kernel, and the tests of `inside` for it pass there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.guest.emulator import Outcome, boot
+from tests.guest.hardware import GUESTS
+from tests.guest.image import PROJECT
+
+SECONDS = 600  # for one guest; on an idle machine it needs a tenth of that
+RUN = """\
+printf '#!/bin/sh\\nexec python3 -m nri_policy.cli "$@"\\n' > /usr/bin/nri-policy
+chmod 755 /usr/bin/nri-policy
+python3 -m pytest -p no:cacheprovider --confcutdir=tests/guest/inside -o addopts= \\
+    --import-mode=importlib --color=no -rA --junitxml=/tmp/results.xml \\
+    tests/guest/inside/test_capture.py tests/guest/inside/test_{name}.py
+for port in /sys/class/virtio-ports/*; do
+    cat /tmp/results.xml > /dev/${{port##*/}}
+done
+"""
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project as it is installed: the folder of its unpacked wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    wheel: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        folder,
+    ]
+    subprocess.run([*wheel, PROJECT], check=True)
+    (built,) = folder.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+@pytest.fixture(scope="session")
+def outcomes(
+    package: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Future[Outcome]]]:
+    """What becomes of each guest: they run side by side, an emulated machine a core."""
+    handed_in: dict[str, Path | str] = {path.name: path for path in package.iterdir()}
+    handed_in |= {f"tests/{part}": PROJECT / "tests" / part for part in ("e2e", "guest")}
+    handed_in |= {"tools": PROJECT / "tools", "pytest.ini": "[pytest]\npythonpath = .\n"}
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        yield {
+            name: threads.submit(
+                boot,
+                hardware,
+                handed_in | {"run": RUN.format(name=name)},
+                tmp_path_factory.mktemp(name),
+                seconds=SECONDS,
+            )
+            for name, hardware in GUESTS.items()
+        }
+        threads.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("name", GUESTS)
+def test_the_kernel_does_what_the_policy_decides(
+    name: str, outcomes: Mapping[str, Future[Outcome]], record_property: Callable[..., None]
+) -> None:
+    outcome = outcomes[name].result()
+    record_property("seconds", outcome.seconds)
+    sys.stdout.write(outcome.console[-20_000:])
+    assert_passed(outcome)
+
+
+def assert_passed(outcome: Outcome) -> None:
+    """Raise where a test failed in the guest, or none ran."""
+    suite = ET.fromstring(outcome.results)[0] if outcome.results else ET.Element("testsuite")
+    failed = [case.get("name") for case in suite if len(case) and case[0].tag != "properties"]
+    assert not failed
+    assert int(suite.get("tests", 0)), "no test ran"
