@@ -23,6 +23,12 @@ from nri_policy.units import format_cpu
 _MOST_ROWS = 20
 _DOCS = {criterion.name: criterion.doc for criterion in CRITERIA}
 
+# decisions that are shown beside the one that counts, by their keys in its document
+_OTHERS = {
+    "How it came there": "placed_before",
+    "A later resize was refused": "refused_resize",
+}
+
 _Document = Mapping[str, Any]
 
 
@@ -49,10 +55,15 @@ def explained(explanation: _Document) -> Iterator[RenderableType]:
         yield ""
         yield Text("Changed by others, the latest first", style="bold cyan")
         yield Padding(_changes(changes), (0, 0, 0, 2))
-    if refused := explanation.get("refused_resize"):
+    for title, key in _OTHERS.items():
+        yield from _other(title, explanation.get(key))
+
+
+def _other(title: str, explanation: _Document | None) -> Iterator[RenderableType]:
+    if explanation is not None:
         yield ""
-        yield Text("A later resize was refused", style="bold cyan")
-        yield from explained(refused)
+        yield Text(title, style="bold cyan")
+        yield from explained(explanation)
 
 
 def _past(explanation: _Document) -> str:

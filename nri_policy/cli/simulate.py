@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,6 +20,7 @@ from nri_policy.cli.options import Source, machine_options, picture_form_option,
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.progress import progress
 from nri_policy.cli.simulation import SimulatedNode
+from nri_policy.daemon import Daemon
 from nri_policy.hardware.document import to_json
 from nri_policy.hardware.machine import Machine
 from nri_policy.picture.page import played_page
@@ -39,9 +41,21 @@ _MOST_NAMES = 8  # in the title of a step
 @machine_options
 @settings_option
 @picture_form_option
+@click.option(
+    "--stay",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="After the last step go on until Ctrl-C, as a node that can be asked at"
+    " FOLDER/control.sock and keeps its journal in FOLDER, which must be new.",
+)
 @click.pass_context
-def command(
-    context: click.Context, scenario: Path, source: Source, settings: Settings | None, form: str
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    context: click.Context,
+    scenario: Path,
+    source: Source,
+    settings: Settings | None,
+    form: str,
+    stay: Path | None,
 ) -> None:
     """Play a scenario and show after each step who runs where.
 
@@ -54,45 +68,86 @@ def command(
         steps = read_scenario(scenario)
     except ScenarioError as error:
         raise Failure(str(error), Exit.USAGE) from error
-    strips: list[Strip] = []
-    results = asyncio.run(_play(machine, settings, steps, strips, drawn=form == "table"))
-    if form == "svg":
-        print_page(document(strips))
-    elif form == "html":
-        print_page(played_page(f"{scenario.name} on {source}", strips))
-    elif form != "table":
-        print_document([asdict(result) for result in results], form)
+    show = _Show(title=f"{scenario.name} on {source}", form=form)
+    asyncio.run(_play(machine, settings, steps, show, stay))
     # a daemon that did not start has placed nothing, whatever was expected
-    failed = any(result.mismatches for result in results) or not any(r.pools for r in results)
+    failed = any(r.mismatches for r in show.results) or not any(r.pools for r in show.results)
     context.exit(Exit.NO if failed else 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Show:
+    """What is shown of a scenario: a drawing after each step, or all of it at the end."""
+
+    title: str
+    form: str
+    results: list[Result] = field(default_factory=list)
+    strips: list[Strip] = field(default_factory=list)
+
+    def step(self, result: Result, strip: Strip) -> None:
+        self.results.append(result)
+        self.strips.append(strip)
+        if self.form == "table":
+            print_drawing(*_drawn(strip))
+
+    def end(self) -> None:
+        if self.form == "svg":
+            print_page(document(self.strips))
+        elif self.form == "html":
+            print_page(played_page(self.title, self.strips))
+        elif self.form != "table":
+            print_document([asdict(result) for result in self.results], self.form)
 
 
 async def _play(
     machine: Machine,
     settings: Settings | None,
     steps: list[Step],
-    strips: list[Strip],
-    *,
-    drawn: bool,
-) -> list[Result]:
-    """Play *steps* and return their results; add a strip for each, and print it if *drawn*."""
-    results = []
+    show: _Show,
+    stay: Path | None,
+) -> None:
+    """Play *steps*, and where there is a folder to *stay* in, go on as a node until Ctrl-C."""
     before: Scene | None = None
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="nri-policy-")))
+        if stay is None:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="nri-policy-")))
+        else:
+            folder = _made(stay)
         node = SimulatedNode(machine, settings, folder, stack)
         # what is drawn meanwhile is progress enough
-        step = stack.enter_context(progress("playing", len(steps), shown=not drawn))
-        await stack.enter_async_context(node.runtime)
-        async for result in Playback(node.runtime, node).play(steps):
-            step()
-            results.append(result)
-            after = _scene(node, result, before)
-            strips.append(_strip(steps[result.step - 1], result, after))
-            if drawn:
-                print_drawing(*_drawn(strips[-1]))
-            before = after or before
-    return results
+        with progress("playing", len(steps), shown=show.form != "table") as step:
+            await stack.enter_async_context(node.runtime)
+            async for result in Playback(node.runtime, node).play(steps):
+                step()
+                after = _scene(node, result, before)
+                show.step(result, _strip(steps[result.step - 1], result, after))
+                before = after or before
+        show.end()
+        if stay is not None and node.daemon is not None:
+            await _stay(node.daemon, folder)
+
+
+def _made(folder: Path) -> Path:
+    """Make a folder for a node's state; Failure where something is there already."""
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except OSError as error:
+        raise Failure(f"--stay {folder}: {error.strerror}; name a folder that is new") from error
+    return folder
+
+
+async def _stay(daemon: Daemon, folder: Path) -> None:
+    """Answer questions at a socket in *folder* until somebody ends it."""
+    socket = folder / "control.sock"
+    ended = asyncio.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(each, ended.set)
+    try:
+        async with daemon.listening(socket):
+            click.echo(f"\nask it: --control-socket {socket}; Ctrl-C ends it", err=True)
+            await ended.wait()
+    except OSError as error:
+        raise Failure(f"--stay {folder}: {error}") from error
 
 
 def _title(step: Step) -> str:

@@ -21,7 +21,7 @@ from nri_policy.control.name import UnknownNameError, named
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine import view
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.explanation import render
+from nri_policy.engine.explanation import Outcome, render
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state import Placed
 from nri_policy.engine.trial import Trial, Wanted
@@ -47,6 +47,10 @@ class Past(Protocol):
 
     def explained(self, full_name: str) -> dict[str, object] | None:
         """Return the latest decision about a container as `explain -o json` prints it."""
+        ...
+
+    def placed(self, full_name: str, container_id: str) -> dict[str, object] | None:
+        """Return the decision that gave this very container its place, None if forgotten."""
         ...
 
     def changes(self, container_id: str, pod_id: str) -> list[dict[str, object]]:
@@ -235,6 +239,9 @@ class Control:
             container = placed.container
             changes = self._past.changes(container.id, container.pod.id)
             shown = {**render(placed.explanation), "changes": changes}
+            if placed.explanation.outcome is Outcome.KEPT:  # which says nothing of the reasons
+                before = self._past.placed(name, container.id)
+                shown |= {} if before is None else {"placed_before": before}
             if refusal is not None:
                 shown["refused_resize"] = render(refusal.explanation)
             return shown

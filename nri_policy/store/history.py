@@ -41,6 +41,13 @@ class History:
         """Return the latest decision about a container, as `explain -o json` prints it."""
         return self._asked(lambda journal: _explained(journal, full_name), None)
 
+    def placed(self, full_name: str, container_id: str) -> dict[str, object] | None:
+        """Return the decision that gave this very container its place.
+
+        None where it is not the latest one that is known about its name.
+        """
+        return self._asked(lambda journal: _placed(journal, full_name, container_id), None)
+
     def changes(self, container_id: str, pod_id: str) -> list[dict[str, object]]:
         """Return what changed a container lately, the latest first: when, why, to which CPUs."""
         return self._asked(lambda journal: _life(journal, container_id, pod_id)[0], [])
@@ -78,6 +85,16 @@ def _explained(journal: Journal, full_name: str) -> dict[str, object] | None:
         "ended_at": ended,
         "changes": changes,
     }
+
+
+def _placed(journal: Journal, full_name: str, container_id: str) -> dict[str, object] | None:
+    record = journal.latest(full_name)
+    if record is None or record.refusal is not None or record.decision.explanation is None:
+        return None
+    asked = _asked(record)
+    if asked is None or asked[0] != container_id:
+        return None
+    return render(record.decision.explanation)
 
 
 def _explanation(record: Record, full_name: str) -> Explanation:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nri_policy.cli.simulation import SimulatedNode
 from nri_policy.cpuset import CPUSet
 from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.manifest import Amounts, ResourceChange
@@ -180,6 +182,31 @@ def test_why_isolated_or_not(tmp_path: Path) -> None:
     assert "1 exclusive CPU on" in none_left
     assert "its CPUs are not isolated ones: " in none_left
     assert "has too few of them left" in none_left
+
+
+def test_why_is_it_there_after_a_restart_of_the_daemon(tmp_path: Path) -> None:
+    """An upgrade is no reason to forget the reasons."""
+
+    async def both() -> str:
+        async with AsyncExitStack() as stack:
+            node = SimulatedNode(nodes.machine(), nodes.settings(), tmp_path, stack)
+            await stack.enter_async_context(node.runtime)
+            await node.restart()
+            await node.runtime.synchronized()
+            await node.runtime.start_pod(pod("database", "3"))
+            await node.restart()
+            await node.runtime.synchronized(after=1)
+            assert node.daemon is not None
+            socket = tmp_path / "control.sock"
+            await stack.enter_async_context(node.daemon.listening(socket))
+            result = await asyncio.to_thread(run, socket, "explain", "database")
+            return " ".join(result.stdout.split())
+
+    said = asyncio.run(both())
+    assert "database/main: kept what it ran on: 3 exclusive CPUs" in said
+    assert "How it came there database/main: placed: 3 exclusive" in said
+    assert "because it is the first of equals (id)" in said
+    told(said, "less would be left: 0/0 < 1/0")
 
 
 def test_why_did_it_move_at_a_reload(tmp_path: Path) -> None:

@@ -139,3 +139,9 @@ def test_a_bad_scenario_is_a_wrong_usage_that_names_step_and_field(
     code, out, err = simulate(scenario, "-o", "json")
     assert (code, out) == (2, "")
     assert f"{scenario}: {message}" in err
+
+
+def test_a_node_stays_only_in_a_folder_that_is_new(scenario: Path, tmp_path: Path) -> None:
+    code, _, err = simulate(scenario, "--stay", str(tmp_path))
+    assert (code, err.count("\n")) == (1, 1)
+    assert "File exists; name a folder that is new" in err
