@@ -1,0 +1,289 @@
+"""What the README and the pages below docs/ say can be done, can be done.
+
+Commands are in blocks without a language, or of `sh`: the lines of those that begin with a program,
+or those that begin with `$ ` where the others are output. They run in a folder of their own, beside
+a daemon with an embedded runtime, except what `NEEDS` says why not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import sqlite3
+import sys
+import tarfile
+from collections.abc import Iterator
+from itertools import dropwhile
+from pathlib import Path
+
+import click
+import pytest
+
+from nri_policy.cli import main
+from nri_policy.hardware import synthetic
+from tests import nodes
+from tests.served import pod, served
+
+PROJECT = Path(__file__).parents[2]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+
+# What is not run here, by how the line begins, and why.
+NEEDS = {
+    "/opt/nri-policy/bin/nri-policy": "a system of its own",
+    "/opt/nri-policy/bin/pip": "a system of its own",
+    "apt": "a system of its own",
+    "apt-get": "a system of its own",
+    "cp": "a system of its own",
+    "dpkg": "a system of its own",
+    "editor": "somebody at it",
+    "grpcurl": "a program that is not ours",
+    "helm": "a cluster",
+    "install": "a system of its own",
+    "journalctl": "systemd",
+    "kubectl": "a cluster",
+    "make": "a whole build; its target is looked up in the Makefile",
+    "nri-policy run": "a runtime, and to be root",
+    "nri-policy top": "a terminal",
+    "podman": "a registry of images",
+    "python3 -m venv": "a system of its own",
+    "rm": "a system of its own",
+    "sudo": "a system of its own",
+    "systemctl": "systemd",
+    "touch": "a system of its own",
+}
+RUN = {".venv/bin/nri-policy", "nri-policy", "eval", "sed"}
+ANSWER_NO = {"doctor"}  # 1 is what they say of this host, not a failure
+
+_BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+_ASSIGNED = re.compile(r"\w+=")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def prose(page: Path) -> str:
+    """Return a page without its blocks."""
+    return _BLOCK.sub("", page.read_text())
+
+
+def blocks(page: Path) -> Iterator[list[str]]:
+    """Yield the commands of each block that has some."""
+    for indent, language, text in _BLOCK.findall(page.read_text()):
+        if language not in {"", "sh"}:
+            continue
+        text = text.replace("\\\n", " ")  # noqa: PLW2901 - the same, with long lines in one
+        lines = [line.removeprefix(indent) for line in text.splitlines()]
+        prompted = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        if prompted:
+            yield prompted
+        elif lines and is_program(lines[0].partition(" ")[0]):
+            yield [line for line in lines if line and not line.startswith("#")]
+
+
+def is_program(word: str) -> bool:
+    known = {each.partition(" ")[0] for each in NEEDS}
+    return word in RUN or word in known or (word.isascii() and bool(shutil.which(word)))
+
+
+def need(command: str) -> str | None:
+    """Return why a command is not run; None where it is."""
+    plain = command.removeprefix(".venv/bin/")
+    return next((why for start, why in NEEDS.items() if f"{plain} ".startswith(f"{start} ")), None)
+
+
+def script(commands: list[str], folder: Path) -> str:
+    """Return what runs *commands*, each of which has to end well."""
+    lines = ["trap 'kill -INT $(jobs -p) 2>/dev/null; wait' EXIT"]
+    for command in commands:
+        if need(command):
+            continue
+        command = _placed(command, folder)  # noqa: PLW2901 - the same, elsewhere
+        words = shlex.split(command, comments=True)
+        words = [*dropwhile(_ASSIGNED.match, words)]
+        assert words[0] in RUN, f"{command}: say in NEEDS what it needs"
+        if "--stay" in words:
+            socket = Path(words[words.index("--stay") + 1]) / "control.sock"
+            lines.append(f"{command.partition('  #')[0]} >&2 &")
+            lines.append(f"until [ -S {socket} ]; do kill -0 $! || exit 9; sleep 0.1; done")
+            continue
+        if words[1:2] == ["capture"]:
+            lines.append(f"rm -f {words[2]}")
+        allowed = "[ $? = 1 ]" if words[1] in ANSWER_NO else "false"
+        report = f"echo {shlex.quote(command)} failed >&2"
+        # in braces: a comment at the end of the line must not swallow the rest
+        lines.append(f"{{ {command}\n}} || {allowed} || {{ {report}; exit 9; }}")
+    return "\n".join(lines)
+
+
+def _placed(command: str, folder: Path) -> str:
+    """Return a command with what it keeps elsewhere kept in *folder*."""
+    for place in ("/var/lib/nri-policy", "/etc/nri-policy", "/tmp/node", "~/.config"):
+        command = command.replace(place, str(folder / Path(place).name))
+    return command
+
+
+SETTINGS = """\
+apiVersion: config.nri/v1alpha1
+kind: TopologyAwarePolicy
+metadata: {name: default}
+spec: {reservedResources: {cpu: 750m}, preferSharedCPUs: true}
+"""
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec: {containers: [{name: app, resources: {limits: {cpu: AMOUNT, memory: 16Mi}}}]}
+"""
+PROGRAM = """\
+#!{python}
+from nri_policy.cli import main
+asking = {{"control_socket": "{folder}/control.sock"}}
+names = "status pools containers explain what-if audit nrt".split()
+main(
+    prog_name="nri-policy",
+    default_map={{
+        **dict.fromkeys(names, asking),
+        "config": {{"show": asking, "reload": asking}},
+        "doctor": {{"host_root": "{folder}", "state_dir": "{folder}", **asking}},
+    }},
+)
+"""
+
+
+def furnish(folder: Path) -> None:
+    """Put into *folder* what the pages take for granted."""
+    for name in ("configs", "docs", "proto"):
+        (folder / name).symlink_to(PROJECT / name)
+    (folder / "fish" / "completions").mkdir(parents=True)
+    (folder / ".config").symlink_to(folder)
+    for name in ("new.yaml", "settings.yaml", "config.yaml"):
+        (folder / name).write_text(SETTINGS)
+    for name, amount in (("pod", "2"), ("web", "500m")):
+        (folder / f"{name}.yaml").write_text(POD.replace("NAME", name).replace("AMOUNT", amount))
+    (folder / "scenario.yaml").write_text((PROJECT / "configs" / "demo.yaml").read_text())
+    (folder / "pods").symlink_to(PROJECT / "configs" / "pods")
+    for name, spec in (("node-17", nodes.SMALL), ("bigger-node", "package:2 numa:2 core:8 pu:2")):
+        root = folder / name
+        synthetic.write(spec, root)
+        with tarfile.open(folder / f"{name}.tar.xz", "w:xz") as file:
+            file.add(root, arcname=".")
+    programs = folder / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "nri-policy").write_text(PROGRAM.format(python=sys.executable, folder=folder))
+    (programs / "nri-policy").chmod(0o755)
+
+
+def copy_of_store(folder: Path) -> None:
+    """Copy the daemon's journal to state.db, as one would a database in use."""
+    with sqlite3.connect(folder / "store" / "state.db") as store:
+        with sqlite3.connect(folder / "state.db") as copy:
+            store.backup(copy)
+        copy.close()
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(blocks(page))], ids=lambda page: page.stem
+)
+def test_the_commands_of_a_page_can_be_run_as_they_stand(page: Path, tmp_path: Path) -> None:
+    furnish(tmp_path)
+
+    async def run() -> None:
+        async with served(tmp_path, load=nodes.settings) as node:
+            await node.start(
+                pod("database", "3"),
+                pod("database", "1", namespace="prod"),
+                pod("web", "500m", shared=True),
+            )
+            copy_of_store(tmp_path)
+            (tmp_path / "nri-policy").symlink_to(tmp_path)  # /var/lib/…, /etc/…
+            for commands in blocks(page):
+                await _succeeds(script(commands, tmp_path), tmp_path)
+
+    asyncio.run(run())
+
+
+async def _succeeds(text: str, folder: Path) -> None:
+    path = f"{folder / '.venv' / 'bin'}:{os.environ['PATH']}"
+    process = await asyncio.create_subprocess_exec(
+        "bash",
+        "-c",
+        text,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "HOME": str(folder), "NO_COLOR": "1"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 0, f"{text}\n{errors.decode()}"
+
+
+def test_what_is_made_is_a_target() -> None:
+    makefile = (PROJECT / "Makefile").read_text()
+    targets = {*re.findall(r"^([\w-]+):", makefile, re.MULTILINE)}
+    for page in PAGES:
+        named = re.findall(r"(?:^|`)make ([\w-]+)", page.read_text(), re.MULTILINE)
+        assert {*named} <= targets, page.name
+
+
+def test_every_link_leads_somewhere() -> None:
+    for page in PAGES:
+        for link in _LINK.findall(prose(page)):
+            if link.startswith("https://"):
+                continue
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path) if path else page
+            assert target.is_file(), f"{page.name}: {link}"
+            if anchor:
+                assert anchor in anchors(target), f"{page.name}: {link}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and others make them."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def test_every_file_that_is_named_is_there() -> None:
+    named = re.compile(r"`((?:configs|docs|native|nri_policy|proto|systemd|tests|tools)/[^`\s]*)")
+    for page in PAGES:
+        for path in named.findall(prose(page)):
+            assert (PROJECT / path).exists(), f"{page.name}: {path}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (PROJECT / "docs" / "README.md").read_text()
+    for path in sorted((PROJECT / "docs").iterdir()):
+        if path.suffix in {".md", ".1"} and path.name != "README.md":
+            assert f"]({path.name})" in index, path.name
+
+
+def test_every_command_is_listed() -> None:
+    page = (PROJECT / "docs" / "commands.md").read_text()
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        found = main.get_command(context, name)
+        inner = found.commands if isinstance(found, click.Group) else [""]
+        for each in inner:
+            assert f"`{f'{name} {each}'.strip()}`" in page, (name, each)
+
+
+def test_every_metric_is_listed() -> None:
+    page = (PROJECT / "docs" / "metrics.md").read_text()
+    sources = (PROJECT / "nri_policy" / "instrumentation").glob("*.py")
+    names = {
+        name for path in sources for name in re.findall(r'"(nri_policy_\w+)"', path.read_text())
+    }
+    assert names, "they are written out in full"
+    for name in names:
+        assert f"`{name}" in page, name
+
+
+def test_every_line_of_the_log_that_is_named_is_written() -> None:
+    sources = "".join(path.read_text() for path in (PROJECT / "nri_policy").rglob("*.py"))
+    for page in PAGES:
+        for event in re.findall(r"event=([a-z-]+)", page.read_text()):
+            assert f"event={event}" in sources, f"{page.name}: event={event}"

@@ -1,0 +1,63 @@
+"""The messages in docs/troubleshooting.md are those that people get."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.served import pod, served
+
+PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
+# what the first column of the table of refusals quotes, but for parts of a message
+QUOTED = [*re.findall(r"^\| `([^`]{30,})` \|", PAGE, re.MULTILINE)]
+
+
+def wishes(key: str, value: str) -> dict[str, str]:
+    return {f"{key}.resource-policy.nri.io/pod": value}
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (pod("huge", "99"), {}),
+    (pod("wide", "6"), {"alignment": "numa"}),
+    (pod("own", "2", annotations=wishes("require-isolated-cpus", "true")), {}),
+    (pod("big", "1", memory="64Gi"), {}),
+    (pod("odd", "2", annotations=wishes("prefer-shared-cpus", "maybe")), {}),
+]
+
+
+def test_every_refusal_that_is_quoted_is_tried() -> None:
+    assert len(QUOTED) == len(REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("refused", "spec", "text"),
+    [(*each, text) for each, text in zip(REFUSED, QUOTED, strict=False)],
+)
+def test_a_refusal_reads_as_it_is_quoted(
+    refused: dict[str, Any], spec: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    async def errors() -> list[str]:
+        async with served(tmp_path, listening=False, **spec) as node:
+            return await node.start(refused)
+
+    (error,) = asyncio.run(errors())
+    assert text in error
+
+
+def test_other_messages_that_are_quoted_are_in_the_program() -> None:
+    sources = "".join(
+        path.read_text() for path in (Path(__file__).parents[2] / "nri_policy").rglob("*.py")
+    )
+    for text in (
+        "not known yet: waiting for the runtime",
+        "the daemon cannot be reached",
+        "Changed by others",
+        "strict hints",
+        "its CPUs are not isolated ones because",
+    ):
+        assert text in PAGE, text
+        assert text in sources, text
