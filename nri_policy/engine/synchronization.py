@@ -380,7 +380,8 @@ def _read(state: State, candidate: Candidate, alone: CPUSet) -> Grant | None:
         pool = _around(state, cpus)
         if own is None or pool is None:
             return None
-        grant = replace(grant, exclusive=own, isolated=own <= layout.capacity.isolated)
+        mems = mems if candidate.mems else _unpinned(state, candidate, pool)
+        grant = replace(grant, exclusive=own, isolated=own <= layout.capacity.isolated, mems=mems)
     elif request.guest and cpus == layout.capacity.reserved:
         pool = top
     else:
@@ -411,6 +412,18 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
         if request.shares and len(own) > request.exclusive and sort is layout.capacity.sharable:
             return layout.picker.pick(request.exclusive, own)
     return None
+
+
+def _unpinned(state: State, candidate: Candidate, pool: Pool) -> CPUSet:
+    """Return a zone for a container whose memory nobody has pinned yet, if there is room in it.
+
+    The kubelet's static CPU manager leaves containers so: they keep their CPUs all the same.
+    """
+    memory = memory_request(state, candidate.container, candidate.request, cold=False)
+    zone = None if memory is None else state.memory.offers(memory).zone(pool.id)
+    if memory is None or zone is None or state.memory.free(zone) < memory.amount:
+        return EMPTY
+    return zone
 
 
 def _around(state: State, cpus: CPUSet) -> Pool | None:

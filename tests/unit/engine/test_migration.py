@@ -1,0 +1,73 @@
+"""What docs/migration.md promises to those who come from another policy."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.event import Synchronized
+from nri_policy.settings import from_spec
+from nri_policy.workload.pod import Container
+from tests import nodes
+from tests.life import Life
+
+PAGE = (Path(__file__).parents[3] / "docs" / "migration.md").read_text()
+
+
+def at(container: Container, cpus: str, mems: str = "") -> Container:
+    return nodes.running(container, CPUSet.parse(cpus), CPUSet.parse(mems))
+
+
+def found(*containers: Container) -> Life:
+    """Return a daemon that starts for the first time beside running containers."""
+    life = Life()
+    for each in containers:
+        life.runtime.cpus[each.id] = CPUSet.parse(each.resources.cpus)
+        life.runtime.mems[each.id] = CPUSet.parse(each.resources.mems)
+    life.handle(Synchronized(containers=containers))
+    return life
+
+
+def test_whole_cpus_of_the_kubelets_static_manager_are_kept() -> None:
+    """It leaves others everything else, the reserved CPU among it: they make room."""
+    own = [nodes.container(2000), nodes.container(3000)]
+    shared = [nodes.container(500), nodes.container(100, 200), nodes.best_effort()]
+    life = found(at(own[0], "2-3"), at(own[1], "4-6"), *(at(each, "0-1,7-15") for each in shared))
+    assert [life.cpus(each) for each in own] == ["2-3", "4-6"]
+    assert [str(life.runtime.mems[each.id]) for each in own] == ["0", "1"]
+    for each in shared:
+        assert CPUSet.parse(life.cpus(each)).isdisjoint(CPUSet.parse("0,2-6"))
+
+
+def test_who_has_cpus_beside_memory_that_is_too_small_moves() -> None:
+    """Two of 3 GiB beside a node of 4: the memory of both was anywhere, and is pinned from now."""
+    larger, other = (
+        replace(each, resources=replace(each.resources, memory_limit=3 * 2**30))
+        for each in (nodes.container(2000), nodes.container(1000))
+    )
+    life = found(at(larger, "2-3"), at(other, "1"))
+    assert (life.cpus(larger), life.cpus(other)) == ("2-3", "4")
+    assert life.decision.warnings == ()
+
+
+def test_what_nri_plugins_placed_stays_where_its_rules_are_ours() -> None:
+    """Exclusive CPUs in one NUMA node; shared ones of a pool; the reserved pool."""
+    own, mixed = nodes.container(2000), nodes.container(1500)
+    shared, system = nodes.container(500), nodes.container(100, 200, namespace="kube-system")
+    life = found(
+        at(own, "4-5", "1"), at(mixed, "6-7", "1"), at(shared, "8-11", "2"), at(system, "0", "0-3")
+    )
+    assert life.changed() == {}
+    assert [life.cpus(each) for each in (own, mixed, shared)] == ["4-5", "6-7", "8-11"]
+
+
+def test_a_document_of_nri_plugins_is_read_and_what_has_no_effect_is_named() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    settings = from_spec(yaml.safe_load(text)["spec"], "theirs")
+    assert settings.reserved_pool_namespaces
+    quiet = {notice.partition(":")[0].removeprefix("spec.") for notice in settings.notices}
+    assert quiet == {"schedulingClasses", "instrumentation.samplingRatePerMillion", "log.source"}
