@@ -42,12 +42,11 @@ proto: $(BUILT)
 man: $(BUILT)
 	$(PY) -m tools.manual
 
-# schemas and chart from the settings; all that is applied, held against helm, kustomize and the
-# published schemas; needs Go
+# schemas and chart from the settings; all that is applied, held against helm and the published
+# schemas; needs Go
 kubernetes: $(BUILT)
 	$(PY) -m tools.settings_schema
 	GOBIN=$(CURDIR)/$(VENV)/bin go install helm.sh/helm/v3/cmd/helm@v3.16.4
-	GOBIN=$(CURDIR)/$(VENV)/bin go install sigs.k8s.io/kustomize/kustomize/v5@v5.5.0
 	$(VENV)/bin/pip install --quiet 'kubernetes-validate>=1.34'
 	$(PY) -m pytest tests/unit/test_kubernetes.py
 

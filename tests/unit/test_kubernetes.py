@@ -1,6 +1,7 @@
 """What is applied to a cluster: chart and manifests are one thing, and valid.
 
-Programs are used where they are: kubectl or kustomize, and helm (`make kubernetes` gets the last).
+kubectl is Debian's where there is none; helm, which Debian has not, is used where it is (`make
+kubernetes` gets it).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import pytest
 import yaml
 
 from nri_policy.settings import from_spec
-from tools import settings_schema
+from tools import debs, settings_schema
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONFIGS = PROJECT / "configs"
@@ -31,15 +33,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "kustomize/crio": {"seLinuxType": "spc_t"},
 }
 VERSIONS = ("1.30", "1.34")  # the oldest that has all that is used, and one of late
-
-
-def program(*names: str) -> str:
-    """Return the first of some programs that is here: in the environment, or on the PATH."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = next((found for name in names if (found := shutil.which(name, path=path))), None)
-    if found is None:
-        pytest.skip(f"needs {' or '.join(names)}")
-    return found
 
 
 def documents(text: str) -> dict[str, Any]:
@@ -57,7 +50,8 @@ def documents(text: str) -> dict[str, Any]:
 
 
 def rendered(**values: Any) -> str:
-    helm = program("helm")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    helm = shutil.which("helm", path=path) or pytest.skip("needs helm")
     options = ["--namespace", "kube-system", "--kube-version", "1.32.0", "--values", "-"]
     done = subprocess.run(
         [helm, "template", "nri-policy", str(CHART), *options],
@@ -70,12 +64,19 @@ def rendered(**values: Any) -> str:
     return done.stdout
 
 
+@cache
+def kubectl() -> str:
+    if found := shutil.which("kubectl"):
+        return found
+    try:
+        return str(debs.fetch("kubectl", suite="trixie") / "usr/bin/kubectl")
+    except debs.DebsError as error:
+        pytest.skip(f"kubectl cannot be fetched: {error}")
+
+
 def built(folder: str) -> str:
-    kustomize = program("kustomize", "kubectl")
-    build = "build" if kustomize.endswith("kustomize") else "kustomize"
-    done = subprocess.run(
-        [kustomize, build, str(CONFIGS / folder)], capture_output=True, text=True, check=False
-    )
+    command = [kubectl(), "kustomize", str(CONFIGS / folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
