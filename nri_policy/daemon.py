@@ -23,7 +23,9 @@ from nri_policy.audit.report import document
 from nri_policy.control.administration import Administration
 from nri_policy.control.chronicle import Chronicle
 from nri_policy.control.endpoint import listening
+from nri_policy.control.health import SERVICE as HEALTH
 from nri_policy.control.health import Health
+from nri_policy.control.reflection import Reflection
 from nri_policy.control.service import SERVICE, Control
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
@@ -242,9 +244,10 @@ class Daemon:
             past=History(self._store.path),
         )
         health = Health(self.synchronized, [SERVICE.full_name])
+        reflection = Reflection([SERVICE, HEALTH])
         async with listening(
             control_socket,
-            shared=[control.handler(), health.handler()],
+            shared=[control.handler(), health.handler(), reflection.handler()],
             private=[plugin_handler(plugin, clock), Administration(self.reload).handler()],
         ):
             yield

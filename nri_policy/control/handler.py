@@ -9,6 +9,13 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+# by whether requests, and answers, are streams
+_KINDS = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
 
 def service_handler(
     service: ServiceDescriptor, methods: Mapping[str, Callable[..., Any]]
@@ -16,11 +23,7 @@ def service_handler(
     """Return the handler of *service*, with a coroutine or asynchronous generator per method."""
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
-        make = (
-            grpc.unary_stream_rpc_method_handler
-            if method.server_streaming
-            else grpc.unary_unary_rpc_method_handler
-        )
+        make = _KINDS[method.client_streaming, method.server_streaming]
         handlers[method.name] = make(
             methods[method.name],
             request_deserializer=GetMessageClass(method.input_type).FromString,

@@ -12,6 +12,8 @@ from nri_policy.control.handler import service_handler
 from nri_policy.proto import health_pb2
 from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
+SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
+
 _MOST_WATCHING = 16  # each takes one of the endpoint's calls
 
 _Context = grpc.aio.ServicerContext[HealthCheckRequest, HealthCheckResponse]
@@ -28,7 +30,7 @@ class Health:
     def handler(self) -> grpc.GenericRpcHandler:
         """Return what a server needs to offer this."""
         methods: dict[str, Callable[..., Any]] = {"Check": self.check, "Watch": self.watch}
-        return service_handler(health_pb2.DESCRIPTOR.services_by_name["Health"], methods)
+        return service_handler(SERVICE, methods)
 
     async def check(self, request: HealthCheckRequest, context: _Context) -> HealthCheckResponse:
         """Return how it is now."""
