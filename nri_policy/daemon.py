@@ -317,6 +317,15 @@ class Daemon:
         async with self._turn:
             self._policy.reconfigure(settings=settings, machine=machine)
 
+    async def replace_machine(self, old: Machine, new: Machine) -> None:
+        """Put the containers on *new*, unless another than *old* is in force by now.
+
+        That one came with settings which may want the machine seen in another way than *new* was.
+        """
+        async with self._turn:
+            if self.engine.layout.machine is old:
+                self._policy.reconfigure(settings=None, machine=new)
+
     async def reload(self) -> Reload:
         """Take the settings that there are now, or keep the ones before; return the outcome."""
         async with self._reloading:

@@ -187,10 +187,9 @@ async def _follow_hardware(daemon: Daemon, options: Options) -> None:
         kinds = daemon.engine.layout.settings.memory_kinds
         return discover(options.host_root, memory_kinds=kinds)
 
-    async def changed(found: Machine) -> None:
-        await daemon.reconfigure(machine=found)
-
-    await Hotplug(options.host_root, read).run(daemon.engine.layout.machine, changed)
+    await Hotplug(options.host_root, read).run(
+        lambda: daemon.engine.layout.machine, daemon.replace_machine
+    )
 
 
 @asynccontextmanager

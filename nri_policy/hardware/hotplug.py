@@ -93,15 +93,22 @@ class Hotplug:
         self._listen = listen
         self._sleep = sleep
 
-    async def run(self, known: Machine, changed: Callable[[Machine], Awaitable[object]]) -> None:
-        """Await *changed* with each machine that is another than the last one, first *known*.
+    async def run(
+        self,
+        known: Callable[[], Machine],
+        changed: Callable[[Machine, Machine], Awaitable[object]],
+    ) -> None:
+        """Await *changed* with the machine *known* and the one that there is, where they differ.
 
+        Others may replace what is known, too: then it is compared at the next look, for they may
+        have read it before a change, or *changed* may have left it alone.
         A machine that cannot be read leaves the last one in force, and is read again. Never ends.
         """
         told = asyncio.Event()
         with self._listen(told.set) as heard:
             pause = usual = PERIOD if heard else PERIOD_UNHEARD
-            seen: Glance | None = None  # of when `known` was read
+            seen: Glance | None = None  # of when `compared` was read
+            compared: Machine | None = None
             trouble = ""
             while True:
                 await self._until(told, pause)
@@ -110,8 +117,9 @@ class Hotplug:
                     await self._quiet(told)
                 try:
                     glance = await asyncio.to_thread(_glance, self._root)
-                    if glance == seen and not news:
+                    if glance == seen and not news and known() is compared:
                         continue
+                    before = known()
                     machine = await self._whole(glance)
                 except TopologyError as error:
                     if str(error) != trouble:
@@ -120,10 +128,11 @@ class Hotplug:
                     seen, pause = None, AGAIN
                     continue
                 seen, pause, trouble = glance, usual, ""
-                if machine != known:
-                    _announce(known, machine)
-                    known = machine
-                    await changed(machine)
+                compared = before
+                if machine != before:
+                    _announce(before, machine)
+                    compared = machine
+                    await changed(before, machine)
 
     async def _whole(self, glance: Glance) -> Machine:
         """Return the machine; TopologyError where it cannot be read or is none of one moment."""

@@ -68,6 +68,8 @@ class Watched:
         self.heard = heard
         self.time = Time()
         self.reads = 0
+        self.known = discover(root)
+        self.taken = True
         self.machines: asyncio.Queue[Machine] = asyncio.Queue()
         self.while_read: dict[str, Change] = {}
 
@@ -82,6 +84,12 @@ class Watched:
         change(self.root, self.while_read)
         return machine
 
+    async def changed(self, before: Machine, machine: Machine) -> None:
+        assert before is self.known
+        if self.taken:
+            self.known = machine
+        await self.machines.put(machine)
+
     async def news(self, changes: dict[str, Change]) -> None:
         """Change the tree, let the kernel tell of it, and wait until it was looked at."""
         change(self.root, changes)
@@ -95,7 +103,7 @@ class Watched:
 async def watched(root: Path, *, heard: bool = True) -> AsyncIterator[Watched]:
     it = Watched(root, heard=heard)
     hotplug = Hotplug(root, it.read, listen=it.listen, sleep=it.time.sleep)
-    task = asyncio.create_task(hotplug.run(discover(root), it.machines.put))
+    task = asyncio.create_task(hotplug.run(lambda: it.known, it.changed))
     await asyncio.sleep(0)
     try:
         yield it
@@ -157,11 +165,10 @@ async def test_what_the_kernel_does_not_tell_is_seen_in_the_files(
 
 async def test_a_change_before_the_watch_began_is_found(plant: Plant) -> None:
     root = plant(FOUR)
-    known = discover(root)
     it = Watched(root)
     change(root, NIC)
     hotplug = Hotplug(root, it.read, listen=it.listen, sleep=it.time.sleep)
-    task = asyncio.create_task(hotplug.run(known, it.machines.put))
+    task = asyncio.create_task(hotplug.run(lambda: it.known, it.changed))
     await it.time.ring(PERIOD)
     assert len((await it.machines.get()).devices) == 1
     task.cancel()
@@ -222,6 +229,31 @@ async def test_a_machine_that_changes_while_it_is_read_is_read_again(
         assert str((await it.machines.get()).online) == "0-3"
         assert it.machines.empty()
     assert "it changed while it was read" in caplog.text
+
+
+async def test_a_machine_that_others_put_in_force_is_compared_at_the_next_look(
+    plant: Plant,
+) -> None:
+    async with watched(plant(FOUR)) as it:
+        stale = it.known
+        await it.news(NIC)
+        await it.machines.get()
+        it.known = stale  # as settings do that had the machine read before the change
+        await it.time.ring(PERIOD)
+        assert len((await it.machines.get()).devices) == 1
+        await it.time.ring(PERIOD)
+        await it.time.ring(PERIOD)
+        assert it.reads == 2, "it was read though nobody had replaced it"
+        assert it.machines.empty()
+
+
+async def test_a_machine_is_compared_again_while_its_change_is_not_taken(plant: Plant) -> None:
+    async with watched(plant(FOUR)) as it:
+        it.taken = False
+        await it.news(NIC)
+        await it.machines.get()
+        await it.time.ring(PERIOD)
+        await it.machines.get()
 
 
 async def test_devices_that_come_and_go_are_in_the_log_but_not_all_of_many(

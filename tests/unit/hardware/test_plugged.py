@@ -68,8 +68,11 @@ class Plugged:
         if seconds != QUIET:
             await asyncio.Event().wait()
 
-    async def changed(self, machine: Machine) -> None:
-        await self.served.daemon.reconfigure(machine=machine)
+    def known(self) -> Machine:
+        return self.served.daemon.engine.layout.machine
+
+    async def changed(self, before: Machine, machine: Machine) -> None:
+        await self.served.daemon.replace_machine(before, machine)
         await self.served.daemon.tell()
         await self.served.runtime.settled()
         self._done.set()
@@ -112,7 +115,7 @@ async def plugged(folder: Path, spec: str = SPEC, **settings: Any) -> AsyncItera
     async with served(folder, spec, sources=sources, **settings) as it:
         plug = Plugged(it, tree)
         watch = Hotplug(tree, partial(discover, tree), listen=plug.listen, sleep=plug.sleep)
-        watching = asyncio.create_task(watch.run(machine, plug.changed))
+        watching = asyncio.create_task(watch.run(plug.known, plug.changed))
         await asyncio.sleep(0)
         yield plug
         watching.cancel()
