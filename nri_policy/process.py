@@ -209,7 +209,9 @@ async def _cluster_settings(
         otherwise=file.load,
         changed=changed,
     )
-    following = asyncio.create_task(settings.run(), name="cluster settings")
+    following = asyncio.create_task(
+        keep_up("cluster-settings", settings.run), name="cluster settings"
+    )
     try:
         await settings.heard()
         yield settings

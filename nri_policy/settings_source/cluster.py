@@ -238,12 +238,12 @@ class ClusterSettings:
     def _keep(self) -> None:
         """Keep what counts for a start without the cluster."""
         policy = self._known.counting
-        if policy is None:
-            self._kept.unlink(missing_ok=True)
-            return
-        form = {"name": policy.name, "generation": policy.generation, "spec": policy.spec}
         new = self._kept.with_suffix(".new")
         try:
+            if policy is None:
+                self._kept.unlink(missing_ok=True)
+                return
+            form = {"name": policy.name, "generation": policy.generation, "spec": policy.spec}
             new.touch(0o600)
             new.write_text(json.dumps(form))
             new.replace(self._kept)

@@ -301,3 +301,20 @@ async def test_what_is_kept_is_the_object_as_it_is(cluster: Cluster) -> None:
         "generation": 9,
         "spec": SPEC,
     }
+
+
+async def test_what_cannot_be_kept_counts_all_the_same(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.label = "gpu"
+    cluster.objects["group.gpu"] = policy("group.gpu", cpu=5)
+    async with cluster.followed():
+        assert [reserved(each) for each in cluster.loads] == [5]
+        cluster.kept.unlink()
+        cluster.kept.mkdir()  # nothing can take its place, and it cannot be unlinked
+        cluster.label = ""
+        await cluster.wake()
+        assert len(cluster.loads) == 2, "the file's settings count again"
+        await cluster.put(policy("default", cpu=3))
+        assert reserved(cluster.loads[-1]) == 3
+    assert caplog.text.count("event=settings-not-kept") == 2
