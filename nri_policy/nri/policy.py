@@ -217,7 +217,7 @@ class Policy:
             update=self._telling.take(container.id, creating=True)
         )
         if decision.placement is not None:
-            response.adjust.CopyFrom(adjustment_of(decision.placement))
+            response.adjust.CopyFrom(adjustment_of(self._telling.own(decision.placement)))
         if self._show(container.id):
             response.adjust.mounts.append(self._exposure.mount(container.id))
         return response
@@ -244,7 +244,7 @@ class Policy:
         own = (
             []
             if decision.placement is None
-            else [update_of(decision.placement, ignore_failure=False)]
+            else [update_of(self._telling.own(decision.placement), ignore_failure=False)]
         )
         return nri_pb2.UpdateContainerResponse(update=[*own, *self._telling.take(container.id)])
 

@@ -71,15 +71,19 @@ class Telling:
         for change in changes:
             each = change.container_id
             before = self._untold.get(each)
-            if self._leaving:
-                self._untold[each] = unmanaged(self._engine.state, each)
-            elif change.shares is None and before is not None:
-                self._untold[each] = replace(change, shares=before.shares)
-            else:
-                self._untold[each] = change
+            new = self.own(change)
+            if new.shares is None and before is not None:
+                new = replace(new, shares=before.shares)
+            self._untold[each] = new
             self._tries.pop(each, None)
             self.refused.pop(each, None)
         self._noted()
+
+    def own(self, decided: Placement) -> Placement:
+        """Return what a container is to be told that was *decided* to run there."""
+        if not self._leaving:
+            return decided
+        return replace(unmanaged(self._engine.state, decided.container_id), shares=decided.shares)
 
     def only(self, changes: Iterable[Placement]) -> None:
         """Have nobody else told: the runtime has just said what it has."""

@@ -163,6 +163,22 @@ async def test_containers_run_anywhere_once_a_daemon_has_left_that_widens(
         assert not it.runtime.container("kept/main").cpus
 
 
+async def test_who_comes_while_a_daemon_leaves_that_widens_runs_anywhere(tmp_path: Path) -> None:
+    async with served(tmp_path, version=CALLED, onExit=OnExit.WIDEN.value) as it:
+        await it.start(pod("old", "2"))
+        leaving = asyncio.create_task(it.daemon.leave())
+        await asyncio.sleep(0)
+        await it.start(pod("new", "2"))
+        amount = Amounts(cpu=parse_cpu("3"))
+        change = ResourceChange(requests=amount, limits=amount)
+        await it.runtime.resize(it.runtime.pod("old"), "main", change)
+        await leaving
+        await it.runtime.settled()
+        for name in ("old", "new"):
+            container = it.runtime.container(f"default/{name}/main")
+            assert (str(container.cpus), str(container.mems)) == ("0-15", "0-3"), name
+
+
 async def test_containers_keep_what_they_have_when_the_daemon_leaves(tmp_path: Path) -> None:
     async with served(tmp_path) as it:
         await it.start(pod("own", "2"), pod("guest"))
