@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
@@ -27,6 +28,9 @@ class Administration:
     async def reload(
         self, request: pb.ReloadRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> pb.Reload:
-        """Read the settings again, and return what became of them."""
+        """Read the settings again, and return what became of them.
+
+        A reload is not given up halfway where the caller does not wait for its end.
+        """
         del request, context
-        return pb.Reload(**asdict(await self._reload()))
+        return pb.Reload(**asdict(await asyncio.shield(self._reload())))
