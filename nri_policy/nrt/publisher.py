@@ -164,6 +164,8 @@ class Publisher:
         except (PublishError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._pace.farewell:g} s"
             log.warning("event=nrt-left-behind to=%r reason=%r", self._sink.name, reason)
+        except Exception:  # the daemon ends all the same, and the other places hear of it
+            log.exception("event=nrt-fault to=%r", self._sink.name)
 
     async def _change(self) -> None:
         """Wait until there may be something new, or it is time to write again anyway."""

@@ -362,6 +362,15 @@ async def test_an_end_without_an_answer_takes_no_longer_than_it_may(
     assert "event=nrt-left-behind" in caplog.text
 
 
+async def test_a_fault_at_the_end_keeps_nothing_from_ending(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Node()
+    async with node.running():
+        node.shelf.error = KeyError("a bug of ours")
+    assert "event=nrt-fault" in caplog.text
+
+
 async def test_where_nothing_was_written_nothing_is_marked() -> None:
     node = Node()
     node.synchronized.clear()
