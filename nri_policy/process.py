@@ -70,6 +70,8 @@ async def run(file: SettingsFile, options: Options) -> None:
     """
     manager = ServiceManager()
     ended, reload = asyncio.Event(), asyncio.Event()
+    # whoever has changed the settings may say so before they were read for the first time
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_instance(options.state_dir / "lock"))
@@ -79,7 +81,6 @@ async def run(file: SettingsFile, options: Options) -> None:
         await stack.enter_async_context(_followed(daemon, settings))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
         beside: dict[str, Callable[[], Awaitable[None]]] = {
             "reload": partial(_reload_at, reload, daemon, manager),
             "settings": partial(watch, file, reload.set),
