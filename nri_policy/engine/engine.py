@@ -46,13 +46,14 @@ from nri_policy.engine.synchronization import (
 )
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier
+from nri_policy.pools.tree import PoolTree
 from nri_policy.settings import Settings
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.pod import State as ContainerState
 from nri_policy.workload.preferences import preferences
-from nri_policy.workload.request import Request, request_of
+from nri_policy.workload.request import Request, Sort, request_of
 
 
 class Engine:
@@ -356,16 +357,17 @@ class Engine:
             ),
             forced=forced,
         )
-        pools = {pool.name: pool.id for pool in layout.tree.pools}
+        heirs = _heirs(old.layout.tree, layout.tree)
         self._state = new = State(layout)
         new.told = old.told.copy()
         candidates = []
         for placed in old.placed.values():
             request, _ = _request(placed.container, layout)
-            name = old.layout.tree.pools[placed.grant.pool].name
+            normal = placed.grant.sort is Sort.NORMAL
+            pool = heirs[placed.grant.pool] if normal else layout.tree.top.id
             held = None
-            if same_entitlement(request, placed.request):
-                held = replace(placed.grant, pool=pools.get(name, layout.tree.top.id))
+            if pool is not None and same_entitlement(request, placed.request):
+                held = replace(placed.grant, pool=pool)
             cpus, mems = old.told.get(placed.container.id, (EMPTY, EMPTY))
             candidates.append(
                 Candidate(
@@ -377,6 +379,16 @@ class Engine:
         decision = self._restored(candidates, shortages, cause, forced=forced, strict=not forced)
         new.cold = {each: old.cold.get(each) for each in new.cold}
         return decision
+
+
+def _heirs(old: PoolTree, new: PoolTree) -> list[int | None]:
+    """Return which pool of *new* stands for each of *old*: the one around what is left of it.
+
+    Names will not do: a socket that loses one of its two NUMA nodes is the other one. None where
+    nothing is left.
+    """
+    left = [pool.cpus & new.top.cpus for pool in old.pools]
+    return [new.around(cpus).id if cpus else None for cpus in left]
 
 
 def _request(container: Container, layout: Layout) -> tuple[Request, tuple[str, ...]]:

@@ -377,18 +377,19 @@ def _read(state: State, candidate: Candidate, alone: CPUSet) -> Grant | None:
         return grant if cpus == layout.capacity.reserved else None
     if request.exclusive:
         own = _own(state, request, cpus, alone)
-        pool = _around(state, cpus)
-        if own is None or pool is None:
+        if own is None or not cpus <= top.cpus:
             return None
+        pool = layout.tree.around(cpus)
         mems = mems if candidate.mems else _unpinned(state, candidate, pool)
         grant = replace(grant, exclusive=own, isolated=own <= layout.capacity.isolated, mems=mems)
     elif request.guest and cpus == layout.capacity.reserved:
         pool = top
     else:
         free = state.supply.free_cpus()
-        pool = next((p for p in layout.tree.pools if cpus and p.cpus & free == cpus), None)
-        if pool is None:
+        alike = [pool for pool in layout.tree.pools if cpus and pool.cpus & free == cpus]
+        if not alike:
             return None
+        pool = alike[0]
     return replace(grant, pool=pool.id)
 
 
@@ -396,10 +397,11 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
     """Return which of *cpus* are the container's own, None where they cannot be its grant."""
     layout = state.layout
     if request.hide_hyperthreads and len(cpus) < request.exclusive:
-        # it shows one thread a core: the others were booked with it, whichever they were
+        # it shows the lowest of its threads of each core: some above them were booked with these
         cores = [core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(cpus)]
         free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
-        threads = CPUSet.union(cores) & free
+        lower = (core & CPUSet(range((core & cpus).lowest)) for core in cores)
+        threads = (CPUSet.union(cores) - CPUSet.union(lower)) & free
         if len(threads) < request.exclusive:
             return None
         cpus = layout.picker.pick(request.exclusive, threads, (cpus & free,))
@@ -424,8 +426,3 @@ def _unpinned(state: State, candidate: Candidate, pool: Pool) -> CPUSet:
     if memory is None or zone is None or state.memory.free(zone) < memory.amount:
         return EMPTY
     return zone
-
-
-def _around(state: State, cpus: CPUSet) -> Pool | None:
-    """Return the deepest pool that holds *cpus*."""
-    return next((pool for pool in state.layout.tree.pools if cpus <= pool.cpus), None)

@@ -73,7 +73,7 @@ def measure(state: State) -> Amounts:
     pools, capacity = layout.tree.pools, layout.capacity
     free, isolated = supply.free_cpus(), supply.free_isolated_cpus()
     own = [each & capacity.available for each in _numa_cpus(layout.machine)]
-    homes = [_smallest(layout.tree, each).id for each in own]
+    homes = [layout.tree.around(each).id for each in own]
     numa_cpus = (
         max(min(room, len(cpus & free)), len(cpus & isolated))
         for room, cpus in zip(cuttable(supply, homes), own, strict=True)
@@ -137,11 +137,6 @@ def _numa_zones(layout: Layout, amounts: Amounts, devices: Devices) -> Iterator[
             "costs": _costs(machine, number, len(own)),
             "resources": resources,
         }
-
-
-def _smallest(tree: PoolTree, cpus: CPUSet) -> Pool:
-    """Return the pool of *cpus*; where they cross the tree, the smallest one that has all."""
-    return next(pool for pool in tree.pools if cpus <= pool.cpus)
 
 
 def _costs(machine: Machine, number: int, count: int) -> list[Zone]:

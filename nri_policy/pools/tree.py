@@ -63,6 +63,10 @@ class PoolTree:
                 return
             pool = self.pools[pool.parent]
 
+    def around(self, cpus: CPUSet) -> Pool:
+        """Return the smallest pool that has all of *cpus*, which the top has."""
+        return next(pool for pool in self.pools if cpus <= pool.cpus)
+
     def at_level(self, pool: Pool, level: Level) -> Pool:
         """Return the deepest pool on *pool*'s path at *level*, or else at the next coarser one."""
         coarser = tuple(Level)[: tuple(Level).index(level) + 1]

@@ -344,6 +344,15 @@ def test_hidden_threads_are_the_containers_again() -> None:
     assert life.changed() == {}
 
 
+def test_hidden_threads_are_none_below_those_that_are_shown() -> None:
+    """CPU 12 was offline when it came, so 13 is the lowest of its threads on that core."""
+    hide = {"hide-hyperthreads.resource-policy.nri.io/pod": "true"}
+    container = nodes.container(3000, annotations=hide)
+    life = synchronized(at(container, "13-14", "3"))
+    assert str(life.grant(container).exclusive) == "13-15"
+    assert life.changed() == {}
+
+
 def test_isolated_cpus_are_the_containers_again() -> None:
     container = nodes.container(2000)
     life = synchronized(at(container, "4-5", "1"), machine=nodes.SMALL + " isolated=4-5")
