@@ -43,6 +43,7 @@ from nri_policy.engine.synchronization import (
     resumed,
     same_entitlement,
     seen,
+    with_entitlement,
 )
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier
@@ -365,13 +366,26 @@ class Engine:
             request, _ = _request(placed.container, layout)
             normal = placed.grant.sort is Sort.NORMAL
             pool = heirs[placed.grant.pool] if normal else layout.tree.top.id
-            held = None
-            if pool is not None and same_entitlement(request, placed.request):
+            held, squeezed = None, None
+            if pool is None:
+                pass  # nothing of its place is left
+            elif same_entitlement(request, placed.request):
                 held = replace(placed.grant, pool=pool)
+            elif not forced:
+                entitled, _ = _request(placed.container, old.layout)
+                if same_entitlement(request, entitled):  # a machine that shrank left it less
+                    held = replace(placed.grant, pool=pool)
+                    squeezed = with_entitlement(request, placed.request)
             cpus, mems = old.told.get(placed.container.id, (EMPTY, EMPTY))
             candidates.append(
                 Candidate(
-                    container=placed.container, request=request, cpus=cpus, mems=mems, held=held
+                    container=placed.container,
+                    request=request,
+                    cpus=cpus,
+                    mems=mems,
+                    held=held,
+                    same=squeezed is None,
+                    squeezed=squeezed,
                 )
             )
         cause = "the machine changed" if forced else "the settings changed"

@@ -41,6 +41,7 @@ class Candidate:
     mems: CPUSet
     held: Grant | None = None  # its pool is an id of the layout that places it now
     same: bool = True  # it asks for what `held` was given for
+    squeezed: Request | None = None  # what `held` is for since the machine could not give it more
 
 
 Refused = list[tuple[Candidate, RefusalError]]
@@ -142,7 +143,7 @@ def resumed(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> St
         container = replace(listed, resized=stored.resized, resources=asked)
         candidate = Candidate(
             container=container,
-            request=_with_entitlement(request_of(container), stored.request),
+            request=with_entitlement(request_of(container), stored.request),
             cpus=parsed(listed.resources.cpus),
             mems=parsed(listed.resources.mems),
         )
@@ -162,7 +163,7 @@ def _entitlement(request: Request) -> Request:
     return replace(request, **_STEERING)
 
 
-def _with_entitlement(request: Request, entitlement: Request) -> Request:
+def with_entitlement(request: Request, entitlement: Request) -> Request:
     """Return what was asked for with *entitlement*, and is steered as in *request*."""
     steering = {name: getattr(request, name) for name in _STEERING}
     return replace(entitlement, **steering)
@@ -191,6 +192,12 @@ def restore(state: State, candidates: Sequence[Candidate], *, forced: bool = Fal
             held = candidate.held
             if remains.get(candidate.container.id):
                 flagged.append(f"{name}: {refusal}; it has fewer now")
+            elif candidate.squeezed and held is not None and _possible(state, candidate, held):
+                left_to_it = replace(candidate, request=candidate.squeezed)
+                result.notes += [
+                    *_keep(state, left_to_it, held),
+                    f"{name}: {refusal}; it keeps less",
+                ]
             elif not candidate.same and held is not None and _possible(state, candidate, held):
                 flagged += [*_keep(state, candidate, held), f"{name}: {refusal}; it keeps its own"]
             elif forced:
