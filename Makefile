@@ -3,7 +3,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: run demo test faults fuzz stress bench lint proto kubernetes man pictures lock dist release test-packages test-guest
+.PHONY: help run demo test faults fuzz stress bench lint proto kubernetes man pictures lock dist release test-packages test-guest
+
+help:
+	@echo "make TARGET, one of: $$(sed -n 's/^\([a-z-]*\):.*/\1/p' Makefile | tr '\n' ' ')"
 
 # make run ARGS='--help'
 run: $(BUILT)

@@ -23,6 +23,7 @@ from nri_policy.settings import Problem, Settings, SettingsError, effective
 from nri_policy.units import format_time
 
 _Document = Mapping[str, Any]
+_NONE = {"instrumentation.httpEndpoint": "off"}  # what no value means, if not all there is
 
 
 @click.group
@@ -131,6 +132,8 @@ def _checked(file: Path, document: _Document) -> Iterator[RenderableType]:
         table.add_row("pools", str(machine["pools"]))
         yield table
         yield from _remarks(machine["notes"])
+    elif not errors:
+        yield Text("not held against a machine: --host-root / takes this one", style="dim")
     if document["settings"] and not errors:
         yield ""
         yield _table(document["settings"])
@@ -160,7 +163,7 @@ def _table(settings: Sequence[_Document]) -> Columns:
         shown = value if isinstance(value, str) and value else json.dumps(value)
         table.add_row(
             Text(each["field"]),
-            Text("all" if value is None else shown),
+            Text(_NONE.get(each["field"], "all") if value is None else shown),
             Text(each["origin"]),
             style="" if given else "dim",
         )

@@ -123,7 +123,7 @@ def shortage(
     parts = []
     if request.exclusive:
         sort = "isolated " if request.isolated is Isolation.REQUIRED else ""
-        parts.append(f"{request.exclusive} exclusive {sort}CPUs")
+        parts.append(f"{request.exclusive} exclusive {sort}CPU{'s' * (request.exclusive > 1)}")
     if request.shared:
         parts.append(f"{request.shared}m of shared CPU")
     if not parts:

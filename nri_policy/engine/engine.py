@@ -67,6 +67,7 @@ class Engine:
         possible, for running containers know it.
         """
         self._state = State(layout_of(machine, settings, earlier))
+        self._unheard = earlier.exclusive  # of containers that no Synchronized has named yet
 
     @classmethod
     def resumed(cls, layout: Layout, picture: Synchronized) -> Engine:
@@ -77,7 +78,7 @@ class Engine:
         """
         engine = cls.__new__(cls)
         state = resumed(layout, picture, lambda container: _request(container, layout)[0])
-        engine._state = state  # noqa: SLF001 - one of this class
+        engine._state, engine._unheard = state, EMPTY  # noqa: SLF001 - one of this class
         return engine
 
     @property
@@ -127,6 +128,7 @@ class Engine:
                     decision = self._stopped(event)
                 case Synchronized():
                     decision = self._synchronized(event)
+                    self._unheard = EMPTY
                 case Reconfigured():
                     decision = self._reconfigured(event)
                 case Drifted():
@@ -354,7 +356,8 @@ class Engine:
             event.settings or old.layout.settings,
             Earlier(
                 reserved=old.layout.capacity.reserved,
-                exclusive=CPUSet.union(each.grant.exclusive for each in old.placed.values()),
+                exclusive=CPUSet.union(each.grant.exclusive for each in old.placed.values())
+                | self._unheard,
             ),
             forced=forced,
         )

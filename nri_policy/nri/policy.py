@@ -352,12 +352,19 @@ class Policy:
             decision = self._engine.handle(event)
         except (RefusalError, AnnotationError) as error:
             seconds = time.perf_counter() - began
-            name = event.container.full_name if isinstance(event, Created) else type(event).__name__
-            log.warning("event=refused container=%s reason=%r", name, str(error))
+            log.warning("event=refused container=%s reason=%r", self._asked(event), str(error))
             self._decided(event, error, seconds)
             raise Refused(str(error)) from error
         self._note(event, decision, time.perf_counter() - began)
         return decision
+
+    def _asked(self, event: Event) -> str:
+        """Return the name of the container that *event* is about."""
+        if isinstance(event, Created):
+            return event.container.full_name
+        if isinstance(event, Resized):
+            return self._engine.state.placed[event.container_id].container.full_name
+        return "-"
 
     def _note(self, event: Event, decision: Decision, seconds: float) -> None:
         """Keep what is to be told, and log one line."""

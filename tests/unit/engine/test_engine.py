@@ -266,7 +266,7 @@ def test_an_overflow_keeps_out_of_reach_of_later_exclusive_cpus() -> None:
     over = system(2001)
     assert life.create(over) == "1-3"
     message = life.refuse(nodes.container(1000))
-    assert message == "no pool has room for 1 exclusive CPUs: socket #0 comes closest, 1 CPU short"
+    assert message == "no pool has room for 1 exclusive CPU: socket #0 comes closest, 1 CPU short"
 
 
 # -- alignment and isolation

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.event import Stopped, Synchronized
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Reconfigured, Stopped, Synchronized
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.synchronization import to_store
+from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.pod import Container, Resources, State, shares_of
 from tests import bookkeeping, memories, nodes
 from tests.life import Life
@@ -384,3 +386,15 @@ def test_a_guest_whose_pool_has_no_cpu_left_moves_up() -> None:
     listen(life, at(guest, "2-3", "1"), at(own, "2-3", "1"))
     assert life.cpus(guest) != ""
     assert CPUSet.parse(life.cpus(guest)).isdisjoint(life.grant(own).exclusive)
+
+
+def test_settings_that_come_before_the_containers_reserve_nothing_of_theirs() -> None:
+    earlier = Earlier(reserved=CPUSet.parse("0"), exclusive=CPUSet.parse("1-3"))
+    engine = Engine(nodes.machine(), nodes.settings(reservedResources={"cpu": 1}), earlier)
+    engine.handle(Reconfigured(settings=nodes.settings(reservedResources={"cpu": 2})))
+    reserved = engine.layout.capacity.reserved
+    assert len(reserved) == 2
+    assert reserved.isdisjoint(earlier.exclusive)
+    engine.handle(Synchronized(containers=()))
+    engine.handle(Reconfigured(settings=nodes.settings(reservedResources={"cpu": 4})))
+    assert not engine.layout.capacity.reserved.isdisjoint(earlier.exclusive)
