@@ -244,7 +244,7 @@ def _elsewhere(changes: Mapping[str, _Document]) -> Iterator[RenderableType]:
         yield Text("Every container ends up where it was.")
         return
     yield Text(f"{len(changes)} containers fare otherwise:", style="bold cyan")
-    table = Columns("container", "", "cpuset", "mems", "pool")
+    table = Columns("container", "", "cpuset", "of its own", "mems", "pool")
     for name, change in [*changes.items()][:_MOST_ROWS]:
         for side, first in (("recorded", broken(short(name))), ("replayed", Text())):
             table.add_row(first, side, *_holding(change[side]))
@@ -255,7 +255,8 @@ def _elsewhere(changes: Mapping[str, _Document]) -> Iterator[RenderableType]:
 
 def _holding(held: _Document | None) -> tuple[Text, ...]:
     if held is None:
-        return Text("-"), Text("-"), Text("not there")
+        return *(Text("-") for _ in range(3)), Text("not there")
     if held["error"]:
-        return Text("-"), Text("-"), Text(f"refused: {held['error']}", style="red")
-    return Text(held["cpus"] or "-"), Text(held["mems"] or "-"), Text(held["pool"])
+        return *(Text("-") for _ in range(3)), Text(f"refused: {held['error']}", style="red")
+    lists = (Text(held[name] or "-") for name in ("cpus", "exclusive", "mems"))
+    return *lists, Text(held["pool"])
