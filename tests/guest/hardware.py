@@ -77,9 +77,9 @@ GUESTS = {
         numa=[*nodes(["0-3", "4-7"], [512] * 2), *distances({0: 0, 1: 1})],
         devices=[
             option
-            for node in range(2)
+            for node, number in enumerate([32, 64])
             for option in (
-                f"-device pxb-pcie,id=bus{node},bus_nr={32 * node + 32},numa_node={node}",
+                f"-device pxb-pcie,bus=pcie.0,id=bus{node},numa_node={node},bus_nr={number}",
                 f"-device pcie-root-port,id=port{node},bus=bus{node},chassis={node + 1}",
                 f"-drive if=none,id=disk{node},driver=null-co,size=64M",
                 f"-device nvme,drive=disk{node},bus=port{node},serial=disk{node}",
