@@ -10,9 +10,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import yaml
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.pools.attraction import Attraction

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import statistics
 import time
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine, MemoryKind

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from io import StringIO
 from typing import Any
 
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from nri_policy.engine import view

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, Protocol
 
 import grpc
+from msgspec.structs import replace
 
 from nri_policy.control.chronicle import Chronicle, LaggingError, Refusal
 from nri_policy.control.handler import service_handler

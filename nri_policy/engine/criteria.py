@@ -6,13 +6,12 @@ lexicographic in this order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nri_policy.pools.supply import COLUMNS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Criterion:
+class Criterion(Struct, frozen=True, kw_only=True):
     """One line of the comparison."""
 
     name: str

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from copy import copy
-from dataclasses import fields, replace
 from operator import attrgetter
+
+from msgspec.structs import asdict, replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import (
@@ -421,9 +422,7 @@ def _request(container: Container, layout: Layout) -> tuple[Request, tuple[str, 
 def _overlay(old: Resources, new: Resources) -> Resources:
     """Return *old* with the amounts that *new* names; the cpuset stays ours (nri.md §3.9)."""
     named = {
-        field.name: value
-        for field in fields(Resources)
-        if field.name not in ("cpus", "mems") and (value := getattr(new, field.name))
+        name: value for name, value in asdict(new).items() if value and name not in ("cpus", "mems")
     }
     return replace(old, **named)
 

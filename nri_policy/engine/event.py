@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nri_policy.engine.grant import Grant
 from nri_policy.hardware.machine import Machine
@@ -13,52 +14,45 @@ from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.request import Request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Created:
+class Created(Struct, frozen=True, kw_only=True):
     """A container is about to be created."""
 
     container: Container
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class Started(Struct, frozen=True, kw_only=True):
     """A container starts."""
 
     container_id: str
     now: float  # seconds since the epoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elapsed:
+class Elapsed(Struct, frozen=True, kw_only=True):
     """It is *now*: what was to happen by then is due."""
 
     now: float  # seconds since the epoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resized:
+class Resized(Struct, frozen=True, kw_only=True):
     """A container is about to get other resources; 0 and "" in them mean: as before."""
 
     container_id: str
     resources: Resources
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class Stopped(Struct, frozen=True, kw_only=True):
     """A container has stopped, or is gone."""
 
     container_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodStopped:
+class PodStopped(Struct, frozen=True, kw_only=True):
     """A pod has stopped, or is gone, with all its containers."""
 
     pod_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredGrant:
+class StoredGrant(Struct, frozen=True, kw_only=True):
     """What an earlier engine granted, and enough of the container to know it again."""
 
     pod_uid: str
@@ -71,8 +65,7 @@ class StoredGrant:
     resources: Resources | None = None  # what it asked for then; None: not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Synchronized:
+class Synchronized(Struct, frozen=True, kw_only=True):
     """The runtime has said which containers exist; nothing else does."""
 
     containers: tuple[Container, ...]
@@ -80,8 +73,7 @@ class Synchronized:
     now: float = 0.0  # seconds since the epoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconfigured:
+class Reconfigured(Struct, frozen=True, kw_only=True):
     """The settings, or the machine, are others now; None: as before.
 
     A machine alone is what it has become, and cannot be refused; with settings it can.
@@ -91,8 +83,7 @@ class Reconfigured:
     machine: Machine | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drifted:
+class Drifted(Struct, frozen=True, kw_only=True):
     """Containers do not run on what the runtime was told, though it may believe so itself."""
 
     container_ids: tuple[str, ...]

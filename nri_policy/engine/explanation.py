@@ -6,8 +6,9 @@ when asked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.pools.supply import COLUMNS, Table
@@ -30,8 +31,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """What a decision was made from."""
 
     container: str  # namespace/pod/name

@@ -5,15 +5,14 @@ Values only; frozen, so that a decision can be kept, sent and compared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import Explanation
 from nri_policy.workload.request import Sort
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(Struct, frozen=True, kw_only=True):
     """What one container holds."""
 
     pool: int  # id in the tree
@@ -26,8 +25,7 @@ class Grant:
     mems: CPUSet  # node ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """What the runtime is told of one container; None and an empty set mean: leave alone."""
 
     container_id: str
@@ -37,8 +35,7 @@ class Placement:
     cause: str  # why, for people
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """The outcome of one event."""
 
     container_id: str | None = None  # the container asked about

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
+from msgspec import Struct
 
 from nri_policy.engine.nearness import Nearness
 from nri_policy.hardware.machine import Machine
@@ -24,8 +23,7 @@ from nri_policy.pools.tree import Pool, PoolTree, build
 from nri_policy.settings import Alignment, Level, Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """A machine under some settings: its pools, capacities and picking orders."""
 
     machine: Machine

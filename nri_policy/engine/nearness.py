@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
@@ -25,8 +26,7 @@ _A_LEVEL_ABOVE = 0.9
 _MOST_KNOWN = 1024  # places whose scores are kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
+class Scores(Struct, frozen=True, kw_only=True):
     """The columns of criteria 3 and 4 of §4, a value a pool."""
 
     hints: Sequence[float]  # product of all scores
@@ -34,8 +34,7 @@ class Scores:
     depth: Sequence[int]  # 0 where all scores are 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(Struct, frozen=True, kw_only=True):
     """What strict hints leave of the machine."""
 
     cpus: CPUSet

@@ -7,7 +7,9 @@ Owns the choice. It works on a State inside a transaction: the caller restores t
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.comparison import Lack, search, shortage
@@ -48,8 +50,7 @@ class RefusalError(Exception):
         self.lack = lack  # None where it is not about a container
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Findings(Struct, frozen=True, kw_only=True):
     """What a choice was made from, to be explained."""
 
     table: Table | None = None  # None where pools were not compared
@@ -57,8 +58,7 @@ class Findings:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """A grant for a request, not yet booked."""
 
     grant: Grant

@@ -7,8 +7,10 @@ cost a few copies of tables, however many containers there are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import Explanation
@@ -24,8 +26,7 @@ from nri_policy.workload.request import Request, Sort
 _Key = TypeVar("_Key", int, str)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(Struct, frozen=True, kw_only=True):
     """A container that holds a grant."""
 
     container: Container
@@ -34,8 +35,7 @@ class Placed:
     explanation: Explanation
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """Everything in a State at one moment."""
 
     placed: dict[str, Placed]

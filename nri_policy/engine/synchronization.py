@@ -7,8 +7,10 @@ container that cannot be placed is named in the outcome, and nobody else is dist
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import StoredGrant, Synchronized
@@ -31,8 +33,7 @@ from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 from nri_policy.workload.request import Isolation, Request, Sort
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """A running container to be placed, and the grant that it held before."""
 
     container: Container
@@ -60,8 +61,7 @@ _STEERING: dict[str, Any] = {
 }
 
 
-@dataclass(slots=True)
-class Restored:
+class Restored(Struct):
     """What became of candidates, as far as somebody should hear of it."""
 
     refused: Refused = field(default_factory=list)  # they fit nowhere

@@ -6,7 +6,7 @@ was last, before it stopped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.alignment import asks_for_cpu, spans, spills
@@ -15,8 +15,7 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.state import Placed, State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
+class Fate(Struct, frozen=True, kw_only=True):
     """What became of one container."""
 
     pool: str | None  # None: it was refused
@@ -28,8 +27,7 @@ class Fate:
     refusal: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class Score(Struct, frozen=True, kw_only=True):
     """How well all containers fared."""
 
     placed: int

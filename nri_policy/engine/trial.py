@@ -8,8 +8,9 @@ other leaves the rest of its pod to go on.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from itertools import chain, count, islice
+
+from msgspec import Struct
 
 from nri_policy.engine import view
 from nri_policy.engine.alignment import misfit
@@ -22,8 +23,7 @@ from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """One container of a pod that might come."""
 
     container: Container
@@ -31,8 +31,7 @@ class Start:
     to_end: bool  # it is gone before the next one comes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """A pod that might come, and how many of it, or at most so many."""
 
     namespace: str

@@ -6,10 +6,12 @@ bytes, frequencies kHz. Structures hold online CPUs only; offline ones are known
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 
@@ -35,8 +37,7 @@ class CoreKind(StrEnum):
     EFFICIENCY = "efficiency"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """A unit above the package: a book or a drawer of s390."""
 
     kind: str  # "book" or "drawer"
@@ -44,16 +45,14 @@ class Group:
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class Package(Struct, frozen=True, kw_only=True):
     """A socket."""
 
     id: int
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Die:
+class Die(Struct, frozen=True, kw_only=True):
     """A die, named by (package, id): ids repeat across packages on some kernels.
 
     Every package has at least one: the package itself where the kernel knows of no dies.
@@ -64,8 +63,7 @@ class Die:
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(Struct, frozen=True, kw_only=True):
     """A cluster of cores, where the kernel tells of one that is neither a core nor a die."""
 
     package: int
@@ -73,8 +71,7 @@ class Cluster:
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Core:
+class Core(Struct, frozen=True, kw_only=True):
     """A core, identified by its threads: core ids repeat."""
 
     package: int
@@ -84,8 +81,7 @@ class Core:
     kind: CoreKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
+class Cache(Struct, frozen=True, kw_only=True):
     """A cache, identified by level, type and the CPUs that share it."""
 
     level: int
@@ -94,8 +90,7 @@ class Cache:
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessClass:
+class AccessClass(Struct, frozen=True, kw_only=True):
     """HMAT figures of a memory node for its best initiators; None where the firmware is silent."""
 
     initiators: CPUSet  # node ids
@@ -105,8 +100,7 @@ class AccessClass:
     write_bandwidth: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryNode:
+class MemoryNode(Struct, frozen=True, kw_only=True):
     """A NUMA node: memory, CPUs, both or neither."""
 
     id: int
@@ -122,8 +116,7 @@ class MemoryNode:
     side_cache: int  # bytes of memory-side cache in front of it; 0 if none is known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frequency:
+class Frequency(Struct, frozen=True, kw_only=True):
     """Frequency limits that a group of CPUs shares, kHz; None where unknown."""
 
     cpus: CPUSet
@@ -133,8 +126,7 @@ class Frequency:
     preference: str | None  # energy_performance_preference
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distances:
+class Distances(Struct, frozen=True, kw_only=True):
     """The firmware's distance table; matrix[i][j] is from nodes[i] to nodes[j]."""
 
     nodes: tuple[int, ...]
@@ -148,8 +140,7 @@ class Distances:
         return (self.matrix[i][j] + self.matrix[j][i]) / 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """A PCI function and what it is near to."""
 
     address: str
@@ -159,8 +150,7 @@ class Device:
     cpus: CPUSet  # all online ones where nothing is known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """A node's hardware.
 
     `online` is never empty; every online CPU is in exactly one core, die and package, and each of

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.cpus import CPU_FOLDER, HIGHEST, CPUSets
@@ -26,8 +28,7 @@ _MEM_TOTAL = re.compile(r"MemTotal:\s*(\d{1,15}) *kB")
 _TIERS = "sys/devices/virtual/memory_tiering"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """What the kernel says of one NUMA node."""
 
     id: int

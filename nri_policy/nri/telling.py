@@ -22,8 +22,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import NoReturn
+
+from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.grant import Placement

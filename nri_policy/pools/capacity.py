@@ -6,8 +6,7 @@ sharable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
@@ -20,8 +19,7 @@ class CapacityError(Exception):
     """The settings reserve or allow CPUs that this machine does not have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class Capacity(Struct, frozen=True, kw_only=True):
     """The available CPUs, parted in three."""
 
     reserved: CPUSet
@@ -34,8 +32,7 @@ class Capacity:
         return self.reserved | self.isolated | self.sharable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class Earlier(Struct, frozen=True, kw_only=True):
     """What was in use before a change of the machine or the settings, or before a restart."""
 
     reserved: CPUSet = EMPTY

@@ -11,7 +11,8 @@ are the `missing` ones of its booking. They count nowhere until there is room fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory_flow import Flow

@@ -14,8 +14,9 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
 
@@ -24,8 +25,7 @@ from nri_policy.cpuset import CPUSet
 Chain = list[tuple[CPUSet, int]]
 
 
-@dataclass(slots=True)
-class Flow:
+class Flow(Struct):
     """Bytes of zones on nodes."""
 
     free: dict[int, int]  # by node id

@@ -15,8 +15,9 @@ filled. Containers on the reserved CPUs book like all others: the reservation is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import inf
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine, MemoryKind, MemoryNode
@@ -28,8 +29,7 @@ from nri_policy.units import format_bytes
 Kinds = frozenset[MemoryKind]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
+class Home(Struct, frozen=True, kw_only=True):
     """Where the containers of a pool start that want certain kinds, and how their zones grow."""
 
     zone: CPUSet

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory_flow import Flow
 from nri_policy.pools.memory_map import Home, Kinds, MemoryMap
@@ -33,8 +35,7 @@ class Rank(IntEnum):
     GUARANTEED = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryRequest:
+class MemoryRequest(Struct, frozen=True, kw_only=True):
     """What one container asks for."""
 
     id: str
@@ -48,8 +49,7 @@ class MemoryRequest:
     cold: bool = False  # starts on pmem only, if dram + pmem is what it would get
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Booking:
+class Booking(Struct, frozen=True, kw_only=True):
     """A request that holds a zone."""
 
     request: MemoryRequest
@@ -94,8 +94,7 @@ class Move(NamedTuple):
     zone: CPUSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Offer(Struct, frozen=True, kw_only=True):
     """A zone for a request on a pool; good only for the generation that it was made on."""
 
     booking: Booking
@@ -108,8 +107,7 @@ class Offer:
         return self.booking.zone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shortage:
+class Shortage(Struct, frozen=True, kw_only=True):
     """Why a request does not fit."""
 
     missing: int  # bytes; 0 where it is not a matter of amounts

@@ -7,7 +7,8 @@ tells CPUs apart. CPUs that no source tells apart are normal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import CoreKind, Frequency, Machine
@@ -18,8 +19,7 @@ from nri_policy.settings import Priority
 _PREFERENCES = ("performance", "balance_performance", "default", "balance_power", "power")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityClasses:
+class PriorityClasses(Struct, frozen=True, kw_only=True):
     """The online CPUs by class; each CPU is in exactly one."""
 
     high: CPUSet

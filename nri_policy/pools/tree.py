@@ -9,7 +9,8 @@ every available CPU is in the top pool.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine, MemoryKind, MemoryNode
@@ -29,8 +30,7 @@ KINDS = {
 _NAMING = (Level.SYSTEM, Level.PACKAGE, Level.NUMA, Level.DIE, Level.L3CACHE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(Struct, frozen=True, kw_only=True):
     """A set of CPUs that lie together, and the memory near them."""
 
     id: int
@@ -43,8 +43,7 @@ class Pool:
     memory: Mapping[MemoryKind, CPUSet]  # node ids by requestable kind: dram, pmem, hbm
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolTree:
+class PoolTree(Struct, frozen=True, kw_only=True):
     """All pools, indexed by id; the last one is the top."""
 
     pools: tuple[Pool, ...]
@@ -77,8 +76,7 @@ class PoolTree:
         return self.top
 
 
-@dataclass(slots=True)
-class _Set:
+class _Set(Struct):
     """A candidate set while the tree is made."""
 
     cpus: CPUSet

@@ -10,10 +10,11 @@ import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import StoredGrant
@@ -78,8 +79,7 @@ class Link(IntEnum):
     BASE = 2  # not an event: everything that ran then, for a replay to start from
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(Struct, frozen=True, kw_only=True):
     """What containers hold, and where."""
 
     grants: Mapping[str, StoredGrant]  # by container id

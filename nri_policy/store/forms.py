@@ -12,10 +12,11 @@ Requests are kept without affinities and hints, explanations with the `MAX_PULLS
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import (
@@ -46,14 +47,12 @@ MAX_TEXTS = 64 << 10  # characters of the keys and values of one map
 MAX_PULLS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reconfigured:
+class _Reconfigured(Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] | None
     machine: Machine | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Explanation:
+class _Explanation(Struct, frozen=True, kw_only=True):
     container: str
     outcome: Outcome
     request: Request | None
@@ -62,8 +61,7 @@ class _Explanation:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decision:
+class _Decision(Struct, frozen=True, kw_only=True):
     container_id: str | None
     grant: Grant | None
     placement: Placement | None

@@ -10,8 +10,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Event
@@ -26,8 +27,7 @@ _QUERY = "SELECT seq, sum, time, link, layout, kind, event, decision, scores FRO
 _Row = tuple[int, int, float, int, int, bytes, bytes, bytes, bytes | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """One event and what became of it."""
 
     seq: int

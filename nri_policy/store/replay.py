@@ -9,7 +9,9 @@ the recorded order, as if the circumstances had been so all along.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
@@ -36,8 +38,7 @@ from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """A record that came out otherwise when it was replayed."""
 
     seq: int

@@ -8,7 +8,8 @@ exception leaves the database as it was, and the writer of no more use.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nri_policy.engine.event import Created, Event, Synchronized
 from nri_policy.engine.grant import Decision

@@ -12,7 +12,7 @@ affinities may stand in one list.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nri_policy.settings import Settings
 from nri_policy.wording import quoted
@@ -36,8 +36,7 @@ MAX_SEARCHES = 64  # globs and joint keys in all of these: each costs a look at 
 _FIELDS = ("match", "scope", "weight")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Affinity:
+class Affinity(Struct, frozen=True, kw_only=True):
     """Containers that satisfy *scope* and *match* pull with *weight*, or push if it is negative."""
 
     scope: Expression
@@ -45,8 +44,7 @@ class Affinity:
     weight: int  # -1000…1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Affinities:
+class Affinities(Struct, frozen=True, kw_only=True):
     """All affinities of one container."""
 
     each: tuple[Affinity, ...]

@@ -10,10 +10,11 @@ accesses, however many annotations a pod has; only `warnings` goes through all k
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
 
 from nri_policy.wording import did_you_mean, quoted
 from nri_policy.yamltext import YAMLTextError, read
@@ -81,8 +82,7 @@ class AnnotationError(ValueError):
         return f"annotation {at}: {quoted(self.text)} is not {self.allowed}"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where in the annotation *key* a value stands."""
 
     key: str
@@ -107,8 +107,7 @@ class Scope(IntEnum):
     BARE = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     """The annotation in force for a container."""
 
     key: str  # in full, as the pod has it

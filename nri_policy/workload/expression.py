@@ -11,8 +11,9 @@ key may have its own separators with or without a colon before them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from nri_policy.glob import Glob
 from nri_policy.wording import did_you_mean
@@ -68,8 +69,7 @@ _KEYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """What is asked of a container: one property, or several joined by a separator."""
 
     parts: tuple[str, ...]
@@ -85,8 +85,7 @@ class Key:
         return self.separator.join(value or "" for value in values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expression:
+class Expression(Struct, frozen=True, kw_only=True):
     """A condition; it has values or globs, as its operator takes them."""
 
     key: Key | None  # None only where the operator asks for none

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.locality import Locator
@@ -32,8 +33,7 @@ _KUBELETS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class Mount(Struct, frozen=True, kw_only=True):
     """A mount of a container."""
 
     destination: str  # in the container
@@ -41,8 +41,7 @@ class Mount:
     writable: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceFile:
+class DeviceFile(Struct, frozen=True, kw_only=True):
     """A device file that a container was given, and may write to."""
 
     path: str
@@ -50,8 +49,7 @@ class DeviceFile:
     number: str  # as in 259:1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hint:
+class Hint(Struct, frozen=True, kw_only=True):
     """A place to be near to. At least one of the sets is not empty; an empty one is unknown."""
 
     source: str  # path on the host, or `podresourceapi:RESOURCE`; devices of one resource share it

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nri_policy.workload.affinity import Affinity
 from nri_policy.workload.expression import (
@@ -27,16 +28,14 @@ from nri_policy.workload.pod import Container
 _JOINT_KEYS = 32  # that are kept indexed; each costs a little with every container that comes
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """A container that holds a grant, and the pool it is booked on."""
 
     container: Container
     pool: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pull:
+class Pull(Struct, frozen=True, kw_only=True):
     """What one peer does to a container."""
 
     full_name: str  # namespace/pod/container
@@ -44,8 +43,7 @@ class Pull:
     weight: int  # negative where it pushes
 
 
-@dataclass(frozen=True, slots=True)
-class Pulls:
+class Pulls(Struct, frozen=True):
     """What draws a container where, as things stood when it was asked for."""
 
     terms: tuple[tuple[int, int], ...]  # weight, and the set of peers that has it
@@ -81,8 +79,7 @@ def _strength(pull: tuple[Peer, int]) -> tuple[int, str, str]:
     return -abs(pull[1]), container.full_name, container.id
 
 
-@dataclass(slots=True)
-class _Column:
+class _Column(Struct):
     """Who has which value of one key."""
 
     values: dict[str, int] = field(default_factory=dict)

@@ -7,8 +7,9 @@ the wire that they came over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+
+from msgspec import Struct
 
 from nri_policy.workload.hints import Hint
 
@@ -38,8 +39,7 @@ class State(IntEnum):
     RUNNING = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(Struct, frozen=True, kw_only=True):
     """A pod sandbox."""
 
     id: str
@@ -51,8 +51,7 @@ class Pod:
     annotations: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
+class Resources(Struct, frozen=True, kw_only=True):
     """A container's cgroup settings as the runtime holds them; 0 and "" mean not set."""
 
     cpu_shares: int = 0
@@ -76,8 +75,7 @@ class Resources:
         return -(-self.cpu_quota * 1000 // self.cpu_period)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class Container(Struct, frozen=True, kw_only=True):
     """A container of a pod."""
 
     id: str

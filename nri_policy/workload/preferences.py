@@ -10,9 +10,10 @@ silent default; lists may have blanks after commas.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
+
+from msgspec import Struct
 
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
@@ -46,8 +47,7 @@ USUAL_HINTS = frozenset(HintKind) - {HintKind.KUBELET_VOLUMES}
 POD_RESOURCE = "podresourceapi:"
 
 
-@dataclass(frozen=True, slots=True)
-class HintFilter:
+class HintFilter(Struct, frozen=True):
     """Which hints are meant: by host path, or by `podresourceapi:RESOURCE`."""
 
     prefixes: tuple[str, ...] = ()
@@ -58,8 +58,7 @@ class HintFilter:
         return source.startswith(self.prefixes) or any(glob.matches(source) for glob in self.globs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preferences:
+class Preferences(Struct, frozen=True, kw_only=True):
     """What was annotated for a container; see the module for what None means."""
 
     prefer_isolated: bool | None = None

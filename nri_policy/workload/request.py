@@ -6,8 +6,9 @@ milli-CPU. Knows nothing of what the node has left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+
+from msgspec import Struct
 
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
@@ -49,8 +50,7 @@ class Isolation(IntEnum):
     REQUIRED = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """What one container asks for."""
 
     sort: Sort

@@ -6,10 +6,10 @@ The runtime only sees estimates of them; a webhook writes the exact ones into an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from nri_policy.units import parse_bytes, parse_cpu
 from nri_policy.workload.annotations import RESOURCES, AnnotationError
@@ -20,8 +20,7 @@ _ALLOWED = (
 _MAX_SIZE = 1 << 20  # characters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
+class Requirements(Struct, frozen=True, kw_only=True):
     """Requests and limits; None where there is none."""
 
     cpu_request: int | None = None  # milli-CPU

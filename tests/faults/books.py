@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet

@@ -10,7 +10,6 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +17,7 @@ from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import yaml
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Synchronized

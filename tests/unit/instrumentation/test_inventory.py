@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nri_policy.engine.event import Created
 from nri_policy.instrumentation.inventory import Shortcoming, families, picture_of

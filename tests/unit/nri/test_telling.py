@@ -7,11 +7,12 @@ import logging
 import operator
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine

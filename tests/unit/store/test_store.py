@@ -5,11 +5,11 @@ import sqlite3
 import subprocess
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import Level, Priority
