@@ -26,12 +26,20 @@ class Effective:
 def effective(container: Container) -> Effective:
     """Return what the container's cgroup gives it; its processes have to agree."""
     folder = CGROUPS / container.cgroup.strip("/")
-    cpus, mems = (
-        CPUSet.parse((folder / f"cpuset.{name}.effective").read_text()) for name in ("cpus", "mems")
-    )
-    for pid in cgroup.processes(container.cgroup):
-        assert cgroup.allowed(pid) == cgroup.Cpuset(cpus=cpus, mems=mems)
-    return Effective(cpus=str(cpus), mems=str(mems))
+
+    def read() -> cgroup.Cpuset:
+        cpus, mems = (
+            CPUSet.parse((folder / f"cpuset.{name}.effective").read_text())
+            for name in ("cpus", "mems")
+        )
+        return cgroup.Cpuset(cpus=cpus, mems=mems)
+
+    def agreed(given: cgroup.Cpuset) -> bool:
+        return all(cgroup.allowed(pid) == given for pid in cgroup.processes(container.cgroup))
+
+    given = eventually(read, agreed)  # the kernel changes the cgroup first, then each process
+    assert agreed(given)
+    return Effective(cpus=str(given.cpus), mems=str(given.mems))
 
 
 def weight(container: Container) -> int:
