@@ -39,12 +39,19 @@ class Outcome:
     """What became of a guest that was booted."""
 
     console: str
-    results: bytes  # what it wrote to its port
+    files: Mapping[str, bytes]  # what it wrote to its port as a tar
     seconds: float
 
 
 class GuestError(Exception):
     """The guest did not come to its end; the text has the end of its console."""
+
+
+def prepare() -> None:
+    """Fetch and make what all machines need; DebsError or ImageError where it cannot be had."""
+    qemu()
+    image.kernel()
+    image.root_image()
 
 
 def qemu() -> list[str]:
@@ -101,7 +108,7 @@ def boot(
     text = console.read_text(errors="replace") if console.exists() else ""
     if reason:
         raise GuestError(f"{reason}\n{text[-4000:]}")
-    return Outcome(console=text, results=results.read_bytes(), seconds=time.monotonic() - began)
+    return Outcome(console=text, files=_unpack(results), seconds=time.monotonic() - began)
 
 
 def _pack(files: Mapping[str, Path | str], target: Path) -> None:
@@ -115,6 +122,18 @@ def _pack(files: Mapping[str, Path | str], target: Path) -> None:
                 source.write_text(content)
                 tar.add(source, name)
                 source.unlink()
+
+
+def _unpack(source: Path) -> dict[str, bytes]:
+    """Return the files of a tar; none where the guest did not come to write it."""
+    if not source.stat().st_size:
+        return {}
+    with tarfile.open(source, "r:") as tar:
+        return {
+            Path(member.name).name: content.read()
+            for member in tar
+            if (content := tar.extractfile(member)) is not None
+        }
 
 
 def _without_litter(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

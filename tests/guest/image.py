@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tools import debs
@@ -38,8 +38,12 @@ ROOT = f"PARTUUID={SIGNATURE:08x}-01"  # the kernel names disks in the order tha
 INIT = Path(__file__).with_name("init.sh")
 
 
+class ImageError(Exception):
+    """The image could not be made; the text has the complaint of the program that failed."""
+
+
 def root_image() -> Path:
-    """Return the image, made on first use; DebsError or CalledProcessError where it cannot be."""
+    """Return the image, made on first use; DebsError or ImageError where it cannot be."""
     system = debs.fetch(*SYSTEM, suite=SUITE, dependencies=True)
     containerds = {suite: debs.fetch("containerd", suite=suite) for suite in CONTAINERDS}
     requirements = _requirements()
@@ -95,7 +99,7 @@ def _make(
         "--quiet",
         "--only-binary=:all:",
     ]
-    subprocess.run([*pip, *target, *requirements], check=True)
+    _run([*pip, *target, *requirements])
     _compile(root)
     for name in ("proc", "sys", "dev", "run", "tmp", "root", "etc", "project"):
         (root / name).mkdir(exist_ok=True)
@@ -128,7 +132,7 @@ def _compile(root: Path) -> None:
     folders = [root / "opt" / "site", root / "usr" / "lib" / f"python{PYTHON}"]
     stripped: list[str | Path] = ["-s", root, "-p", "/"]
     environment = {"PYTHONHOME": str(root / "usr"), "PATH": "/usr/bin:/bin"}
-    subprocess.run([*python, *stripped, *folders], check=True, env=environment)
+    _run([*python, *stripped, *folders], environment)
 
 
 def _write_disk(root: Path, disk: Path) -> None:
@@ -140,9 +144,30 @@ def _write_disk(root: Path, disk: Path) -> None:
     with disk.open("wb") as file:
         file.write(boot_record)
         file.truncate(START + size)
-    options = ["-q", "-O", "^has_journal", "-E", f"root_owner=0:0,offset={START}", "-d", str(root)]
-    subprocess.run(
-        ["mkfs.ext4", *options, str(disk), f"{size >> 10}k"],
-        check=True,
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-    )
+    options: list[str | Path] = [
+        "-q",
+        "-O",
+        "^has_journal",
+        "-E",
+        f"root_owner=0:0,offset={START}",
+        "-d",
+        root,
+    ]
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    _run(["mkfs.ext4", *options, disk, f"{size >> 10}k"], environment)
+
+
+def _run(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    except OSError as error:
+        raise ImageError(f"{command[0]}: {error.strerror}") from error
+    if done.returncode:
+        raise ImageError(f"{' '.join(map(str, command))} failed:\n{done.stdout.strip()}")

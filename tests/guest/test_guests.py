@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,19 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.guest.emulator import Outcome, boot
+from tests.guest import golden
+from tests.guest.emulator import Outcome, boot, prepare
 from tests.guest.hardware import GUESTS
-from tests.guest.image import PROJECT
+from tests.guest.image import PROJECT, ImageError
+from tools.debs import DebsError
 
 SECONDS = 600  # for one guest; on an idle machine it needs a tenth of that
+RESULTS, CAPTURE = "results.xml", "capture.tar.xz"  # what a guest gives back
 RUN = """\
+mkdir /tmp/out
 printf '#!/bin/sh\\nexec python3 -m nri_policy.cli "$@"\\n' > /usr/bin/nri-policy
 chmod 755 /usr/bin/nri-policy
 python3 -m pytest -p no:cacheprovider --confcutdir=tests/guest/inside -o addopts= \\
-    --import-mode=importlib --color=no -rA --junitxml=/tmp/results.xml \\
+    --import-mode=importlib --color=no -rA --junitxml=/tmp/out/{RESULTS} \\
     tests/guest/inside/test_capture.py tests/guest/inside/test_{name}.py
 for port in /sys/class/virtio-ports/*; do
-    cat /tmp/results.xml > /dev/${{port##*/}}
+    tar -c -C /tmp/out . > /dev/${{port##*/}}
 done
 """
 
@@ -53,9 +58,18 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def outcomes(
-    package: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, package: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[str, Future[Outcome]]]:
-    """What becomes of each guest: they run side by side, an emulated machine a core."""
+    """What becomes of each guest that is asked for: an emulated machine a core, side by side."""
+    try:
+        prepare()
+    except (DebsError, ImageError) as error:
+        pytest.fail(f"the guests cannot be made: {error}", pytrace=False)
+    selected = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "outcomes" in item.fixturenames
+    }
     handed_in: dict[str, Path | str] = {path.name: path for path in package.iterdir()}
     handed_in |= {f"tests/{part}": PROJECT / "tests" / part for part in ("e2e", "guest")}
     handed_in |= {"tools": PROJECT / "tools", "pytest.ini": "[pytest]\npythonpath = .\n"}
@@ -64,11 +78,12 @@ def outcomes(
             name: threads.submit(
                 boot,
                 hardware,
-                handed_in | {"run": RUN.format(name=name)},
+                handed_in | {"run": RUN.format(name=name, RESULTS=RESULTS)},
                 tmp_path_factory.mktemp(name),
                 seconds=SECONDS,
             )
             for name, hardware in GUESTS.items()
+            if name in selected
         }
         threads.shutdown(cancel_futures=True)
 
@@ -78,14 +93,21 @@ def test_the_kernel_does_what_the_policy_decides(
     name: str, outcomes: Mapping[str, Future[Outcome]], record_property: Callable[..., None]
 ) -> None:
     outcome = outcomes[name].result()
-    record_property("seconds", outcome.seconds)
+    record_property("guest", f"{name}: {outcome.seconds:.0f} s")
     sys.stdout.write(outcome.console[-20_000:])
-    assert_passed(outcome)
-
-
-def assert_passed(outcome: Outcome) -> None:
-    """Raise where a test failed in the guest, or none ran."""
-    suite = ET.fromstring(outcome.results)[0] if outcome.results else ET.Element("testsuite")
+    results = outcome.files.get(RESULTS)
+    suite = ET.fromstring(results)[0] if results else ET.Element("testsuite")
     failed = [case.get("name") for case in suite if len(case) and case[0].tag != "properties"]
     assert not failed
     assert int(suite.get("tests", 0)), "no test ran"
+
+
+@pytest.mark.parametrize("name", GUESTS)
+def test_the_machine_reads_as_its_golden_capture(
+    name: str, outcomes: Mapping[str, Future[Outcome]], tmp_path: Path
+) -> None:
+    capture = tmp_path / CAPTURE
+    capture.write_bytes(outcomes[name].result().files[CAPTURE])
+    if os.environ.get("NRI_POLICY_TAKE_CAPTURES"):
+        golden.take(name, capture.read_bytes())
+    assert json.loads(golden.shown(capture, "json")) == golden.expected(name)
