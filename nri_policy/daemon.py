@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from nri_policy.audit.auditor import Auditor
+from nri_policy.audit.auditor import Auditor, Reader
 from nri_policy.audit.cgroup import Cgroups
 from nri_policy.audit.comparison import Decided
-from nri_policy.audit.decisions import decisions
+from nri_policy.audit.decisions import decisions, unpinned
 from nri_policy.audit.report import document
 from nri_policy.control.administration import Administration
 from nri_policy.control.chronicle import Chronicle
@@ -28,10 +28,10 @@ from nri_policy.control.health import Health
 from nri_policy.control.reflection import Reflection
 from nri_policy.control.service import SERVICE, Control
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Event
+from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.trial import Wanted
+from nri_policy.engine.trial import Cpuset, Wanted
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
@@ -54,7 +54,7 @@ from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.runtime.hypothetical import Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
-from nri_policy.settings import Audit, OnExit, Reload, Settings, SettingsError
+from nri_policy.settings import Audit, OnExit, Reload, Settings, SettingsError, load
 from nri_policy.store.errors import StoreError
 from nri_policy.store.history import History
 from nri_policy.store.store import Store
@@ -71,6 +71,7 @@ class Host:
 
     state_dir: Path
     root: Path = Path("/")  # holds the host's /sys and /proc
+    cgroups: Reader | None = None  # of the containers, if not those below `root`
     load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
     report: Callable[[Reload], None] | None = None  # hears what became of them
     identity: Identity = IDENTITY
@@ -133,7 +134,10 @@ class Daemon:
             observe=self.metrics.requested,
         )
         self.auditor = Auditor(
-            self, Cgroups(host.root), now=self._now, drifted=self.metrics.drifted
+            self,
+            host.cgroups or Cgroups(host.root),
+            now=self._now,
+            drifted=self.metrics.drifted,
         )
         self._root = host.root
         self._load = host.load or (lambda: settings)
@@ -237,6 +241,8 @@ class Daemon:
             not_taken=self._telling.refused,
             runtime=lambda: str(self._session.runtime or plugin.runtime or ""),
             read=self._wanted,
+            proposed=self._proposed,
+            found=self._found,
             audit=self._audited,
             reloaded=lambda: self.reloaded,
             topology=self.topology,
@@ -277,6 +283,21 @@ class Daemon:
         kubelet = Kubelet(memory_capacity=max(1, self.engine.layout.machine.memory))
         making = Making(kubelet=kubelet, convert=self._policy.container)
         return wanted_pods(manifests, replicas, making)
+
+    async def _proposed(self, text: str) -> Reconfigured:
+        """Return what the settings in a document would change here; ValueError if they cannot."""
+        settings = load(text, "the settings")
+        try:
+            return Reconfigured(settings=settings, machine=await self._as_seen_by(settings))
+        except (TopologyError, OSError) as error:
+            raise ValueError(str(error)) from error
+
+    async def _found(self) -> dict[str, Cpuset]:
+        """Return where containers run, by the kernel, of which something is left alone."""
+        async with self._turn:
+            some = unpinned(self.engine.state)
+        seen = await self.auditor.observe(some)
+        return {each: (o.cpus.effective, o.mems.effective) for each, o in seen.items()}
 
     async def _audited(self) -> object:
         """Return what an audit finds now, as `audit -o json` prints it."""

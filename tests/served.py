@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nri_policy.audit.auditor import Reader
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Host
 from nri_policy.nri.policy import Sources
@@ -48,11 +49,13 @@ async def served(
     report: Callable[[Reload], None] | None = None,
     version: str = "2.1.9",
     sources: Sources | None = None,
+    before: Sequence[Mapping[str, Any]] = (),
+    cgroups: Callable[[EmbeddedRuntime], Reader] | None = None,
     **spec: Any,
 ) -> AsyncIterator[Served]:
     """Yield a daemon that is synchronized with its runtime, a containerd of *version*.
 
-    *folder* is the root of its host.
+    *folder* is the root of its host. The pods *before* have been running for long when it comes.
     """
     hardware = nodes.machine(machine)
     runtime = EmbeddedRuntime(
@@ -64,10 +67,13 @@ async def served(
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
+        for each in before:
+            await runtime.start_pod(each)
         # the embedded runtime needs no rest between two plugins
         host = Host(
             state_dir=folder,
             root=folder,
+            cgroups=None if cgroups is None else cgroups(runtime),
             load=load,
             report=report,
             sources=sources or Sources(),

@@ -138,6 +138,18 @@ class Auditor:
                 self.hasten()
             return self.report
 
+    async def observe(self, some: Iterable[Decided]) -> dict[str, Observed]:
+        """Return what the kernel says of containers, by id, as far as they run here."""
+        seen = {}
+        async with self._looking:
+            for each in some:
+                observed = await asyncio.to_thread(
+                    self._reader.observe, each.container_id, each.cgroup, turn=self._turn
+                )
+                if observed is not None:
+                    seen[each.container_id] = observed
+        return seen
+
     async def _repair(self, judged: Collection[str]) -> None:
         """Tell the runtime again of those that have drifted, among the ones *judged* now."""
         drifts = self.report.drifts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from nri_policy.audit.comparison import Decided
 from nri_policy.engine.state import State
@@ -14,7 +14,16 @@ def decisions(state: State, untold: Collection[str]) -> tuple[Decided, ...]:
 
     *untold* are the ids of those that the runtime has not heard the latest of.
     """
-    return tuple(
+    return tuple(each for each in _running(state, untold) if each.cpus or each.mems)
+
+
+def unpinned(state: State) -> tuple[Decided, ...]:
+    """Return the running containers whose CPUs, or memory nodes, are left alone."""
+    return tuple(each for each in _running(state, ()) if not (each.cpus and each.mems))
+
+
+def _running(state: State, untold: Collection[str]) -> Iterator[Decided]:
+    return (
         Decided(
             container_id=container_id,
             name=placed.container.full_name,
@@ -25,5 +34,5 @@ def decisions(state: State, untold: Collection[str]) -> tuple[Decided, ...]:
         )
         for container_id, placed in state.placed.items()
         for cpus, mems in [state.told[container_id]]
-        if (cpus or mems) and placed.container.state is Life.RUNNING
+        if placed.container.state is Life.RUNNING
     )

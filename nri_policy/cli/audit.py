@@ -17,6 +17,7 @@ from nri_policy.cli.holdings import short
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list, path
+from nri_policy.cli.pinning import left_alone
 from nri_policy.cpuset import CPUSet
 
 
@@ -30,9 +31,9 @@ def command(context: click.Context, control_socket: Path, form: str) -> None:
     Ends with 1 if any is not as decided. What seems new is looked at twice, some seconds apart.
     """
     with asking(control_socket) as client:
-        report = client.audit()
+        report, note = client.audit(), left_alone(client)
     if form == "table":
-        print_drawing(*_drawn(report))
+        print_drawing(*_drawn(report), *([Text(f"note: {note}")] if note else []))
     else:
         print_document(report, form)
     if report["drifts"]:

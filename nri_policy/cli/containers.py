@@ -14,6 +14,7 @@ from nri_policy.cli.fitting import Columns
 from nri_policy.cli.holdings import HEADINGS, cells
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.pinning import left_alone
 
 
 @click.command
@@ -22,9 +23,9 @@ from nri_policy.cli.output import print_document, print_drawing
 def command(control_socket: Path, form: str) -> None:
     """Show what every container holds, and which were refused."""
     with asking(control_socket) as client:
-        containers = client.containers()
+        containers, note = client.containers(), left_alone(client)
     if form == "table":
-        print_drawing(_table(containers))
+        print_drawing(_table(containers), *([Text(f"\nnote: {note}")] if note else []))
     else:
         print_document(containers, form)
 

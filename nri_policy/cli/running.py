@@ -17,6 +17,11 @@ class Running:
     pools: Sequence[Document]
     containers: Mapping[str, Document]
 
+    @property
+    def placed(self) -> list[str]:
+        """The names of those that hold something."""
+        return [name for name, fields in self.containers.items() if fields["pool"] is not None]
+
     def scene(self, before: Scene | None = None) -> Scene:
         """Return the picture of it; with *before*, marks stay and changes are said."""
         return scene(self.machine, self.pools, self.containers, before)

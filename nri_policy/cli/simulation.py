@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from nri_policy.cli.simulated_cgroups import SimulatedCgroups
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Host
 from nri_policy.engine import view
@@ -86,6 +87,7 @@ class SimulatedNode:
         # the embedded runtime needs no rest between two plugins
         host = Host(
             state_dir=self._folder,
+            cgroups=SimulatedCgroups(self.runtime),
             delay=lambda _failures: 0.0,
             sources=Sources(
                 locator=Locator(self._devices, machine),

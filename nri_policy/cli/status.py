@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list
+from nri_policy.cli.pinning import left_alone
 from nri_policy.cpuset import CPUSet
 from nri_policy.proto.control_pb2 import Publication, Reload, StatusResponse
 
@@ -23,9 +25,9 @@ from nri_policy.proto.control_pb2 import Publication, Reload, StatusResponse
 def command(control_socket: Path, form: str) -> None:
     """Show how the running daemon is."""
     with asking(control_socket) as client:
-        status = client.status()
+        status, note = client.status(), left_alone(client)
     if form == "table":
-        print_drawing(_table(status))
+        print_drawing(_table(status, [note] if note else []))
         return
     document = MessageToDict(
         status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
@@ -33,7 +35,7 @@ def command(control_socket: Path, form: str) -> None:
     print_document(document, form)
 
 
-def _table(status: StatusResponse) -> Table:
+def _table(status: StatusResponse, notes: Sequence[str]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_row("version", Text(status.version))
     table.add_row("runtime", Text(status.runtime or "none is connected"))
@@ -48,7 +50,7 @@ def _table(status: StatusResponse) -> Table:
         table.add_row("latest reload", Text(_outcome(status.latest_reload), overflow="fold"))
     for publication in status.publications:
         table.add_row("topology", Text(_told(publication), overflow="fold"))
-    for notice in status.notices:
+    for notice in (*notes, *status.notices):
         table.add_row("note", Text(notice, overflow="fold"))
     return table
 

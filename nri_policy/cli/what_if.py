@@ -1,18 +1,18 @@
-"""`nri-policy what-if`: where pods would go now, and who would have to change for them."""
+"""`nri-policy what-if`: where pods would go, and who would have to change for them or settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 import click
 from rich.console import RenderableType
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
-from nri_policy.cli.failure import Exit
+from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.holdings import HEADINGS, cells, short
 from nri_policy.cli.options import picture_form_option
@@ -28,6 +28,7 @@ from nri_policy.picture.page import containers, listed, page, pictured, section,
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.svg import Strip
 from nri_policy.picture.terminal import Drawing
+from nri_policy.settings import SettingsError, load
 
 _LARGEST = 1 << 20  # characters; the daemon takes less, and says so
 
@@ -63,8 +64,14 @@ class _Replicas(click.ParamType[int]):
     "--filename",
     "file",
     type=click.File(encoding="utf-8-sig", lazy=True),
-    required=True,
     help="Manifests of pods, or of what makes pods; - for stdin.",
+)
+@click.option(
+    "--settings",
+    "settings_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="A TopologyAwarePolicy document that comes into force first; - for stdin.",
 )
 @click.option(
     "--replicas",
@@ -74,26 +81,59 @@ class _Replicas(click.ParamType[int]):
 @socket_option
 @picture_form_option
 @click.pass_context
-def command(
-    context: click.Context, file: TextIO, replicas: int | None, control_socket: Path, form: str
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    context: click.Context,
+    file: TextIO | None,
+    settings_file: str | None,
+    replicas: int | None,
+    control_socket: Path,
+    form: str,
 ) -> None:
     """Show where pods would go if they came now, and what that would change for others.
 
+    With --settings, who would move if these were the daemon's: its own settings may leave CPUs and
+    memory alone (pinCPU, pinMemory), then it is compared with where containers run by the kernel.
+
     Nothing is changed. Pods come in the order of the file, and of each so many until one does not
-    fit. Exits with 1 if not all fit, with --replicas max if none does.
+    fit. Exits with 1 if not all fit, with --replicas max if none does, or if the settings would be
+    refused.
     """
-    try:
-        manifests = file.read(_LARGEST)
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"{file.name}: the text is not UTF-8") from error
+    if file is None and settings_file is None:
+        raise click.UsageError("give pods by -f, settings by --settings, or both")
+    if file is None and replicas is not None:
+        raise click.UsageError("--replicas is about pods: give them by -f")
+    manifests = "" if file is None else _text(file, file.name)
+    settings = "" if settings_file is None else _settings(settings_file)
     with asking(control_socket) as client:
         now = None if form in {"json", "yaml"} else running(client)
-        document = client.what_if(manifests, replicas or 0, most=replicas == _MAX)
+        document = client.what_if(
+            manifests, replicas or 0, most=replicas == _MAX, settings=settings
+        )
     if now is None:
         print_document(document, form)
     else:
-        _picture(_compared(now, document), document, form)
+        _picture(now, document, form)
     context.exit(0 if document["fits"] else Exit.NO)
+
+
+def _text(file: IO[str], name: str) -> str:
+    try:
+        return file.read(_LARGEST)
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{name}: the text is not UTF-8") from error
+
+
+def _settings(path: str) -> str:
+    """Return a document of settings that makes sense; Failure says what is wrong with it."""
+    try:
+        with click.open_file(path, encoding="utf-8-sig") as file:
+            text = _text(file, path)
+        load(text, path)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}", Exit.SETTINGS) from error
+    except SettingsError as error:
+        raise Failure(str(error), Exit.SETTINGS) from error
+    return text
 
 
 def _compared(now: Running, document: _Document) -> tuple[Scene, Scene]:
@@ -108,16 +148,18 @@ def _compared(now: Running, document: _Document) -> tuple[Scene, Scene]:
         for name, fields in document["containers"].items()
         if fields["state"] != "removed"
     }
-    before = now.scene()
-    after = replace(now, containers={**now.containers, **changed, **new}).scene(before)
+    settings, before = document["settings"], now.scene()
+    pools = now.pools if settings is None else settings["pools"]
+    containers = {**now.containers, **changed, **new}
+    after = replace(now, pools=pools, containers=containers).scene(before)
     return replace(before, moved=after.moved), after
 
 
-def _picture(scenes: tuple[Scene, Scene], document: _Document, form: str) -> None:
-    before, after = scenes
+def _picture(now: Running, document: _Document, form: str) -> None:
+    before, after = _compared(now, document)
     match form:
         case "svg":
-            sentences = " ".join(map(_sentence, document["pods"]))
+            sentences = " ".join(_sentences(document))
             strips = (
                 Strip(heading=f"Before: {sentences}", scene=before),
                 Strip(heading="After", scene=after),
@@ -126,11 +168,11 @@ def _picture(scenes: tuple[Scene, Scene], document: _Document, form: str) -> Non
         case "html":
             print_page(page("What if", *_sections(before, after, document)))
         case _:
-            print_drawing(*_drawn(before, after, document))
+            print_drawing(*_drawn(before, after, document, len(now.placed)))
 
 
 def _sections(before: Scene, after: Scene, document: _Document) -> Iterator[Element]:
-    yield listed(map(_sentence, document["pods"]))
+    yield listed(_sentences(document))
     yield section("Before", *pictured(before, "before-"))
     yield section("After", *pictured(after, "after-"), containers(after))
     whys = [
@@ -143,7 +185,11 @@ def _sections(before: Scene, after: Scene, document: _Document) -> Iterator[Elem
         yield section("Warnings", listed(document["warnings"]))
 
 
-def _drawn(before: Scene, after: Scene, document: _Document) -> Iterator[RenderableType]:
+def _drawn(
+    before: Scene, after: Scene, document: _Document, placed: int
+) -> Iterator[RenderableType]:
+    if document["settings"] is not None:
+        yield Text(_verdict(document["settings"]), style="bold")
     for pod in document["pods"]:
         yield Text(_sentence(pod), style="bold")
         if misfits := pod["misfits"]:
@@ -156,13 +202,38 @@ def _drawn(before: Scene, after: Scene, document: _Document) -> Iterator[Rendera
         yield ""
         yield _containers(document["containers"])
     yield ""
+    yield Text(_consequence(document, placed), style="bold cyan" if document["changes"] else "")
     if document["changes"]:
-        yield Text("Others would change:", style="bold cyan")
         yield _changes(document["changes"])
-    else:
-        yield Text("Nobody else would have to change.")
     for warning in document["warnings"]:
         yield Text(f"warning: {warning}")
+
+
+def _sentences(document: _Document) -> Iterator[str]:
+    if document["settings"] is not None:
+        yield _verdict(document["settings"])
+    yield from map(_sentence, document["pods"])
+
+
+def _verdict(settings: _Document) -> str:
+    if settings["accepted"]:
+        return "These settings would be taken."
+    return f"These settings would be refused: {settings['reason']}"
+
+
+def _consequence(document: _Document, placed: int) -> str:
+    """Say for how many others something would change, of those that are *placed* now."""
+    changes = document["changes"].values()
+    if document["settings"] is None:
+        return "Others would change:" if changes else "Nobody else would have to change."
+    if not document["settings"]["accepted"]:
+        return "Nobody would move."
+    moved = sum(
+        any(change["before"][what] != change["after"][what] for what in ("cpus", "mems"))
+        for change in changes
+    )
+    colon = ":" if changes else "."
+    return f"{moved} of {placed} containers would get other CPUs or memory nodes{colon}"
 
 
 def _sentence(pod: _Document) -> str:

@@ -88,12 +88,16 @@ class Client:
         """Return the explanation of a container, or the list of those of a pod."""
         return self._document(self._stub.Explain, pb.ExplainRequest(name=name))
 
-    def what_if(self, manifests: str, replicas: int, *, most: bool = False) -> Any:
+    def what_if(
+        self, manifests: str, replicas: int, *, most: bool = False, settings: str = ""
+    ) -> Any:
         """Return what would be if so many of each pod came; 0: as many as the manifest says.
 
-        Or as many as fit, if *most* is asked for.
+        Or as many as fit, if *most* is asked for. *settings*, a document, come into force first.
         """
-        request = pb.WhatIfRequest(manifests=manifests, replicas=replicas, most=most)
+        request = pb.WhatIfRequest(
+            manifests=manifests, replicas=replicas, most=most, settings=settings
+        )
         return self._document(self._stub.WhatIf, request)
 
     def audit(self) -> Any:

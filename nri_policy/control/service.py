@@ -22,10 +22,11 @@ from nri_policy.control.name import UnknownNameError, named
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine import view
 from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import Outcome, render
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state import Placed
-from nri_policy.engine.trial import Trial, Wanted
+from nri_policy.engine.trial import Cpuset, Trial, Wanted
 from nri_policy.hardware.document import to_json
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.settings import Reload, effective
@@ -69,9 +70,11 @@ class Control:
     *turn* is shared with whatever else calls the engine. *runtime* tells which one is connected
     now, *not_taken* the placements that it does not take, by container id. *read* returns the pods
     that manifests ask for, so many of each; ValueError where they make no sense. It runs on another
-    thread. *audit* looks whether containers are where they are to be, and *reloaded* tells the
-    latest reload of the settings. *topology* returns the node's NodeResourceTopology object,
-    *publications* how it goes with what is kept of it elsewhere, *past* who is gone and why.
+    thread. *proposed* returns what a document of settings would change, ValueError as well, *found*
+    where containers run as far as the policy leaves them alone. *audit* looks whether containers
+    are where they are to be, and *reloaded* tells the latest reload of the settings. *topology*
+    returns the node's NodeResourceTopology object, *publications* how it goes with what is kept of
+    it elsewhere, *past* who is gone and why.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -84,6 +87,8 @@ class Control:
         not_taken: Mapping[str, Placement],
         runtime: Callable[[], str],
         read: Callable[[str, int], Sequence[Wanted]],
+        proposed: Callable[[str], Awaitable[Reconfigured]],
+        found: Callable[[], Awaitable[Mapping[str, Cpuset]]],
         audit: Callable[[], Awaitable[object]],
         reloaded: Callable[[], Reload | None],
         topology: Callable[[], Awaitable[object]],
@@ -97,6 +102,8 @@ class Control:
         self._not_taken = not_taken
         self._runtime = runtime
         self._read = read
+        self._proposed = proposed
+        self._found = found
         self._topology = topology
         self._publications = publications
         self._past = past
@@ -253,26 +260,38 @@ class Control:
         return past
 
     async def what_if(self, request: pb.WhatIfRequest, context: _Context) -> pb.Document:
-        """Return where pods would go, and who else would have to change."""
+        """Return where pods would go, or who would move under other settings."""
         if not self._synchronized.is_set():
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
         if request.replicas > _MOST_REPLICAS:
             text = f"{request.replicas} replicas are too many to try; at most {_MOST_REPLICAS}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         async with self._trying:
-            asked = 1 if request.most else request.replicas
             try:
-                pods = await asyncio.to_thread(self._read, request.manifests, asked)
+                event, pods = await self._asked(request)
             except ValueError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            if request.most:
-                pods = [replace(pod, replicas=_MOST_REPLICAS) for pod in pods]
+            found = {} if event is None else await self._found()
             async with self._turn:
-                trial = Trial(self._engine, most=request.most)
-            for pod in pods:
-                for _ in trial.run(pod):
-                    await asyncio.sleep(0)  # the runtime's requests come first
+                trial = Trial(self._engine, most=request.most, found=found)
+            if event is None or trial.reconfigure(event):
+                for pod in pods:
+                    for _ in trial.run(pod):
+                        await asyncio.sleep(0)  # the runtime's requests come first
             return _document(trial.document())
+
+    async def _asked(
+        self, request: pb.WhatIfRequest
+    ) -> tuple[Reconfigured | None, Sequence[Wanted]]:
+        """Return the settings and the pods to try; ValueError where they make no sense."""
+        event = await self._proposed(request.settings) if request.settings else None
+        if event is not None and not request.manifests:
+            return event, ()
+        asked = 1 if request.most else request.replicas
+        pods = await asyncio.to_thread(self._read, request.manifests, asked)
+        if request.most:
+            pods = [replace(pod, replicas=_MOST_REPLICAS) for pod in pods]
+        return event, pods
 
     async def audit(self, request: pb.AuditRequest, context: _Context) -> pb.Document:
         """Return what an audit finds now, as `audit -o json` prints it."""

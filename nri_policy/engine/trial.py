@@ -1,4 +1,4 @@
-"""Trial: what would be if pods came; on a copy of the engine, which nobody else sees.
+"""Trial: what would be if settings changed, or pods came; on a copy that nobody else sees.
 
 Owns the order in which a pod's containers come, as the kubelet has it: init containers one after
 the other, each gone before the next unless it is a sidecar; one that is refused ends its pod, any
@@ -7,20 +7,24 @@ other leaves the rest of its pod to go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import chain, count, islice
 
 from msgspec import Struct
 
+from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine import view
 from nri_policy.engine.alignment import misfit
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Stopped
+from nri_policy.engine.event import Created, Reconfigured, Stopped
 from nri_policy.engine.explanation import Explanation, Outcome, render
 from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.state import Placed, State
+from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
+
+Cpuset = tuple[CPUSet, CPUSet]  # the CPUs and memory nodes of a container
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -41,16 +45,38 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Trial:
-    """Pods that come one after the other, and what becomes of them and of everybody else."""
+    """Settings, then pods one after the other, and what becomes of them and of everybody else."""
 
-    def __init__(self, engine: Engine, *, most: bool = False) -> None:
-        """Try on a copy of *engine*; *most*: as many as fit are wanted, there is no number."""
+    def __init__(
+        self, engine: Engine, *, most: bool = False, found: Mapping[str, Cpuset] | None = None
+    ) -> None:
+        """Try on a copy of *engine*; *most*: as many as fit are wanted, there is no number.
+
+        *found* is where containers run now, by id, of which the policy leaves something alone.
+        """
         self._engine = engine.fork()
         self._most = most
-        self._before = _holdings(engine.state)
+        self._cpusets = _told(engine.state, found or {})
+        self._before = _holdings(engine.state, self._cpusets)
+        self._settings: dict[str, object] | None = None
         self._pods: list[dict[str, object]] = []
         self._containers: dict[str, dict[str, object]] = {}
         self._warnings: list[str] = []
+
+    def reconfigure(self, event: Reconfigured) -> bool:
+        """Let settings come into force; return whether they would be taken."""
+        reason = ""
+        try:
+            self._warnings += self._engine.handle(event).warnings
+        except (RefusalError, CapacityError) as error:
+            reason = str(error)
+        layout = self._engine.layout
+        self._settings = {
+            "accepted": not reason,
+            "reason": reason,
+            "pools": view.topology(layout.tree, layout.capacity),
+        }
+        return not reason
 
     def run(self, wanted: Wanted) -> Iterator[None]:
         """Let the replicas of *wanted* come, until one does not fit.
@@ -82,10 +108,12 @@ class Trial:
         for name, shown in self._containers.items():
             if container_id := state.named(name):  # others that came later may have changed it
                 shown.update(view.container(state, state.placed[container_id]))
-        after = _holdings(state)
+        after = _holdings(state, _told(state, self._cpusets))
         return {
             # the first has to fit even where there is no number
-            "fits": all(pod["fit"] != 0 if self._most else pod["more"] for pod in self._pods),
+            "fits": all(pod["fit"] != 0 if self._most else pod["more"] for pod in self._pods)
+            and (self._settings is None or bool(self._settings["accepted"])),
+            "settings": self._settings,
             "pods": self._pods,
             "containers": self._containers,
             "changes": {
@@ -156,11 +184,21 @@ class Trial:
         }
 
 
-def _holdings(state: State) -> dict[str, dict[str, object]]:
-    """Return what every container holds and what the runtime was told of it, by name."""
+def _told(state: State, otherwise: Mapping[str, Cpuset]) -> dict[str, Cpuset]:
+    """Return where containers run by what the runtime was told; *otherwise* where left alone."""
+    cpusets = {}
+    for container_id in state.placed:
+        cpus, mems = state.told[container_id]
+        there = otherwise.get(container_id, (EMPTY, EMPTY))
+        cpusets[container_id] = cpus or there[0], mems or there[1]
+    return cpusets
+
+
+def _holdings(state: State, cpusets: Mapping[str, Cpuset]) -> dict[str, dict[str, object]]:
+    """Return what every container holds and where it runs, by name."""
     holdings = {}
     for container_id, placed in state.placed.items():
-        cpus, mems = state.told[container_id]
+        cpus, mems = cpusets[container_id]
         shown = view.container(state, placed)
         held = {name: shown[name] for name in ("pool", "exclusive", "shared_milli", "isolated")}
         holdings[placed.container.full_name] = {**held, "cpus": str(cpus), "mems": str(mems)}

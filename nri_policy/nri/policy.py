@@ -219,8 +219,8 @@ class Policy:
         )
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(self._telling.own(decision.placement)))
-        if self._show(container.id):
-            response.adjust.mounts.append(self._exposure.mount(container.id))
+            if self._show(container.id):
+                response.adjust.mounts.append(self._exposure.mount(container.id))
         return response
 
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
@@ -347,7 +347,10 @@ class Policy:
         return response
 
     def _decide(self, event: Event) -> Decision:
-        """Hand *event* to the engine; a refusal becomes the request's error."""
+        """Hand *event* to the engine; a refusal becomes the request's error.
+
+        Where nothing is pinned it stays on paper, too: nobody is kept from running.
+        """
         began = time.perf_counter()
         try:
             decision = self._engine.handle(event)
@@ -355,6 +358,9 @@ class Policy:
             seconds = time.perf_counter() - began
             log.warning("event=refused container=%s reason=%r", self._asked(event), str(error))
             self._decided(event, error, seconds)
+            settings = self._engine.layout.settings
+            if not (settings.pin_cpu or settings.pin_memory):
+                return Decision()
             raise Refused(str(error)) from error
         self._note(event, decision, time.perf_counter() - began)
         return decision

@@ -127,14 +127,16 @@ class ExplainRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class WhatIfRequest(_message.Message):
-    __slots__ = ("manifests", "replicas", "most")
+    __slots__ = ("manifests", "replicas", "most", "settings")
     MANIFESTS_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     MOST_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     manifests: str
     replicas: int
     most: bool
-    def __init__(self, manifests: _Optional[str] = ..., replicas: _Optional[int] = ..., most: _Optional[bool] = ...) -> None: ...
+    settings: str
+    def __init__(self, manifests: _Optional[str] = ..., replicas: _Optional[int] = ..., most: _Optional[bool] = ..., settings: _Optional[str] = ...) -> None: ...
 
 class TopologyRequest(_message.Message):
     __slots__ = ()

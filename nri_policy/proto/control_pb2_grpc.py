@@ -144,7 +144,8 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WhatIf(self, request, context):
-        """Where pods would go; changes nothing. INVALID_ARGUMENT for manifests that make no sense.
+        """Where pods would go, and who would move under other settings; changes nothing.
+        INVALID_ARGUMENT for manifests and settings that make no sense.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

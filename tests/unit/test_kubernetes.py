@@ -31,6 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "kubernetes": {},
     "kustomize/containerd-1.7": {"turnNRIOn": True},
     "kustomize/crio": {"seLinuxType": "spc_t"},
+    "kustomize/canary": {"nodeSelector": {"nri-policy/canary": "true"}},
 }
 VERSIONS = ("1.30", "1.34")  # the oldest that has all that is used, and one of late
 
@@ -198,6 +199,17 @@ def test_a_chart_without_http_has_neither_probes_nor_ports() -> None:
 def test_the_chart_refuses_values_that_mean_nothing(values: dict[str, Any]) -> None:
     with pytest.raises(AssertionError, match="values don't meet the specifications"):
         rendered(**values)
+
+
+def test_the_canary_is_on_labelled_nodes_alone() -> None:
+    canary = documents(built("kustomize/canary"))
+    base = documents(built("kubernetes"))
+    pods = [each["DaemonSet nri-policy"]["spec"]["template"]["spec"] for each in (canary, base)]
+    assert pods[0].pop("nodeSelector") == {
+        **pods[1].pop("nodeSelector"),
+        "nri-policy/canary": "true",
+    }
+    assert canary == base
 
 
 def test_openshift_gets_the_account_its_constraints() -> None:

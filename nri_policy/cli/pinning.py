@@ -1,0 +1,21 @@
+"""What is decided but not set, because the settings in force do not pin it."""
+
+from __future__ import annotations
+
+from nri_policy.control.client import Client
+
+_WHAT = {"pinCPU": "CPUs", "pinMemory": "memory nodes"}
+
+
+def left_alone(client: Client) -> str:
+    """Return a sentence on what containers are not told, empty where they are told all."""
+    fields = {each["field"]: each["value"] for each in client.settings()["settings"]}
+    unset = [field for field in _WHAT if fields[field] is False]
+    if not unset:
+        return ""
+    given = " and ".join(f"{field} is false" for field in unset)
+    what = " and ".join(_WHAT[field] for field in unset)
+    return (
+        f"{given}: {what} are decided on, but not set; `nri-policy what-if --settings FILE` says"
+        " who would move if they were"
+    )

@@ -1,0 +1,219 @@
+"""A first installation: what would move is known before anything does (docs/install.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.cli.simulated_cgroups import SimulatedCgroups
+from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.runtime.manifest import Amounts, ResourceChange
+from nri_policy.settings import API_VERSION, KIND, load
+from tests.served import Served, pod, served
+from tests.unit.cli.test_asking import run
+
+OFF: dict[str, Any] = {
+    "pinCPU": False,
+    "pinMemory": False,
+    "preferIsolatedCPUs": False,
+    "reservedResources": {"cpu": "750m"},
+}
+PAYING = (
+    pod("database", "2"),
+    pod("web", "500m", shared=True),
+    pod("batch"),
+    pod("dns", "100m", shared=True, namespace="kube-system"),
+)
+Check = Callable[[Served], Coroutine[Any, Any, object]]
+
+
+def settings(folder: Path, **spec: Any) -> str:
+    """Write settings of a first start with *spec* into a file, and return its name."""
+    path = folder / "new.yaml"
+    path.write_text(document(**spec))
+    return str(path)
+
+
+def document(**spec: Any) -> str:
+    """Return settings of a first start with *spec*."""
+    head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "default"}}
+    return json.dumps({**head, "spec": {**OFF, **spec}})
+
+
+def unpinned(folder: Path, check: Check, *pods: dict[str, Any]) -> None:
+    """Run *check* with a daemon that found *pods* running, and pins nothing."""
+
+    async def both() -> None:
+        async with served(folder, before=pods, cgroups=SimulatedCgroups, **OFF) as node:
+            await check(node)
+
+    asyncio.run(both())
+
+
+def cpusets(runtime: EmbeddedRuntime) -> dict[str, tuple[str, str]]:
+    return {each.key: (str(each.cpus), str(each.mems)) for each in runtime.containers}
+
+
+async def what_if(node: Served, *args: str) -> Any:
+    result = await asyncio.to_thread(run, node.socket, "what-if", *args, "-o", "json")
+    assert result.exit_code in {0, 1}, result.output
+    return json.loads(result.stdout)
+
+
+def test_nobody_moves_before_pinning_is_on_and_then_just_who_was_named(tmp_path: Path) -> None:
+    async def check(node: Served) -> None:
+        untouched = dict.fromkeys(cpusets(node.runtime), ("", ""))
+        assert cpusets(node.runtime) == untouched
+        new = settings(tmp_path, pinCPU=True, pinMemory=True)
+        answer = await what_if(node, "--settings", new)
+        assert answer["settings"]["accepted"]
+        assert answer["changes"].keys() == untouched.keys()
+        for change in answer["changes"].values():
+            assert (change["before"]["cpus"], change["before"]["mems"]) == ("0-15", "0-3")
+        assert cpusets(node.runtime) == untouched, "nothing was changed by asking"
+
+        node.daemon._load = lambda: load(Path(new).read_bytes(), new)
+        assert (await node.daemon.reload()).accepted
+        await node.daemon.tell()
+        await node.runtime.settled()
+        foretold = {
+            name: (change["after"]["cpus"], change["after"]["mems"])
+            for name, change in answer["changes"].items()
+        }
+        assert cpusets(node.runtime) == foretold
+        assert foretold["default/database/main"] == ("4-5", "1")
+        assert (await what_if(node, "--settings", new))["changes"] == {}
+
+    unpinned(tmp_path, check, *PAYING)
+
+
+def test_only_what_would_be_pinned_is_a_move(tmp_path: Path) -> None:
+    async def check(node: Served) -> None:
+        answer = await what_if(node, "--settings", settings(tmp_path, pinCPU=True))
+        change = answer["changes"]["default/database/main"]
+        assert (change["before"]["cpus"], change["after"]["cpus"]) == ("0-15", "4-5")
+        assert change["before"]["mems"] == change["after"]["mems"] == "0-3"
+        assert (await what_if(node, "--settings", settings(tmp_path)))["changes"] == {}
+
+    unpinned(tmp_path, check, *PAYING)
+
+
+def test_the_tables_say_that_it_is_on_paper(tmp_path: Path) -> None:
+    async def check(node: Served) -> None:
+        for command in ("status", "containers", "audit"):
+            shown = (await asyncio.to_thread(run, node.socket, command)).stdout.split()
+            assert " ".join(shown).count("pinCPU is false and pinMemory is false") == 1, command
+        new = settings(tmp_path, pinCPU=True, pinMemory=True)
+        result = await asyncio.to_thread(run, node.socket, "what-if", "--settings", new)
+        assert result.stdout.startswith("These settings would be taken.\n")
+        shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
+        assert "4 of 4 containers would get other CPUs or memory nodes:" in shown
+        at = shown.index("database/main before 0-15 0-3 NUMA node #1")
+        assert shown[at + 1] == "after 4-5 1 NUMA node #1"
+
+    unpinned(tmp_path, check, *PAYING)
+
+
+def test_settings_that_would_be_refused_say_why(tmp_path: Path) -> None:
+    async def check(node: Served) -> None:
+        new = settings(tmp_path, pinCPU=True, availableResources={"cpu": "cpuset:0-1"})
+        result = await asyncio.to_thread(run, node.socket, "what-if", "--settings", new)
+        assert result.exit_code == 1
+        said = " ".join(result.stdout.split())
+        assert said.startswith("These settings would be refused: default/database/main: no pool")
+        assert "Nobody would move." in said
+        manifest = tmp_path / "pod.json"
+        manifest.write_text(json.dumps(pod("new", "1")))
+        answer = await what_if(node, "--settings", new, "-f", str(manifest))
+        assert (answer["fits"], answer["pods"]) == (False, [])
+
+    unpinned(tmp_path, check, *PAYING)
+
+
+def test_pods_come_under_the_settings_asked_about(tmp_path: Path) -> None:
+    manifest = tmp_path / "pod.json"
+    manifest.write_text(json.dumps(pod("new", "14")))
+    few = settings(tmp_path, reservedResources={"cpu": "3"})
+
+    async def check(node: Served) -> None:
+        assert (await what_if(node, "-f", str(manifest)))["fits"]
+        both = await what_if(node, "-f", str(manifest), "--settings", few)
+        assert both["settings"]["accepted"]
+        assert not both["fits"]
+        assert "14 exclusive CPUs" in both["containers"]["default/new/main"]["error"]
+
+    unpinned(tmp_path, check)
+
+
+def test_who_fits_nowhere_is_shown_and_runs_on(tmp_path: Path) -> None:
+    odd = {"hide-hyperthreads.resource-policy.nri.io": "maybe"}
+
+    async def check(node: Served) -> None:
+        assert await node.start(pod("later", "99"), pod("odd", annotations=odd)) == []
+        states = {each.key: str(each.state) for each in node.runtime.containers}
+        assert {*states.values()} == {"running"}
+        answer = json.loads(
+            (await asyncio.to_thread(run, node.socket, "containers", "-o", "json")).stdout
+        )
+        refused = {name: each["error"] for name, each in answer.items() if each["error"]}
+        assert refused.keys() == {
+            "default/huge/main",
+            "default/wrong/main",
+            "default/later/main",
+            "default/odd/main",
+        }
+        assert refused["default/huge/main"].endswith("it is left as it runs")
+        assert "'maybe' is not true or false" in refused["default/wrong/main"]
+        said = await asyncio.to_thread(run, node.socket, "explain", "huge")
+        assert "no pool has room for 99 exclusive CPUs" in " ".join(said.stdout.split())
+
+    unpinned(tmp_path, check, pod("huge", "99"), pod("wrong", annotations=odd), pod("small"))
+
+
+def test_a_resize_that_does_not_fit_is_not_refused_either(tmp_path: Path) -> None:
+    async def check(node: Served) -> None:
+        change = ResourceChange(requests=Amounts(cpu=99_000), limits=Amounts(cpu=99_000))
+        await node.runtime.resize(node.runtime.pod("database"), "main", change)
+        said = await asyncio.to_thread(run, node.socket, "explain", "database")
+        assert "A later resize was refused" in said.stdout
+
+    unpinned(tmp_path, check, *PAYING)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        ((), 2, "give pods by -f, settings by --settings, or both"),
+        (("--settings", "-", "--replicas", "2"), 2, "--replicas is about pods: give them by -f"),
+        (("--settings", "absent.yaml"), 2, "absent.yaml"),
+    ],
+)
+def test_a_question_without_sense_is_a_wrong_usage(
+    args: tuple[str, ...], code: int, message: str, tmp_path: Path
+) -> None:
+    result = run(tmp_path / "nobody", "what-if", *args)
+    assert result.exit_code == code
+    assert message in result.stderr
+
+
+def test_wrong_settings_are_said_before_anybody_is_asked(tmp_path: Path) -> None:
+    result = run(tmp_path / "nobody", "what-if", "--settings", settings(tmp_path, pinCPUs=True))
+    assert result.exit_code == 78
+    assert "spec.pinCPUs: unknown field; did you mean 'pinCPU'?" in result.stderr
+
+
+def test_settings_come_from_stdin_too(tmp_path: Path) -> None:
+    async def check(node: Served) -> None:
+        text = document(pinCPU=True)
+        result = await asyncio.to_thread(
+            lambda: run(node.socket, "what-if", "--settings", "-", given=text)
+        )
+        assert result.exit_code == 0
+        assert "4 of 4 containers" in result.stdout
+
+    unpinned(tmp_path, check, *PAYING)
