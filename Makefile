@@ -14,7 +14,7 @@ run: $(BUILT)
 
 # on this host's own hardware if it has CPUs enough to show something
 demo: $(BUILT)
-	test $$(nproc) -ge 8 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
+	test $$(nproc) -ge 16 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
 	  $(VENV)/bin/nri-policy simulate configs/demo.yaml "$$@"
 
 test: $(BUILT) lint

@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.holdings import short
 from nri_policy.cli.occupants import occupants
 from nri_policy.cli.options import Source, machine_options, picture_form_option, settings_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
@@ -27,9 +28,10 @@ from nri_policy.picture.page import played_page
 from nri_policy.picture.scene import Scene, scene
 from nri_policy.picture.svg import Strip, document
 from nri_policy.picture.terminal import Drawing
-from nri_policy.runtime.playback import Playback, Result
+from nri_policy.runtime.playback import Playback, Result, unforeseen
 from nri_policy.runtime.scenario import Apply, Delete, Resize, ScenarioError, Step, read_scenario
 from nri_policy.settings import Settings
+from nri_policy.wording import printable
 
 _MOST_NAMES = 8  # in the title of a step
 
@@ -61,18 +63,16 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     The pods run on an embedded container runtime that starts no processes, and are placed by the
     daemon's own engine over a real NRI connection. Exits with 1 if the scenario's expectations are
-    not met.
+    not met, or a step fails and no expectation after it names that.
     """
     machine = source.machine(settings.memory_kinds) if settings else source.machine()
     try:
         steps = read_scenario(scenario)
     except ScenarioError as error:
         raise Failure(str(error), Exit.USAGE) from error
-    show = _Show(title=f"{scenario.name} on {source}", form=form)
+    show = _Show(title=f"{scenario.name} on {source}", form=form, steps=steps)
     asyncio.run(_play(machine, settings, steps, show, stay))
-    # a daemon that did not start has placed nothing, whatever was expected
-    failed = any(r.mismatches for r in show.results) or not any(r.pools for r in show.results)
-    context.exit(Exit.NO if failed else 0)
+    context.exit(Exit.NO if show.problems else 0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +81,7 @@ class _Show:
 
     title: str
     form: str
+    steps: Sequence[Step]
     results: list[Result] = field(default_factory=list)
     strips: list[Strip] = field(default_factory=list)
 
@@ -97,6 +98,23 @@ class _Show:
             print_page(played_page(self.title, self.strips))
         elif self.form != "table":
             print_document([asdict(result) for result in self.results], self.form)
+        for problem in self.problems:
+            click.echo(printable(f"simulate: {problem}"), err=True)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why the scenario did not end well, a line each."""
+        if not any(result.pools for result in self.results):
+            return ["the daemon did not start"]
+        problems = {
+            each.step: f"failed, and no `expect` names that: {each.error}"
+            for each in unforeseen(self.steps, self.results)
+        } | {
+            each.step: f"not as expected: {'; '.join(map(str, each.mismatches))}"
+            for each in self.results
+            if each.mismatches
+        }
+        return [f"step {number}: {problems[number]}" for number in sorted(problems)]
 
 
 async def _play(
@@ -131,8 +149,14 @@ def _made(folder: Path) -> Path:
     """Make a folder for a node's state; Failure where something is there already."""
     try:
         folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        what = "an earlier node's" if (folder / "store").is_dir() else "in use for something else"
+        remedy = f"rm -r {folder}" if (folder / "store").is_dir() else "leave it"
+        raise Failure(
+            f"--stay {folder}: it is there already, {what}: {remedy}, or name another folder"
+        ) from error
     except OSError as error:
-        raise Failure(f"--stay {folder}: {error.strerror}; name a folder that is new") from error
+        raise Failure(f"--stay {folder}: {error.strerror}") from error
     return folder
 
 
@@ -192,3 +216,6 @@ def _drawn(strip: Strip) -> Iterator[RenderableType]:
         if strip.scene.occupants:
             yield ""
             yield occupants(strip.scene)
+        for name, reason in strip.scene.refused.items():
+            if not any(reason in problem for problem in strip.problems):  # it stands above
+                yield Text(f"refused: {short(name)}: {reason}", "red")

@@ -10,7 +10,15 @@ before it otherwise. A step that fails says so in its result, and the next one i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -217,7 +225,7 @@ class Playback:
     async def _delete(self, name: str) -> None:
         """Delete what *name* means: `a/b` is pod b of namespace a, or container b of pod a."""
         pod_key = name if "/" in name else f"default/{name}"
-        container_key = name if name.count("/") == 2 else f"default/{name}"
+        container_key = _key(name)
         refused_pods = {key.rpartition("/")[0] for key in self._errors}
         is_pod = pod_key in refused_pods | self._pods().keys()
         is_container = container_key in self._errors.keys() | self._running().keys()
@@ -293,6 +301,58 @@ class Playback:
         return shown
 
 
+def unforeseen(steps: Sequence[Step], results: Sequence[Result]) -> list[Result]:
+    """Return the results of steps that failed, though no `expect` right after them said so.
+
+    It says so by its `error`, or by those of the containers that did not start: state or error.
+    """
+    return [
+        result
+        for at, result in enumerate(results)
+        if result.error is not None and not _foreseen(result, _expected(steps[at + 1 :]))
+    ]
+
+
+def _expected(steps: Iterable[Step]) -> Iterator[Expect]:
+    """Yield the expectations that *steps* begin with."""
+    for step in steps:
+        if not isinstance(step, Expect):
+            return
+        yield step
+
+
+def _foreseen(result: Result, expected: Iterable[Expect]) -> bool:
+    names = set()
+    for each in expected:
+        if each.error is not None:
+            return True
+        names |= {*_failing(each)}
+    refused = _refused_in(result)
+    return bool(refused) and refused <= names
+
+
+def _refused_in(result: Result) -> set[str]:
+    """Return the containers that the error of a step is about."""
+    error = result.error or ""
+    return {
+        name
+        for name, fields in result.containers.items()
+        if fields["error"]
+        and any(f"{key}: {fields['error']}" in error for key in (name, name.rpartition("/")[0]))
+    }
+
+
+def _failing(step: Expect) -> Iterator[str]:
+    """Yield the containers that are expected not to have started."""
+    for name, fields in step.containers.items():
+        if fields is not None and (fields.get("state") == "error" or fields.get("error")):
+            yield _key(name)
+
+
+def _key(name: str) -> str:
+    return name if name.count("/") == 2 else f"default/{name}"
+
+
 def _mismatches(
     step: Expect, containers: Mapping[str, Mapping[str, Any]], failure: str | None
 ) -> list[Mismatch]:
@@ -302,7 +362,7 @@ def _mismatches(
             Mismatch(container="the last step", field="error", want=step.error, got=failure)
         )
     for name, wanted in step.containers.items():
-        key = name if name.count("/") == 2 else f"default/{name}"
+        key = _key(name)
         got = containers.get(key)
         if got is None or wanted is None:
             if got is not wanted:

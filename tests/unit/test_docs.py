@@ -135,6 +135,10 @@ kind: Pod
 metadata: {name: NAME}
 spec: {containers: [{name: app, resources: {limits: {cpu: AMOUNT, memory: 16Mi}}}]}
 """
+SCENARIO = """\
+- settings: {reservedResources: {cpu: 750m}}
+- apply: [{file: pods/best-effort.yaml}]
+"""
 PROGRAM = """\
 #!{python}
 from nri_policy.cli import main
@@ -161,7 +165,7 @@ def furnish(folder: Path) -> None:
         (folder / name).write_text(SETTINGS)
     for name, amount in (("pod", "2"), ("web", "500m")):
         (folder / f"{name}.yaml").write_text(POD.replace("NAME", name).replace("AMOUNT", amount))
-    (folder / "scenario.yaml").write_text((PROJECT / "configs" / "demo.yaml").read_text())
+    (folder / "scenario.yaml").write_text(SCENARIO)
     (folder / "pods").symlink_to(PROJECT / "configs" / "pods")
     for name, spec in (("node-17", nodes.SMALL), ("bigger-node", "package:2 numa:2 core:8 pu:2")):
         root = folder / name

@@ -23,9 +23,9 @@ def run(*args: str, given: str = "") -> Result:
     return CliRunner().invoke(main, args, input=given, prog_name="nri-policy")
 
 
-def read(result: Result, code: int = 0) -> ET.Element:
+def read(result: Result, code: int = 0, said: str = "") -> ET.Element:
     """Return the root of what was printed, an SVG file or a page."""
-    assert (result.exit_code, result.stderr) == (code, "")
+    assert (result.exit_code, result.stderr) == (code, said)
     return ET.fromstring(result.stdout)
 
 
@@ -59,7 +59,9 @@ def test_a_simulation_that_fails_ends_with_1_and_its_picture_says_why(scenario: 
     expected = [*(dict([step]) for step in PLAN), {"expect": {"a/main": {"cpus": "9"}}}]
     path.write_text(yaml.safe_dump(expected))
     for form in ("svg", "html"):
-        root = read(run("simulate", scenario, "--synthetic", SMALL, "-o", form), code=1)
+        said = "simulate: step 3: not as expected: default/a/main: cpus want '9', got '4-5'\n"
+        result = run("simulate", scenario, "--synthetic", SMALL, "-o", form)
+        root = read(result, code=1, said=said)
         assert any("want '9', got '4-5'" in text for text in root.itertext())
 
 

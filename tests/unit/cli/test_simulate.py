@@ -144,4 +144,63 @@ def test_a_bad_scenario_is_a_wrong_usage_that_names_step_and_field(
 def test_a_node_stays_only_in_a_folder_that_is_new(scenario: Path, tmp_path: Path) -> None:
     code, _, err = simulate(scenario, "--stay", str(tmp_path))
     assert (code, err.count("\n")) == (1, 1)
-    assert "File exists; name a folder that is new" in err
+    assert "in use for something else: leave it, or name another folder" in err
+    (tmp_path / "store").mkdir()
+    code, _, err = simulate(scenario, "--stay", str(tmp_path))
+    assert (code, err.count("\n")) == (1, 1)
+    assert f"an earlier node's: rm -r {tmp_path}, or name another folder" in err
+
+
+FAILED = "simulate: step 2: failed, and no `expect` names that: ns/large/c: no pool has room for 16"
+
+
+@pytest.mark.parametrize("form", ["table", "json", "svg"])
+def test_a_step_that_fails_unforeseen_is_exit_code_1_and_named(scenario: Path, form: str) -> None:
+    scenario.write_text(SCENARIO.partition("- expect")[0] + "- advance: 1s\n")
+    code, _, err = simulate(scenario, "-o", form)
+    assert code == 1
+    assert err.splitlines()[-1].startswith(FAILED)
+
+
+@pytest.mark.parametrize(
+    ("expected", "code"),
+    [
+        ("{ns/large/c: {state: error}}", 0),
+        ("{ns/large/c: {error: no pool}}", 0),
+        ("{error: 16 exclusive CPUs}", 0),
+        ("{ns/large/c: {cpus: ''}}", 1),
+        ("{small/c: {state: running}}", 1),
+    ],
+)
+def test_a_failure_is_foreseen_by_an_expectation_of_it(
+    expected: str, code: int, scenario: Path
+) -> None:
+    scenario.write_text(SCENARIO.partition("- expect")[0] + f"- expect: {expected}\n")
+    assert simulate(scenario)[0] == code
+    scenario.write_text(scenario.read_text().replace("- expect", "- advance: 1s\n- expect"))
+    assert simulate(scenario)[0] == 1, "it has to stand right after the step"
+
+
+def test_a_resize_that_fails_is_foreseen_by_its_text_alone(scenario: Path) -> None:
+    amounts = "{requests: {cpu: 99}, limits: {cpu: 99}}"
+    resize = f"- resize: {{pod: small, container: c, resources: {amounts}}}\n"
+    scenario.write_text(SCENARIO + resize)
+    code, _, err = simulate(scenario)
+    assert (code, "simulate: step 4: failed" in err) == (1, True)
+    scenario.write_text(SCENARIO + resize + "- expect: {error: 99 exclusive}\n")
+    assert simulate(scenario)[0] == 0
+
+
+def test_who_was_refused_is_shown_until_its_pod_goes(scenario: Path) -> None:
+    scenario.write_text(SCENARIO + "- advance: 1s\n- delete: ns/large\n- advance: 1s\n")
+    code, out, _ = simulate(scenario)
+    assert code == 0
+    steps = out.split("\nStep ")[1:]
+    shown = [" ".join(step.split()).count("ns/large/c: no pool has room") for step in steps]
+    assert shown == [0, 1, 1, 1, 0, 0]
+
+
+def test_a_daemon_that_does_not_start_is_exit_code_1(scenario: Path) -> None:
+    scenario.write_text("- settings: {reservedResources: {cpu: 99}}\n- expect: {error: reserve}\n")
+    code, _, err = simulate(scenario)
+    assert (code, "simulate: the daemon did not start" in err) == (1, True)
