@@ -81,11 +81,10 @@ async def measure(rounds: int) -> None:
     ours, theirs = socket.socketpair()
     session = Session(Idle(), Identity(name="idle", index="05"))
     serving = asyncio.create_task(session.run_inherited(ours.detach()))
-    runtime = Channel(*await asyncio.open_unix_connection(sock=theirs), Conn.RUNTIME, Clock())
-    reading = asyncio.create_task(runtime.read())
-    registration = await runtime.next_request()
-    assert registration is not None
-    runtime.respond(registration.request, b"")
+    _, runtime = await asyncio.get_running_loop().create_unix_connection(
+        lambda: Channel(Conn.RUNTIME, Clock(), lambda _request, _received, answer: answer(b"")),
+        sock=theirs,
+    )
     await runtime.call("Configure", pb.ConfigureRequest(NRI_version="v0.12.2"), budget=2)
 
     pod = pb.PodSandbox(id="0" * 64, name="web", namespace="default")
@@ -112,7 +111,7 @@ async def measure(rounds: int) -> None:
         median = statistics.median(taken)
         print(f"{what:30} {size:8} bytes  median {median:9.0f} us  p99 {p99:9.0f} us")
     runtime.close()
-    await asyncio.gather(serving, reading)
+    await serving
 
 
 def main() -> None:

@@ -1,95 +1,93 @@
 """One NRI socket on asyncio, for either side.
 
-The reader only demultiplexes: it never runs a handler, so answers to calls of ours get through
-while a request is handled. Requests wait in a queue for whoever serves them. Each message is
-written at once, so messages never mix.
+Taking bytes in only demultiplexes: no handler runs in it, so answers to calls of ours get through
+while a request is handled. Each message is written at once, so messages never mix. A peer that does
+not read what it is sent is not read from either.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import cast
 
 from google.protobuf.message import Message
 
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.connection import Connection
-from nri_policy.nri.errors import Code, LocalProtocolError, RemoteProtocolError
+from nri_policy.nri.errors import Code, LocalProtocolError, Refused, RemoteProtocolError
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.ttrpc import InvalidRequest, Request, Response
 
-READ_SIZE = 1 << 16  # bytes
 # Runtimes send one request at a time; this is where we stop to believe that ours is one.
 MAX_WAITING = 128 << 20  # bytes
 LINGER = 1.0  # seconds
 REQUEST_OVERHEAD = 1 << 10  # bytes, so that empty requests count as well
 
-
-class Arrival(NamedTuple):
-    """A request and the clock's reading when it came."""
-
-    request: Request
-    received: float
+# a request, the clock's reading when it came, and where the answer goes
+Take = Callable[[Request, float, Callable[[bytes | Refused], None]], None]
 
 
-class Channel:
-    """A connected socket, until `read` has returned."""
+class Channel(asyncio.Protocol):
+    """A connected socket, until `ended` is done.
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        serves: Conn,
-        clock: Clock,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
+    *take* is given each request as it comes, and returns before it is handled.
+    """
+
+    def __init__(self, serves: Conn, clock: Clock, take: Take) -> None:
         self._connection = Connection(serves)
         self._clock = clock
+        self._take = take
         self._calls: dict[int, asyncio.Future[Response]] = {}
-        self._requests: asyncio.Queue[Arrival | None] = asyncio.Queue()
-        self._waiting = 0  # bytes
-        self._closed = False
+        self._waiting = 0  # bytes of requests that are not answered
+        # The peer, or we, have closed: nothing more comes in. RemoteProtocolError if it had to be.
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def read(self) -> None:
-        """Take in what the peer says until it closes; raises RemoteProtocolError.
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
 
-        Calls that are still waiting then fail with ConnectionError.
-        """
+    def data_received(self, data: bytes) -> None:
+        """Take in what the peer says."""
         try:
-            with contextlib.suppress(OSError):  # a reset is just another way to close
-                while data := await self._reader.read(READ_SIZE):
-                    for event in self._connection.receive_data(data):
-                        self._take(event)
-        finally:
+            for event in self._connection.receive_data(data):
+                self._receive(event)
+        except RemoteProtocolError as error:
+            if not self.ended.done():
+                self.ended.set_exception(error)
             self.close()
-            for call in self._calls.values():
-                call.cancel()
 
-    def _take(self, event: Request | InvalidRequest | Response) -> None:
+    def eof_received(self) -> None:
+        """Close as well."""
+        self.close()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """End; a reset is just another way to close."""
+        self.close()
+        self._lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        """Let a peer wait that lets us wait."""
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read on."""
+        self._transport.resume_reading()
+
+    def _receive(self, event: Request | InvalidRequest | Response) -> None:
         if isinstance(event, Response):
             call = self._calls.get(event.stream)
             if call is not None and not call.done():  # else: given up, or never made
                 call.set_result(event)
         elif isinstance(event, InvalidRequest):
-            self.refuse(event, Code.INVALID_ARGUMENT, event.reason)
+            self._refuse(event, Code.INVALID_ARGUMENT, event.reason)
         else:
             self._waiting += len(event.payload) + REQUEST_OVERHEAD
             if self._waiting > MAX_WAITING:
                 raise RemoteProtocolError(f"requests of more than {MAX_WAITING} bytes wait for us")
-            self._requests.put_nowait(Arrival(event, self._clock.now()))
-
-    async def next_request(self) -> Arrival | None:
-        """Return the next request in order of arrival, or None after `finish`."""
-        arrival = await self._requests.get()
-        if arrival is not None:
-            self._waiting -= len(arrival.request.payload) + REQUEST_OVERHEAD
-        return arrival
-
-    def finish(self) -> None:
-        """Let `next_request` return None once it has returned what came so far."""
-        self._requests.put_nowait(None)
+            self._take(event, self._clock.now(), partial(self._answer, event))
 
     async def call(self, method: str, request: Message, *, budget: float) -> Response:
         """Call the peer and return its answer, be it a failure.
@@ -97,7 +95,7 @@ class Channel:
         Raises TimeoutError after *budget* seconds, ConnectionError if the connection ends first,
         LocalProtocolError if the request is too large.
         """
-        if self._closed:
+        if self.ended.done():
             raise ConnectionResetError("connection closed")
         stream, data = self._connection.send_request(
             method, request.SerializeToString(), timeout_nano=int(budget * 1e9)
@@ -105,7 +103,7 @@ class Channel:
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._calls[stream] = answer
         try:
-            self._writer.write(data)
+            self._transport.write(data)
             if not await self._clock.done_within(budget, answer):
                 raise TimeoutError(f"{method} was not answered within {budget:g} seconds")
         finally:
@@ -114,32 +112,32 @@ class Channel:
             raise ConnectionResetError(f"connection closed before {method} was answered")
         return answer.result()
 
-    def respond(self, request: Request, payload: bytes) -> None:
-        """Answer with success, or with a failure if *payload* is more than the peer takes."""
+    def _answer(self, request: Request, answer: bytes | Refused) -> None:
+        """Answer with a payload or a failure; the latter, too, if the former is too large."""
+        self._waiting -= len(request.payload) + REQUEST_OVERHEAD
+        if isinstance(answer, Refused):
+            self._refuse(request, answer.code, answer.message)
+            return
         try:
-            data = self._connection.send_response(request, payload)
+            data = self._connection.send_response(request, answer)
         except LocalProtocolError as error:
-            self.refuse(request, Code.RESOURCE_EXHAUSTED, f"{request.method} response: {error}")
+            self._refuse(request, Code.RESOURCE_EXHAUSTED, f"{request.method} response: {error}")
         else:
-            self._writer.write(data)
+            self._transport.write(data)
 
-    def refuse(self, request: Request | InvalidRequest, code: int, message: str) -> None:
-        """Answer with a failure."""
-        self._writer.write(self._connection.send_status(request, code, message))
-
-    async def drain(self) -> None:
-        """Wait until the peer has taken most of what was written; raises ConnectionError."""
-        await self._writer.drain()
+    def _refuse(self, request: Request | InvalidRequest, code: int, message: str) -> None:
+        self._transport.write(self._connection.send_status(request, code, message))
 
     def close(self) -> None:
-        """Begin to close; `read` returns soon after."""
-        self._closed = True
-        self._writer.close()
+        """Begin to close: calls that still wait fail with ConnectionError."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+        for call in self._calls.values():
+            call.cancel()
+        self._transport.close()
 
     async def wait_closed(self) -> None:
         """Wait for the end of `close`: what the peer does not take in a second is dropped."""
-        closing = asyncio.ensure_future(self._writer.wait_closed())
-        if not await self._clock.done_within(LINGER, closing):
-            self._writer.transport.abort()
-        with contextlib.suppress(OSError):
-            await closing
+        if not await self._clock.done_within(LINGER, self._lost):
+            self._transport.abort()
+        await self._lost

@@ -20,3 +20,7 @@ class Clock:
         """Return whether *future* is done before *seconds* are over; leaves it running if not."""
         await asyncio.wait({future}, timeout=seconds)
         return future.done()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have *callback* called after *seconds*; return what takes that back."""
+        return asyncio.get_running_loop().call_later(seconds, callback).cancel

@@ -27,22 +27,29 @@ class FrameBuffer:
         Raises RemoteProtocolError, now and ever after, once a header announces a body over the
         limit.
         """
-        pending = self._pending
-        pending += data
+        pending: bytes | bytearray = data
+        if self._pending:
+            self._pending += data
+            pending = self._pending
         frames = []
-        start = 0
-        while len(pending) - start >= self._header.size:
-            fields = self._header.unpack_from(pending, start)
-            length = fields[self._length_field]
-            if length > self._limit:
-                del pending[:start]  # the bad header stays first: every later call fails as well
-                raise RemoteProtocolError(
-                    f"{self._layer} frame announces {length} bytes; at most {self._limit} are taken"
-                )
-            body = start + self._header.size
-            if len(pending) < body + length:
-                break
-            start = body + length
-            frames.append((fields, bytes(memoryview(pending)[body:start])))
-        del pending[:start]
+        start, end = 0, len(pending)
+        try:
+            while end - start >= self._header.size:
+                fields = self._header.unpack_from(pending, start)
+                length = fields[self._length_field]
+                if length > self._limit:  # this header stays first: every later call fails as well
+                    raise RemoteProtocolError(
+                        f"{self._layer} frame announces {length} bytes;"
+                        f" at most {self._limit} are taken"
+                    )
+                body = start + self._header.size
+                if end < body + length:
+                    break
+                start = body + length
+                frames.append((fields, bytes(memoryview(pending)[body:start])))
+        finally:
+            if pending is data:
+                self._pending += data[start:]
+            else:
+                del self._pending[:start]
         return frames

@@ -7,9 +7,9 @@ above when it reads, but see `send` for what they mean to a Go peer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
+from typing import NamedTuple
 
 from nri_policy.nri.errors import LocalProtocolError
 from nri_policy.nri.framing import FrameBuffer
@@ -30,11 +30,10 @@ class Conn(IntEnum):
     RUNTIME = 2
 
 
-_CONNS = frozenset(Conn)
+_CONNS = {int(conn): conn for conn in Conn}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Payload:
+class Payload(NamedTuple):
     """Bytes of one logical connection: one frame's worth."""
 
     conn: Conn
@@ -53,7 +52,7 @@ class Mux:
         Raises RemoteProtocolError for a length that no peer means.
         """
         return [
-            Payload(conn=Conn(conn), data=payload)
+            Payload(_CONNS[conn], payload)
             for (conn, _), payload in self._frames.receive_data(data)
             if conn in _CONNS
         ]

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
@@ -36,8 +37,6 @@ log = logging.getLogger(__name__)
 
 LATE = 0.8  # the part of a request's time after which we rather answer something
 MAX_SYNCHRONIZE = 256 << 20  # bytes of all parts together
-
-_METHODS = nri_pb2.DESCRIPTOR.services_by_name["Plugin"].methods_by_name
 
 # Requests are Any: each lambda gets the message that its RPC is declared with.
 _EVENTS: dict[str, Callable[[Plugin, Any], Awaitable[Message | None]]] = {
@@ -62,6 +61,9 @@ _EVENTS: dict[str, Callable[[Plugin, Any], Awaitable[Message | None]]] = {
 
 METHODS = ("Configure", "Synchronize", "StateChange", *_EVENTS)
 
+_DECLARED = nri_pb2.DESCRIPTOR.services_by_name["Plugin"].methods_by_name
+_REQUESTS = {method: GetMessageClass(_DECLARED[method].input_type) for method in METHODS}
+
 # NRI before 0.12 sends these as StateChange, newer ones fall back to it.
 _STATE_CHANGES = {
     nri_pb2.RUN_POD_SANDBOX: "RunPodSandbox",
@@ -80,6 +82,7 @@ class Result(StrEnum):
     FAILED = "failed"  # the answer is an internal error, or there is none
 
 
+Hear = Callable[[bytes | Refused], None]  # an answer: the response, or a status instead
 Observe = Callable[[str, Result, float], None]  # a method, what came of it, and after what seconds
 
 
@@ -112,82 +115,116 @@ class Service:
 
         Raises Refused with the status to send instead.
         """
-        if method not in METHODS:
-            raise Refused(f"this plugin has no method {method[:64]!r}", code=Code.UNIMPLEMENTED)
-        event, result = method, Result.FAILED
+        answered: asyncio.Future[bytes | Refused] = asyncio.get_running_loop().create_future()
+
+        def hear(outcome: bytes | Refused) -> None:
+            if not answered.cancelled():
+                answered.set_result(outcome)
+
+        serving = asyncio.create_task(
+            self.serve(method, payload, received=received, budget=budget, to=hear),
+            name=f"nri {method}",
+        )
         try:
-            request = _decode(method, payload)
-            if isinstance(request, StateChangeEvent):
-                event = _STATE_CHANGES.get(request.event, method)
-                await self._state_change(request, received, budget)
-                payload = b""
-            else:
-                response = await self._handle(method, request, received, budget)
-                payload = response.SerializeToString()
-            result = Result.OK
-        except Refused as refusal:
-            result = Result.FAILED if refusal.code == Code.INTERNAL else Result.REFUSED
+            answer = await answered
+        except asyncio.CancelledError:
+            serving.cancel()
             raise
-        except Exception as error:
-            # The boundary: one request that trips over a bug must not end the session.
-            log.exception("event=failed method=%s", method)
-            text = f"internal error in {method}: {type(error).__name__}"
-            raise Refused(text, code=Code.INTERNAL) from error
-        finally:
-            self._observe(event, result, self._clock.now() - received)
-        return payload
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
 
-    async def _state_change(self, event: StateChangeEvent, received: float, budget: float) -> None:
-        method = _STATE_CHANGES.get(event.event)
-        if method is None:  # none that we subscribed to; an error could fail the pod
+    async def serve(
+        self, method: str, payload: bytes, *, received: float, budget: float, to: Hear
+    ) -> None:
+        """Handle a request that came at *received* with *budget* seconds, in a task of its own.
+
+        The response, or the status to send instead, goes *to* who asked: when the method ends, or
+        by the deadline without it, if that can be helped. A task that is cancelled sends nothing.
+        """
+        if method not in METHODS:
+            text = f"this plugin has no method {method[:64]!r}"
+            to(Refused(text, code=Code.UNIMPLEMENTED))
             return
-        parts: dict[str, Message] = {"pod": event.pod}
-        if method.endswith("Container"):
-            parts["container"] = event.container
-        request = GetMessageClass(_METHODS[method].input_type)(**parts)
-        await self._handle(method, request, received, budget)
-
-    async def _handle(
-        self, method: str, request: Message, received: float, budget: float
-    ) -> Message:
-        """Run the method when it is its turn, but answer by the deadline if it can be helped."""
         now = self._clock.now
         call = Call(method=method, received=received, deadline=received + budget, clock=now)
-        running = asyncio.create_task(self._run(call, request), name=f"nri {method}")
-        try:
-            if not await self._clock.done_within(received + LATE * budget - now(), running):
-                late = self._plugin.late(method, request)
-                sent = late is not None
-                log.warning("event=late method=%s budget=%.3fs answered=%s", method, budget, sent)
-                if late is not None:
-                    running.add_done_callback(_log_overdue)
-                    if method == "Synchronize" and not self._closes_unsynchronized():
-                        self.trouble = "Synchronize was late: the runtime may not call us"
-                    return late
-                await asyncio.wait({running})
-        except BaseException:
-            if not running.cancel() and not running.cancelled():
-                running.exception()  # asyncio complains of one that nobody has seen
-            raise
-        finally:
-            call.answered = True
-        if running.cancelled():
-            raise Refused(f"{method} was cancelled", code=Code.INTERNAL)
-        return running.result()
-
-    async def _run(self, call: Call, request: Message) -> Message:
         CALL.set(call)
-        response: Message | None
+
+        def answer(outcome: bytes | Refused) -> None:
+            call.answered = True
+            to(outcome)
+            result = Result.OK
+            if isinstance(outcome, Refused):
+                result = Result.FAILED if outcome.code == Code.INTERNAL else Result.REFUSED
+            self._observe(call.method, result, now() - received)
+
+        try:
+            outcome = await self._outcome(call, payload, answer)
+        except asyncio.CancelledError:
+            if not call.answered:
+                self._observe(call.method, Result.FAILED, now() - received)
+            call.answered = True
+            raise
+        if call.answered:
+            reason = outcome.message if isinstance(outcome, Refused) else ""
+            log.warning("event=overdue-finished method=%s refused=%r", call.method, reason)
+        else:
+            answer(outcome)
+
+    async def _outcome(self, call: Call, payload: bytes, answer: Hear) -> bytes | Refused:
+        """Return what a request comes to; *answer* what can be answered before, if it is late."""
+        try:
+            request = _decode(call.method, payload)
+            if isinstance(request, StateChangeEvent):
+                if request.event not in _STATE_CHANGES:  # an error could fail the pod
+                    return b""
+                call.method, request = _as_call(request)
+            seconds = call.received + LATE * (call.deadline - call.received) - call.clock()
+            late = partial(self._late, call, request, answer)
+            in_time = self._clock.call_later(seconds, late)
+            try:
+                response = await self._run(call, request)
+            finally:
+                in_time()
+            return b"" if response is None else response.SerializeToString()
+        except Refused as refusal:
+            return refusal
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return Refused(f"{call.method} was cancelled", code=Code.INTERNAL)
+        except Exception as error:  # noqa: BLE001 - the boundary: a bug must not end the session
+            return _bug(call, error)
+
+    def _late(self, call: Call, request: Message, answer: Hear) -> None:
+        """Answer without waiting for the method, if there is an answer that does no harm."""
+        instead: bytes | Refused | None = None
+        try:
+            response = self._plugin.late(call.method, request)
+            if response is not None:
+                instead = response.SerializeToString()
+        except Exception as error:  # noqa: BLE001 - as above
+            instead = _bug(call, error)
+        log.warning(
+            "event=late method=%s budget=%.3fs answered=%s",
+            call.method,
+            call.deadline - call.received,
+            instead is not None,
+        )
+        if instead is None:
+            return
+        if call.method == "Synchronize" and not self._closes_unsynchronized():
+            self.trouble = "Synchronize was late: the runtime may not call us"
+        answer(instead)
+
+    async def _run(self, call: Call, request: Message) -> Message | None:
         async with self._turn:
             if isinstance(request, ConfigureRequest):
-                response = await self._configure(request)
-            elif isinstance(request, SynchronizeRequest):
-                response = await self._synchronize(request, call)
-            else:
-                response = await _EVENTS[call.method](self._plugin, request)
-        if response is None:
-            return GetMessageClass(_METHODS[call.method].output_type)()
-        return response
+                return await self._configure(request)
+            if isinstance(request, SynchronizeRequest):
+                return await self._synchronize(request, call)
+            return await _EVENTS[call.method](self._plugin, request)
 
     async def _configure(self, request: ConfigureRequest) -> ConfigureResponse:
         runtime = Runtime.from_request(request)
@@ -237,16 +274,21 @@ class Service:
 
 def _decode(method: str, payload: bytes) -> Message:
     try:
-        return GetMessageClass(_METHODS[method].input_type).FromString(payload)
+        return _REQUESTS[method].FromString(payload)
     except DecodeError as error:
         raise Refused(f"{method} request is garbled", code=Code.INVALID_ARGUMENT) from error
 
 
-def _log_overdue(method: asyncio.Task[Message]) -> None:
-    if method.cancelled():
-        return
-    error = method.exception()
-    if error is None or isinstance(error, Refused):
-        log.warning("event=overdue-finished task=%r refused=%r", method.get_name(), error)
-    else:
-        log.warning("event=overdue-failed task=%r", method.get_name(), exc_info=error)
+def _as_call(event: StateChangeEvent) -> tuple[str, Message]:
+    """Return the method that *event* stands for, and its request."""
+    method = _STATE_CHANGES[event.event]
+    parts: dict[str, Message] = {"pod": event.pod}
+    if method.endswith("Container"):
+        parts["container"] = event.container
+    return method, _REQUESTS[method](**parts)
+
+
+def _bug(call: Call, error: Exception) -> Refused:
+    log.error("event=failed method=%s", call.method, exc_info=error)
+    text = f"internal error in {call.method}: {type(error).__name__}"
+    return Refused(text, code=Code.INTERNAL)

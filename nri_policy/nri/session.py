@@ -1,8 +1,8 @@
 """A plugin's session with its runtime: connect, register, serve, and come back after a loss.
 
 Order of a connection: we call RegisterPlugin; the runtime calls Configure and Synchronize, maybe
-before it has answered that; then events. One worker handles the requests in order while the
-channel's reader keeps reading. Whatever ends a connection ends in `disconnected` and a new
+before it has answered that; then events. Each request has a task of its own, and they take their
+turns in the order in which they came. Whatever ends a connection ends in `disconnected` and a new
 attempt; only a socket inherited from the runtime cannot be had again.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +19,6 @@ from google.protobuf.message import DecodeError
 
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.clock import Clock
-from nri_policy.nri.connection import SERVICES
 from nri_policy.nri.errors import (
     Code,
     LocalProtocolError,
@@ -29,8 +27,8 @@ from nri_policy.nri.errors import (
 )
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import CALL, Identity, Plugin
+from nri_policy.nri.requests import Requests
 from nri_policy.nri.service import Observe, Service, unobserved
-from nri_policy.nri.ttrpc import Request
 from nri_policy.nri.versions import SPOKEN, Runtime
 from nri_policy.proto.nri_pb2 import (
     ContainerUpdate,
@@ -78,18 +76,18 @@ class Session:
         self._delay = delay
         self._inherited = False
         self._channel: Channel | None = None
-        self._service: Service | None = None
+        self._requests: Requests | None = None
 
     @property
     def runtime(self) -> Runtime | None:
         """The runtime that is connected now, as far as it has presented itself."""
-        return self._service.runtime if self._service else None
+        return self._requests.service.runtime if self._requests else None
 
     @property
     def synchronized(self) -> bool:
         """Whether the runtime that is connected now has told us all; for any thread."""
-        service = self._service
-        return service is not None and service.synchronized
+        requests = self._requests
+        return requests is not None and requests.service.synchronized
 
     @property
     def can_register(self) -> bool:
@@ -102,11 +100,11 @@ class Session:
         while True:
             failures += 1
             try:
-                reader, writer = await asyncio.open_unix_connection(path)
+                connected = await self._connect(path=path)
             except OSError as error:  # normal while the runtime restarts
                 log.warning("event=not-connected path=%s error=%r", path, str(error))
             else:
-                if await self._serve(reader, writer):
+                if await self._serve(*connected):
                     failures = 1
             delay = self._delay(failures)
             log.info("event=connecting-again path=%s delay=%.1fs", path, delay)
@@ -115,7 +113,7 @@ class Session:
     async def run_inherited(self, fd: int) -> None:
         """Serve the runtime that started us with a socket at *fd* (NRI_PLUGIN_SOCKET), once."""
         self._inherited = True
-        await self._serve(*await asyncio.open_unix_connection(sock=socket.socket(fileno=fd)))
+        await self._serve(*await self._connect(sock=socket.socket(fileno=fd)))
 
     def reconnect(self) -> None:
         """Register again, once what was asked so far is answered.
@@ -125,8 +123,8 @@ class Session:
         """
         if self._inherited:
             raise LocalProtocolError("a socket inherited from the runtime cannot be had again")
-        if self._channel is not None:
-            self._channel.finish()
+        if self._requests is not None:
+            self._requests.finish()
 
     async def update_containers(
         self, updates: Iterable[ContainerUpdate]
@@ -155,9 +153,9 @@ class Session:
                 f"UpdateContainers inside {call.method} would wait for that method itself: "
                 "return the updates from it, or ask once it is answered"
             )
-        if self._channel is None or self._service is None or not self.synchronized:
+        if self._channel is None or not self.synchronized:
             raise ConnectionError("UpdateContainers: no runtime is connected and synchronized")
-        runtime = self._service.runtime
+        runtime = self.runtime
         if runtime is None or not runtime.unsolicited_updates_safe:
             nri = runtime.nri if runtime else None
             raise LocalProtocolError(
@@ -167,23 +165,33 @@ class Session:
             )
         return self._channel
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _connect(
+        self, path: str | None = None, sock: socket.socket | None = None
+    ) -> tuple[Channel, Requests]:
+        """Connect to a socket's path, or to one that is open; raises OSError."""
+        service = Service(self._plugin, self._turn, self._clock, self._observe)
+        requests = Requests(service, last_connection=self._inherited)
+        _, channel = await asyncio.get_running_loop().create_unix_connection(
+            lambda: Channel(Conn.PLUGIN, self._clock, requests.take), path, sock=sock
+        )
+        return channel, requests
+
+    async def _serve(self, channel: Channel, requests: Requests) -> bool:
         """Serve one connection to its end; return whether it was a good one."""
-        channel = self._channel = Channel(reader, writer, Conn.PLUGIN, self._clock)
-        service = self._service = Service(self._plugin, self._turn, self._clock, self._observe)
-        tasks = {
-            reading := asyncio.create_task(channel.read(), name="nri reader"),
-            working := asyncio.create_task(self._work(channel, service), name="nri worker"),
-            asyncio.create_task(self._register(channel), name="nri registration"),
-        }
+        self._channel, self._requests = channel, requests
+        service = requests.service
+        registering = asyncio.create_task(self._register(channel), name="nri registration")
         try:
-            await asyncio.wait({reading, working}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {channel.ended, requests.finished}, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
-            self._channel = self._service = None
+            self._channel = self._requests = None
             channel.close()
+            tasks = [registering, *requests.unanswered.values()]
             for task in tasks:
                 task.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            outcomes = await asyncio.gather(channel.ended, *tasks, return_exceptions=True)
             await channel.wait_closed()
             if service.runtime is not None:
                 await self._disconnected()
@@ -207,29 +215,6 @@ class Session:
         if answer.code:
             log.error("event=not-registered code=%d message=%r", answer.code, answer.message)
             channel.close()
-
-    async def _work(self, channel: Channel, service: Service) -> None:
-        """Answer requests until the connection is to be given up."""
-        while arrival := await channel.next_request():
-            request = arrival.request
-            try:
-                payload = await self._answer(service, request, arrival.received)
-            except Refused as refusal:
-                channel.refuse(request, refusal.code, refusal.message)
-            else:
-                channel.respond(request, payload)
-            await channel.drain()
-            if service.trouble is not None and not self._inherited:
-                log.warning("event=giving-up reason=%r", service.trouble)
-                return
-
-    async def _answer(self, service: Service, request: Request, received: float) -> bytes:
-        if request.service != SERVICES[Conn.PLUGIN]:
-            raise Refused(f"no service {request.service[:64]!r}", code=Code.UNIMPLEMENTED)
-        budget = request.timeout_nano / 1e9 or math.inf
-        return await service.answer(
-            request.method, request.payload, received=received, budget=budget
-        )
 
     async def _disconnected(self) -> None:
         async with self._turn:

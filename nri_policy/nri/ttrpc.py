@@ -13,9 +13,9 @@ Invariants: a client's stream ids are odd and increase; a server yields each str
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from struct import Struct
 
+import msgspec
 from google.protobuf.message import DecodeError
 
 from nri_policy.nri.errors import Code, LocalProtocolError, RemoteProtocolError
@@ -31,8 +31,7 @@ MAX_STREAM = (1 << 32) - 1
 MAX_STATUS_TEXT = 4096  # characters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A call of the peer's; it waits for `Server.send_response` or `send_status`."""
 
     stream: int
@@ -42,16 +41,14 @@ class Request:
     timeout_nano: int  # what was left of the caller's budget when it sent this; 0: no limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvalidRequest:
+class InvalidRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A call that breaks the rules of one stream only: to be refused with `reason`."""
 
     stream: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a call of ours; there can be a payload beside an error."""
 
     stream: int

@@ -50,12 +50,12 @@ def _around(owner: Any, name: str, before: Point | None, after: Point | None = N
     setattr(owner, name, call)
 
 
-def _torn(respond: Callable[..., None]) -> Callable[..., None]:
+def _torn(answer: Callable[..., None]) -> Callable[..., None]:
     """Make an answer pass a point when half of it is sent."""
 
-    @functools.wraps(respond)
+    @functools.wraps(answer)
     def call(self: Channel, *args: Any, **named: Any) -> None:
-        write = self._writer.write
+        write = self._transport.write
 
         def halves(data: bytes) -> None:
             write(data[: len(data) // 2])
@@ -63,11 +63,11 @@ def _torn(respond: Callable[..., None]) -> Callable[..., None]:
             write(data[len(data) // 2 :])
             levers.passing(Point.ANSWERED)
 
-        self._writer.write = halves  # type: ignore[method-assign, assignment]
+        self._transport.write = halves  # type: ignore[method-assign, assignment]
         try:
-            respond(self, *args, **named)
+            answer(self, *args, **named)
         finally:
-            del self._writer.write
+            del self._transport.write
 
     return call
 
@@ -82,7 +82,7 @@ def prepare() -> None:
     _around(store.Store, "commit", None, Point.COMMITTED)
     _around(store, "settle", Point.SETTLING)
     _around(Path, "rename", Point.RENAMING)
-    Channel.respond = _torn(Channel.respond)  # type: ignore[method-assign]
+    Channel._answer = _torn(Channel._answer)  # type: ignore[method-assign]
 
 
 def main() -> None:

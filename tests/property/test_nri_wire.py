@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from itertools import pairwise
 
@@ -7,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nri_policy.nri import mux, ttrpc
+from nri_policy.nri.channel import Channel
+from nri_policy.nri.clock import Clock
 from nri_policy.nri.connection import Connection
 from nri_policy.nri.errors import RemoteProtocolError
 from nri_policy.nri.framing import FrameBuffer
@@ -100,6 +103,42 @@ def test_a_mutilated_stream_is_taken_or_is_the_peers_fault(noise: bytes, said: b
     for broken in (said[: len(said) // 2] + noise + said[len(said) // 2 :], said[1:], said[::-1]):
         with suppress(RemoteProtocolError):
             Connection(Conn.PLUGIN).receive_data(broken)
+
+
+class Wire(asyncio.Transport):
+    """Keeps what a channel writes."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@given(said=conversations() | garbage(), data=st.data())
+def test_a_channel_does_the_same_however_the_bytes_come(said: bytes, data: st.DataObject) -> None:
+    async def outcome(chunks: list[bytes]) -> tuple[list[ttrpc.Request], bytes, bool, str]:
+        taken, wire = [], Wire()
+        channel = Channel(Conn.PLUGIN, Clock(), lambda request, *_: taken.append(request))
+        channel.connection_made(wire)
+        for chunk in chunks:
+            if not wire.closed:  # as the transport does
+                channel.data_received(chunk)
+        fault = channel.ended.exception() if channel.ended.done() else None
+        assert wire.closed == (fault is not None)
+        assert fault is None or isinstance(fault, RemoteProtocolError)
+        return taken, wire.written, wire.closed, str(fault)
+
+    whole = asyncio.run(outcome([said]))
+    split = asyncio.run(outcome(pieces(said, data)))
+    if whole[2]:  # what comes before a fault in one piece with it is not taken
+        assert split[2:] == whole[2:]
+    else:
+        assert split == whole
 
 
 @given(noise=st.lists(st.binary(max_size=50), max_size=20))

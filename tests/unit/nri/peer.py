@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +105,18 @@ async def listening(path: Path) -> AsyncIterator[asyncio.Queue[Peer]]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SleepingClock(Clock):
     """A clock that knows no time but that of its `sleep`."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
+        async def call() -> None:
+            await self.sleep(seconds)
+            callback()
+
+        timer = asyncio.ensure_future(call())
+
+        def cancel() -> None:
+            timer.cancel()
+
+        return cancel
 
     async def done_within(self, seconds: float, future: asyncio.Future[Any]) -> bool:
         timer = asyncio.ensure_future(self.sleep(seconds))

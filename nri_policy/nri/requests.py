@@ -1,0 +1,68 @@
+"""The requests of one connection, each in a task of its own until it is answered.
+
+They take their turns in the order in which they came. An answer can be of a method that goes on: by
+then it is no request any more, and outlives the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from functools import partial
+
+from nri_policy.nri.connection import SERVICES
+from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.mux import Conn
+from nri_policy.nri.service import Hear, Service
+from nri_policy.nri.ttrpc import Request
+
+log = logging.getLogger(__name__)
+
+
+class Requests:
+    """Those that *service* has not answered.
+
+    `finished` is done when no more are to be answered: after `finish`, or once the service is in
+    trouble and a new connection may be better.
+    """
+
+    def __init__(self, service: Service, *, last_connection: bool) -> None:
+        self.service = service
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.unanswered: dict[int, asyncio.Task[None]] = {}  # by stream
+        self._last_connection = last_connection
+        self._finishing = False
+
+    def take(self, request: Request, received: float, answer: Hear) -> None:
+        """Begin to handle a request; *answer* is called with what comes of it."""
+        if self._finishing:
+            return
+        if request.service != SERVICES[Conn.PLUGIN]:
+            text = f"no service {request.service[:64]!r}"
+            answer(Refused(text, code=Code.UNIMPLEMENTED))
+            return
+        serving = self.service.serve(
+            request.method,
+            request.payload,
+            received=received,
+            budget=request.timeout_nano / 1e9 or math.inf,
+            to=partial(self._answered, request.stream, answer),
+        )
+        self.unanswered[request.stream] = asyncio.create_task(serving, name="nri request")
+
+    def finish(self) -> None:
+        """Take no more; be finished once what came so far is answered."""
+        self._finishing = True
+        if not self.unanswered and not self.finished.done():
+            self.finished.set_result(None)
+
+    def _answered(self, stream: int, answer: Hear, outcome: bytes | Refused) -> None:
+        del self.unanswered[stream]
+        answer(outcome)
+        trouble = self.service.trouble
+        if trouble is not None and not self._last_connection and not self.finished.done():
+            log.warning("event=giving-up reason=%r", trouble)
+            self.finished.set_result(None)
+        elif self._finishing:
+            self.finish()
