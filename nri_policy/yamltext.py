@@ -29,6 +29,19 @@ class YAMLTextError(ValueError):
     """A YAML text was refused; says on which line and why."""
 
 
+class Mark(NamedTuple):
+    """A place in a text, counted from 1."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
+Marks = dict[tuple[Any, ...], Mark]  # by path: keys of maps, and numbers of lists' entries from 0
+
+
 class _Read(NamedTuple):
     """A value, how many values it holds with itself, and how deep they nest."""
 
@@ -37,11 +50,14 @@ class _Read(NamedTuple):
     height: int
 
 
-def read(text: str | bytes, *, max_size: int = MAX_SIZE) -> Any:
+def read(
+    text: str | bytes, *, max_size: int = MAX_SIZE, marks: Marks | None = None, above: int = 0
+) -> Any:
     """Return the one document in *text* as plain values; None if there is none.
 
     Raises YAMLTextError if it is not well-formed, uses what the module docstring excludes, or is
-    larger than *max_size* bytes.
+    larger than *max_size* bytes. *marks* takes in where all its keys and entries begin. There are
+    so many lines *above* the text.
     """
     if len(text) > max_size:
         raise YAMLTextError(f"the text is longer than {max_size} bytes")
@@ -52,9 +68,9 @@ def read(text: str | bytes, *, max_size: int = MAX_SIZE) -> Any:
         raise YAMLTextError(f"the text is not UTF-8 (at position {error.start})") from None
     loader = _Loader(characters)
     try:
-        return _Reader(loader).document()
+        return _Reader(loader, marks, above).document()
     except yaml.MarkedYAMLError as error:
-        raise YAMLTextError(_explained(error, characters)) from None
+        raise YAMLTextError(_explained(error, characters, above)) from None
     except yaml.reader.ReaderError as error:
         raise YAMLTextError(f"position {error.position}: {error.reason}") from None
     finally:
@@ -66,11 +82,14 @@ def read_all(text: str, *, max_size: int = MAX_SIZE) -> list[Any]:
     if len(text) > max_size:
         raise YAMLTextError(f"the text is longer than {max_size} bytes")
     # YAML allows no line inside of a document to begin like this.
-    parts = re.split(r"^---(?=\s)", text, flags=re.MULTILINE)
-    return [document for part in parts if (document := read(part)) is not None]
+    documents, above = [], 0
+    for part in re.split(r"^---(?=\s)", text, flags=re.MULTILINE):
+        documents.append(read(part, above=above))
+        above += part.count("\n")
+    return [document for document in documents if document is not None]
 
 
-def _explained(error: yaml.MarkedYAMLError, text: str) -> str:
+def _explained(error: yaml.MarkedYAMLError, text: str, above: int) -> str:
     """Return what libyaml found wrong, with the line, on one line."""
     mark = error.problem_mark or error.context_mark
     if mark is None:
@@ -78,14 +97,22 @@ def _explained(error: yaml.MarkedYAMLError, text: str) -> str:
     line = (text.splitlines()[mark.line : mark.line + 1] or [""])[0]
     indentation = line[: len(line) - len(line.lstrip())]
     hint = " (indentation is by spaces, never by tabs)" if "\t" in indentation else ""
-    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}{hint}"
+    return f"{_mark(mark, above)}: {error.problem}{hint}"
+
+
+def _mark(mark: Any, above: int) -> Mark:
+    """Return a mark of the parser, which counts from 0, as ours."""
+    return Mark(above + mark.line + 1, mark.column + 1)
 
 
 class _Reader:
     """Builds values out of the parser's events: no tree of nodes is made, so limits come first."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, marks: Marks | None, above: int) -> None:
         self._loader = loader
+        self._marks = marks
+        self._above = above
+        self._path: list[Any] = []  # of what is being read
         self._anchors: dict[str, _Read | None] = {}  # None while it is being read
         self._values = 0
 
@@ -138,9 +165,9 @@ class _Reader:
             raise _refused(event, f"more than {MAX_VALUES} values, aliases written out")
 
     def _sequence(self, depth: int) -> _Read:
-        items, size, height = [], 1, 0
+        items, size, height = list[Any](), 1, 0
         while not isinstance(event := self._loader.get_event(), yaml.SequenceEndEvent):
-            item = self._value(event, depth - 1)
+            item = self._entry(len(items), event, event, depth)
             items.append(item.value)
             size += item.size
             height = max(height, item.height)
@@ -155,12 +182,21 @@ class _Reader:
                 raise _refused(event, "a map or list cannot be a key")
             if key.value in entries:
                 raise _refused(event, f"the key {quoted(key.value)} is repeated")
-            item = self._value(self._loader.get_event(), depth - 1)
+            item = self._entry(key.value, event, self._loader.get_event(), depth)
             entries[key.value] = item.value
             size += key.size + item.size
             height = max(height, item.height)
         self._count(event, 1)
         return _Read(entries, size, height + 1)
+
+    def _entry(self, name: Any, first: Any, event: Any, depth: int) -> _Read:
+        """Return the value that starts with *event*; mark by its *name* where its entry begins."""
+        self._path.append(name)
+        if self._marks is not None:
+            self._marks[(*self._path,)] = _mark(first.start_mark, self._above)
+        item = self._value(event, depth - 1)
+        self._path.pop()
+        return item
 
     def _scalar(self, event: yaml.ScalarEvent) -> Any:
         self._count(event, 1)

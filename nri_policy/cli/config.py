@@ -19,8 +19,9 @@ from nri_policy.cli.options import Source, form_option, machine_options, read_se
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.settings import Problem, Settings, SettingsError, effective
+from nri_policy.settings import Problem, Settings, SettingsError, effective, place_of
 from nri_policy.units import format_time
+from nri_policy.yamltext import Mark
 
 _Document = Mapping[str, Any]
 _NONE = {"instrumentation.httpEndpoint": "off"}  # what no value means, if not all there is
@@ -49,9 +50,9 @@ def check(context: click.Context, file: Path, source: Source, form: str) -> None
         layout = _started(settings, source)
         document["valid"] = True
     except SettingsError as error:
-        document["errors"] = [{"path": each.path, "text": each.text} for each in error.problems]
+        document["errors"] = [*map(_error, error.problems)]
     except CapacityError as error:
-        document["errors"] = [_capacity_problem(error)]
+        document["errors"] = [_error(_capacity_problem(error, file))]
     if layout is not None:
         document["machine"] = _machine(layout)
     if form == "table":
@@ -95,10 +96,15 @@ def _started(settings: Settings, source: Source) -> Layout | None:
     return layout_of(source.machine(settings.memory_kinds), settings)
 
 
-def _capacity_problem(error: CapacityError) -> dict[str, str]:
+def _capacity_problem(error: CapacityError, file: Path) -> Problem:
     """Return an error of the settings on a machine, whose text begins with the field's path."""
     path, _, text = str(error).partition(": ")
-    return {"path": f"spec.{path}", "text": text}
+    return Problem(f"spec.{path}", text, place_of(f"spec.{path}", file.read_bytes()))
+
+
+def _error(problem: Problem) -> dict[str, Any]:
+    line, column = problem.mark or (None, None)
+    return {"path": problem.path, "text": problem.text, "line": line, "column": column}
 
 
 def _machine(layout: Layout) -> dict[str, Any]:
@@ -119,7 +125,8 @@ def _checked(file: Path, document: _Document) -> Iterator[RenderableType]:
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         yield Text(f"{file}: {count}", style="bold red")
         for error in errors:
-            yield Text(f"  {Problem(error['path'], error['text'])}")
+            mark = Mark(error["line"], error["column"]) if error["line"] else None
+            yield Text(f"  {Problem(error['path'], error['text'], mark)}")
     else:
         yield Text(f"{file}: these settings are good", style="bold")
     yield from _remarks(document["notices"])

@@ -48,7 +48,11 @@ _BLANK = re.compile(r"[\s\\]")
 
 
 class ScenarioError(Exception):
-    """A scenario that cannot be played; the text names file, step and field."""
+    """A scenario that cannot be played; the text names file, line, step and field."""
+
+    def __init__(self, text: str, *, within: tuple[object, ...] = ()) -> None:
+        super().__init__(text)
+        self.within = within  # the path of the culprit in its step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,15 +140,22 @@ def read_scenario(path: Path) -> list[Step]:
 
     Raises ScenarioError.
     """
-    documents = _load(path)
-    if len(documents) != 1 or not isinstance(documents[0], list):
+    marks: yamltext.Marks = {}
+    try:
+        document = yamltext.read(path.read_bytes(), marks=marks)
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ScenarioError(f"{path}: {error}") from error
+    if not isinstance(document, list):
         raise ScenarioError(f"{path}: a scenario is one list of steps")
     steps = []
-    for number, step in enumerate(documents[0], start=1):
+    for number, step in enumerate(document):
         try:
             steps.append(read_step(step, folder=path.parent))
         except ScenarioError as error:
-            raise ScenarioError(f"{path}: step {number}: {error}") from error
+            mark = marks.get((number, *error.within), marks[(number,)])  # none within an alias
+            raise ScenarioError(f"{path}: line {mark.line}: step {number + 1}: {error}") from error
     return steps
 
 
@@ -190,9 +201,9 @@ def _apply(value: object, folder: Path) -> Apply:
             try:
                 pods.append(read_pod(manifest))
             except ManifestError as error:
-                raise ScenarioError(
-                    ": ".join(filter(None, ["apply", where, str(error)]))
-                ) from error
+                text = ": ".join(filter(None, ["apply", where, str(error)]))
+                within = ("apply", number) if isinstance(value, list) else ("apply",)
+                raise ScenarioError(text, within=within) from error
     return Apply(pods=tuple(pods))
 
 

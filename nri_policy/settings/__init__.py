@@ -10,6 +10,7 @@ from nri_policy.settings.document import (
     effective,
     from_spec,
     load,
+    place_of,
     to_spec,
 )
 from nri_policy.settings.outcome import Reload
@@ -59,5 +60,6 @@ __all__ = [
     "effective",
     "from_spec",
     "load",
+    "place_of",
     "to_spec",
 ]

@@ -10,9 +10,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, reduce
 from typing import Annotated, Any, NamedTuple, get_origin
 
 from msgspec.structs import FieldInfo, fields
@@ -20,7 +20,7 @@ from msgspec.structs import FieldInfo, fields
 from nri_policy.settings.schema import Section, Settings
 from nri_policy.settings.values import plain
 from nri_policy.wording import did_you_mean, quoted
-from nri_policy.yamltext import YAMLTextError, read
+from nri_policy.yamltext import Mark, Marks, YAMLTextError, read
 
 API_VERSION = "config.nri/v1alpha1"
 KIND = "TopologyAwarePolicy"
@@ -34,9 +34,11 @@ class Problem:
 
     path: str
     text: str
+    mark: Mark | None = None  # where in the text, if they come from one
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.text}" if self.path else self.text
+        mark = "" if self.mark is None else f"{self.mark}: "
+        return f"{mark}{self.path}: {self.text}" if self.path else f"{mark}{self.text}"
 
 
 class SettingsError(ValueError):
@@ -59,8 +61,9 @@ def load(text: str | bytes, origin: str) -> Settings:
 
     Raises SettingsError.
     """
+    marks: Marks = {}
     try:
-        document = read(text)
+        document = read(text, marks=marks)
     except YAMLTextError as error:
         raise SettingsError(origin, (Problem("", str(error)),)) from None
     if not isinstance(document, dict):
@@ -73,7 +76,30 @@ def load(text: str | bytes, origin: str) -> Settings:
     metadata = document.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         problems.append(Problem("metadata", f"{quoted(metadata)} is not a map"))
-    return _settings(document.get("spec"), "spec", origin, problems)
+    try:
+        return _settings(document.get("spec"), "spec", origin, problems)
+    except SettingsError as error:
+        places = _places(marks)
+        located = (replace(each, mark=_nearest(each.path, places)) for each in error.problems)
+        raise SettingsError(origin, (*located,)) from None
+
+
+def place_of(path: str, text: str | bytes) -> Mark | None:
+    """Return where a field is in a document that can be read: itself, or what it would be in."""
+    marks: Marks = {}
+    read(text, marks=marks)
+    return _nearest(path, _places(marks))
+
+
+def _places(marks: Marks) -> dict[str, Mark]:
+    """Return the marks by paths as messages have them."""
+    return {reduce(_join, path, ""): mark for path, mark in marks.items()}
+
+
+def _nearest(path: str, places: Mapping[str, Mark]) -> Mark | None:
+    while path and path not in places:
+        path = path.rpartition(".")[0]
+    return places.get(path)
 
 
 def from_spec(spec: Any, origin: str) -> Settings:

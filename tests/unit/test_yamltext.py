@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.yamltext import MAX_DEPTH, MAX_VALUES, YAMLTextError, read
+from nri_policy.yamltext import MAX_DEPTH, MAX_VALUES, Marks, YAMLTextError, read, read_all
 
 
 def test_plain_values_are_read() -> None:
@@ -104,3 +104,21 @@ def test_nesting_up_to_the_limit_is_read() -> None:
 def test_the_size_limit_is_the_callers() -> None:
     with pytest.raises(YAMLTextError, match="longer than 3 bytes"):
         read("abcd", max_size=3)
+
+
+def test_keys_and_entries_are_marked_where_they_begin() -> None:
+    marks: Marks = {}
+    read("a:\n  b: &x [1,\n   {c: 2}]\nd: *x\n", marks=marks)
+    assert marks == {
+        ("a",): (1, 1),
+        ("a", "b"): (2, 3),
+        ("a", "b", 0): (2, 10),
+        ("a", "b", 1): (3, 4),
+        ("a", "b", 1, "c"): (3, 5),
+        ("d",): (4, 1),
+    }
+
+
+def test_an_error_in_a_later_document_names_the_line_of_the_whole_text() -> None:
+    with pytest.raises(YAMLTextError, match="line 5, column 1: the key 'b' is repeated"):
+        read_all("a: 1\n---\n# two\nb: 1\nb: 2\n")

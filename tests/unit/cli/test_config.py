@@ -51,8 +51,10 @@ def test_all_errors_are_told_at_once_with_their_paths(check: Check) -> None:
     assert "3 errors" in result.stdout
     assert "spec.pinCPU: 'maybe' is not true or false" in result.stdout
     assert "spec.colocatePod: unknown field; did you mean 'colocatePods'?" in result.stdout
+    assert "  line 4, column 8: spec.pinCPU: 'maybe'" in result.stdout
     document = json.loads(check("spec: {pinCPU: maybe}", "-o", "json").stdout)
     assert document["valid"] is False
+    assert {(each["line"], each["column"]) for each in document["errors"]} == {(4, 8), (4, 1)}
     assert {each["path"] for each in document["errors"]} == {
         "spec.pinCPU",
         "spec.reservedResources.cpu",
@@ -76,7 +78,8 @@ def test_it_says_whether_a_daemon_would_start_on_a_machine(check: Check) -> None
     assert rows["CPUs reserved"] == "0-1"
     few = check("spec: {reservedResources: {cpu: 9}}", "--synthetic", "package:1 core:2")
     assert few.exit_code == Exit.SETTINGS
-    assert "spec.reservedResources.cpu: cannot reserve 9 CPUs" in few.stdout
+    said = "line 4, column 28: spec.reservedResources.cpu: cannot reserve 9 CPUs"
+    assert said in " ".join(few.stdout.split())
     document = json.loads(
         check("spec: {reservedResources: {cpu: 9}}", "--synthetic", "core:2", "-o", "json").stdout
     )

@@ -121,13 +121,17 @@ def test_a_scenario_without_settings_takes_them_from_a_file(scenario: Path) -> N
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("- expect:", "- expct:", "step 3: 'expct' is no step; did you mean 'expect'?"),
-        ("cpus:", "cpu_set:", "step 3: expect: small/c: 'cpu_set' is no field"),
-        ("cpu: 16", "cpu: many", "step 2: apply: [1]: pod 'large': spec.containers[0].resources"),
+        ("- expect:", "- expct:", "line 7: step 3: 'expct' is no step; did you mean 'expect'?"),
+        ("cpus:", "cpu_set:", "line 7: step 3: expect: small/c: 'cpu_set' is no field"),
+        (
+            "cpu: 16",
+            "cpu: many",
+            "line 5: step 2: apply: [1]: pod 'large': spec.containers[0].resources",
+        ),
         (
             "preferIsolatedCPUs: false}",
             "1: false}",
-            "step 1: settings: a map (2 entries) is not a map",
+            "line 1: step 1: settings: a map (2 entries) is not a map",
         ),
         ("- settings", " - - settings", "line 2"),
     ],

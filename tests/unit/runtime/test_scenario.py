@@ -130,14 +130,19 @@ def test_an_error_names_the_field(tmp_path: Path, step: Any, message: str) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("- expect: {a/b: &x {state: running}}\n-\n  apply: [*x]", "line 3: step 2: apply: [0]"),
         ("", "a scenario is one list of steps"),
         ("a: b", "a scenario is one list of steps"),
-        ("[]\n---\n[]", "a scenario is one list of steps"),
+        ("[]\n---\n[]", "line 2, column 1: a second document starts here"),
         ("[", "line 2, column 1: "),
         ("- advance: 2026-99-99", "step 1: advance: '2026-99-99' is not a duration"),
         ("[" * 10_000, "nested more than"),
-        ("- advance: \udcff", "codec can't decode"),
-        ("- advance: 1s\n- advance: 2\n", "step 2: advance: '2' is not a duration"),
+        ("- advance: \udcff", "the text is not UTF-8"),
+        ("- advance: 1s\n- advance: 2\n", "line 2: step 2: advance: '2' is not a duration"),
+        ("- apply:\n  - {kind: Pod}\n", "line 2: step 1: apply: [0]: "),
+        ("- apply:\n    {kind: Pod}\n", "line 1: step 1: apply: "),
+        ("- settings: {a: &a {apply: [{kind: Pod}]}}\n- *a\n", "line 2: step 2: apply: [0]: "),
+        ("- advance: &a 1s\n- *a\n", "line 2: step 2: a step is a map"),
         ("- apply: {file: scenario.yaml}", "scenario.yaml: document 1: a Pod manifest is"),
     ],
 )

@@ -289,16 +289,16 @@ def test_null_is_as_if_not_given() -> None:
         (
             "kind: x\nmetadata: 1\nspecs: 1\nspec: {reservedResources: {cpu: 1}}",
             [
-                "specs: unknown field; did you mean 'spec'?",
+                "line 3, column 1: specs: unknown field; did you mean 'spec'?",
                 "apiVersion: null is not config.nri/v1alpha1",
-                "kind: 'x' is not TopologyAwarePolicy",
-                "metadata: 1 is not a map",
+                "line 1, column 1: kind: 'x' is not TopologyAwarePolicy",
+                "line 2, column 1: metadata: 1 is not a map",
             ],
         ),
-        (HEAD + "spec: [a]", ["spec: a list (1 entries) is not a map"]),
+        (HEAD + "spec: [a]", ["line 4, column 1: spec: a list (1 entries) is not a map"]),
         (
             HEAD + "spec: {reservedResources: {cpu: 1}, pinCPU: 1}",
-            ["spec.pinCPU: 1 is not true or false"],
+            ["line 4, column 37: spec.pinCPU: 1 is not true or false"],
         ),
     ],
 )
@@ -312,3 +312,26 @@ def test_a_bad_document_is_refused(text: str | bytes, problems: list[str]) -> No
 def test_a_single_error_stands_on_one_line() -> None:
     error = SettingsError("f.yaml", (Problem("spec.a", "unknown field"),))
     assert str(error) == "f.yaml: spec.a: unknown field"
+
+
+def test_an_error_names_the_line_of_the_field_or_of_what_it_is_missing_in() -> None:
+    text = (
+        f"{HEAD}spec:\n  log: {{debug: 5}}\n  reservedResources:\n    memory: x\n  'a.b': 1\n"
+        "  agent: &a {nodeResourceTopology: 7}\n"
+    )
+    with pytest.raises(SettingsError) as caught:
+        load(text, "f.yaml")
+    places = {each.path: each.mark for each in caught.value.problems}
+    assert places == {
+        "spec.'a.b'": (8, 3),
+        "spec.log.debug": (5, 9),
+        "spec.reservedResources.cpu": (6, 3),
+        "spec.reservedResources.memory": (7, 5),
+        "spec.agent.nodeResourceTopology": (9, 14),
+    }
+
+
+def test_settings_that_come_from_no_text_have_no_lines() -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_spec({"pinCPU": 1, "reservedResources": {"cpu": 1}}, "an object")
+    assert str(caught.value) == "an object: pinCPU: 1 is not true or false"
