@@ -58,6 +58,18 @@ def tiered() -> Iterator[str]:
             yield from performance(initiator, target, latency + farther, bandwidth)
 
 
+def added(node: int, megabytes: int) -> Iterator[str]:
+    """Yield the options for memory that the kernel meets after boot, on a node without other.
+
+    The firmware's tables know such a node only by the persistent memory on it, which is a whole
+    block of memory, lest what comes behind it begins within one.
+    """
+    yield f"-object memory-backend-ram,id=known{node},size=128M"
+    yield f"-device nvdimm,id=nvdimm{node},memdev=known{node},node={node}"
+    yield f"-object memory-backend-ram,id=added{node},size={megabytes}M"
+    yield f"-device pc-dimm,id=dimm{node},memdev=added{node},node={node}"
+
+
 GUESTS = {
     "plain": Hardware(smp=SIXTEEN, memory=1536, numa=FOUR_NODES),
     # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
@@ -86,11 +98,23 @@ GUESTS = {
             )
         ],
     ),
+    # CPUs 6 and 7 stay offline; the memory of node 2, near to 0, and 3, near to 1, is movable only
+    "added": Hardware(
+        smp=EIGHT,
+        memory=768,
+        machine="q35,nvdimm=on",
+        numa=[
+            *nodes(["0-3", "4-7", "", ""], [384, 384, 0, 0]),
+            *distances({0: 0, 1: 1, 2: 0, 3: 1}),
+        ],
+        devices=[*added(2, 512), *added(3, 512)],
+        cmdline="maxcpus=6 memhp_default_state=online_movable",
+    ),
     "large": Hardware(
-        smp="64,sockets=4,cores=8,threads=2",
+        smp="96,sockets=4,cores=12,threads=2",
         memory=2048,
         numa=[
-            *nodes([f"{cpu}-{cpu + 15}" for cpu in range(0, 64, 16)], [512] * 4),
+            *nodes([f"{cpu}-{cpu + 23}" for cpu in range(0, 96, 24)], [512] * 4),
             *distances({node: node for node in range(4)}),
         ],
     ),

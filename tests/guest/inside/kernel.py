@@ -82,4 +82,5 @@ def run(kubelet: Kubelet, name: str, resources: Resources, **pod: Any) -> Contai
 
 def comes_to(container: Container, cpus: str) -> None:
     """Wait until the container has those CPUs: changes of others follow the answer."""
-    assert eventually(lambda: effective(container).cpus, lambda now: now == cpus) == cpus
+    found = eventually(lambda: effective(container).cpus, lambda now: now == cpus, seconds=60)
+    assert found == cpus

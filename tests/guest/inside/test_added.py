@@ -1,0 +1,74 @@
+"""Node 0 has CPUs 0-3, node 1 4-7; boot left 6 and 7 offline, and met no memory of nodes 2 and 3.
+
+That was added later, and is movable only: node 2 near to node 0, node 3 near to node 1.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
+from tests.guest.inside import kernel
+from tests.guest.inside.kernel import Effective, comes_to, run
+
+SMALL = guaranteed(1000, 64 << 20)
+PMEM = {"memory-type.resource-policy.nri.io": "pmem"}
+OWN_MEMORY = {"memory.preserve.resource-policy.nri.io": "true"}
+HOLDING = "/bin/busybox dd if=/dev/zero bs={}M count=1 | /bin/busybox sleep 1000000"
+
+
+def test_nothing_can_start_on_movable_memory_alone(kubelet: Kubelet) -> None:
+    pod = kubelet.run_pod("alone", {"main": SMALL}, annotations=OWN_MEMORY)
+    container = pod.create("main", linux={"resources": {"cpuset_mems": "2"}})
+    with pytest.raises(grpc.RpcError):
+        container.start()
+    said = subprocess.run(["busybox", "dmesg"], capture_output=True, text=True, check=True).stdout
+    assert "Unsupported (movable nodes only) cpuset" in said
+    assert "page allocation failure" in said  # of a process that would write to a pipe
+
+
+def test_movable_memory_comes_with_the_nearest_that_the_kernel_can_use(kubelet: Kubelet) -> None:
+    container = run(kubelet, "pmem", SMALL, annotations=PMEM)
+    here = kernel.effective(container)
+    assert here.mems == ("1,3" if int(here.cpus) >= 4 else "0,2")
+
+
+def test_who_wants_movable_memory_strictly_is_refused(kubelet: Kubelet) -> None:
+    strict = {"strict.topologyhints.resource-policy.nri.io": "true"}
+    pod = kubelet.run_pod("strict", {"main": SMALL}, annotations=PMEM | strict)
+    with pytest.raises(grpc.RpcError, match="movable only"):
+        pod.create("main")
+
+
+def test_a_cold_start_on_movable_memory_has_dram_from_the_start(kubelet: Kubelet) -> None:
+    cold = {"cold-start.resource-policy.nri.io/pod": "duration: 5s"}
+    here = kernel.effective(run(kubelet, "cold", SMALL, annotations=cold))
+    assert here.mems in {"0,2", "1,3"}
+
+
+def test_pages_that_the_near_node_cannot_hold_are_on_the_movable_one(kubelet: Kubelet) -> None:
+    pod = kubelet.run_pod("large", {"main": guaranteed(1000, 600 << 20)})
+    command = ("/bin/busybox", "sh", "-c", HOLDING.format(420))
+    container = kernel.start(pod, command=command)
+    zone = {int(node) for node in kernel.effective(container).mems.split(",")}
+    assert zone in ({0, 2}, {1, 3})
+    assert set(kernel.pages(container, at_least=420 << 20)) == zone
+
+
+def test_a_cpu_that_boot_left_offline_is_shared_while_it_is_online(kubelet: Kubelet) -> None:
+    wide = run(kubelet, "wide", guaranteed(3000))
+    assert kernel.effective(wide) == Effective(cpus="1-3", mems="0,2")
+    shared = run(kubelet, "shared", BEST_EFFORT)
+    assert kernel.effective(shared).cpus == "4-5"
+    switch = Path("/sys/devices/system/cpu/cpu6/online")
+    switch.write_text("1")
+    try:
+        comes_to(shared, "4-6")
+    finally:
+        switch.write_text("0")
+    comes_to(shared, "4-5")
+    assert kernel.effective(wide).cpus == "1-3"
