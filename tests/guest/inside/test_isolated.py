@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import grpc
 import pytest
 
+from nri_policy.cpuset import CPUSet
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
+from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective, run
 
+CPUS = Path("/sys/devices/system/cpu")
 REQUIRED = {"require-isolated-cpus.resource-policy.nri.io": "true"}
+
+
+def kernels(name: str) -> CPUSet:
+    """Return the CPUs that the kernel names so."""
+    return CPUSet.parse((CPUS / name).read_text())
+
+
+def test_isolated_cpus_are_those_that_the_kernel_keeps_free_of_itself(kubelet: Kubelet) -> None:
+    containers = [
+        run(kubelet, f"own-{number}", guaranteed(2000), annotations=REQUIRED) for number in range(2)
+    ]
+    theirs = CPUSet.union(CPUSet.parse(kernel.effective(each).cpus) for each in containers)
+    assert theirs == kernels("isolated") == kernels("nohz_full")
+    assert theirs == CPUSet.parse((kernel.CGROUPS / "cpuset.cpus.isolated").read_text())
+
+
+def test_an_isolated_cpu_that_goes_offline_is_replaced_by_another(kubelet: Kubelet) -> None:
+    container = run(kubelet, "own", guaranteed(1000), annotations=REQUIRED)
+    lost = kernel.effective(container).cpus
+    switch = CPUS / f"cpu{lost}" / "online"
+    switch.write_text("0")
+    try:
+        others = kernels("isolated") - CPUSet.parse(lost)  # it is in there still
+        assert len(others) == 3
+        # offline, all of its cpuset is lost: until the daemon answers, the kernel lets it run
+        # wherever its parent may
+        eventually(
+            lambda: CPUSet.parse(kernel.effective(container).cpus),
+            lambda cpus: len(cpus) == 1 and cpus <= others,
+            seconds=60,
+        )
+        assert CPUSet.parse(kernel.effective(container).cpus) <= others
+    finally:
+        switch.write_text("1")
 
 
 def test_isolated_cpus_are_their_containers_own_and_nobody_elses(kubelet: Kubelet) -> None:
