@@ -18,7 +18,7 @@ from nri_policy.cli.holdings import short
 from nri_policy.cli.pieces import path
 from nri_policy.engine.criteria import CRITERIA, LACKS
 from nri_policy.engine.explanation import Outcome
-from nri_policy.units import format_cpu
+from nri_policy.units import format_bytes, format_cpu
 
 _MOST_ROWS = 20
 _DOCS = {criterion.name: criterion.doc for criterion in CRITERIA}
@@ -45,7 +45,11 @@ def explained(explanation: _Document) -> Iterator[RenderableType]:
     if explanation["candidates"]:
         yield ""
         yield from _comparison(explanation)
-    for title, lines in (("Drawn", explanation["affinity"]), ("Notes", explanation["notes"])):
+    for title, lines in (
+        ("Drawn", explanation["affinity"]),
+        ("Notes", explanation["notes"]),
+        ("Annotations", explanation.get("annotations")),
+    ):
         if lines and lines != [explanation["summary"]]:  # a refusal's note is its summary
             yield ""
             yield Text(title, style="bold cyan")
@@ -101,13 +105,12 @@ def _comparison(explanation: _Document) -> Iterator[RenderableType]:
 
 
 def _table(explanation: _Document, candidates: list[_Document], shown: list[str]) -> Columns:
-    names, chosen = explanation["criteria"], explanation["pool"]
-    winner = next((each for each in candidates if each["pool"] == chosen), None)
+    winner = next((each for each in candidates if each["pool"] == explanation["pool"]), None)
     rest = [name for name in shown if name != explanation["decided_by"]]
     table = Columns("", "pool", *shown, "why not", right=shown, dispensable=rest)
     for each in candidates:
         marks = {explanation["decided_by"]} if each is winner else {each["lost_on"]}
-        values = [_value(each["values"][names.index(name)]) for name in shown]
+        values = [_cell(explanation, each, name) for name in shown]
         table.add_row(
             "*" if each is winner else "",
             path(each["pool"]),
@@ -115,7 +118,7 @@ def _table(explanation: _Document, candidates: list[_Document], shown: list[str]
                 Text(_marked(value, each is winner), "bold") if name in marks else Text(value)
                 for name, value in zip(shown, values, strict=True)
             ),
-            Text(_why_not(each, winner, names)),
+            Text(_why_not(explanation, each, winner)),
             style="" if each["fits"] else "dim",
         )
     return table
@@ -132,7 +135,7 @@ def _telling(explanation: _Document) -> list[str]:
         name
         for column, name in enumerate(explanation["criteria"])
         if name == explanation["decided_by"]
-        or (name != "id" and len({_value(each["values"][column]) for each in fitting}) > 1)
+        or (name != "id" and len({str(each["values"][column]) for each in fitting}) > 1)
     ]
 
 
@@ -142,16 +145,17 @@ def _rank(candidate: _Document) -> tuple[Any, ...]:
     return (not candidate["fits"], candidate["shortfall"], [-part for part in parts])
 
 
-def _why_not(candidate: _Document, winner: _Document | None, names: list[str]) -> str:
+def _why_not(explanation: _Document, candidate: _Document, winner: _Document | None) -> str:
     if not candidate["fits"]:
         missing = candidate["shortfall"]
         return f"{format_cpu(missing)} CPU short" if missing else "no memory left, or too wide"
     lost_on = candidate["lost_on"]
     if lost_on is None or winner is None:
         return ""
-    own, best = (_value(each["values"][names.index(lost_on)]) for each in (candidate, winner))
     if lost_on == "id":
         return LACKS[lost_on]
+    parts = (_with_units(explanation, each, lost_on) for each in (candidate, winner))
+    own, best = next(pair for pair in zip(*parts, strict=True) if pair[0] != pair[1])
     return f"{LACKS.get(lost_on, lost_on)}: {own} < {best}"
 
 
@@ -159,5 +163,28 @@ def _parts(value: Any) -> list[float]:
     return value if isinstance(value, list) else [value]
 
 
-def _value(value: Any) -> str:
-    return "/".join(f"{part:g}" for part in _parts(value))
+def _cell(explanation: _Document, candidate: _Document, name: str) -> str:
+    """Return a candidate's value of a criterion."""
+    return ", ".join(_with_units(explanation, candidate, name))
+
+
+def _with_units(explanation: _Document, candidate: _Document, name: str) -> list[str]:
+    """Return the one or two parts of a candidate's value of a criterion."""
+    first, *rest = _parts(candidate["values"][explanation["criteria"].index(name)])
+    request = explanation["request"]
+    match name:
+        case "capacity" if request["exclusive"]:
+            return [f"{first:g} CPU"]
+        case "capacity":
+            return [f"{first:g} others", *map(_cpu, rest)]
+        case "cpu_burst" if request["cpu_limit_milli"] is not None:
+            return [*map(_cpu, rest)]
+        case "cpu_burst":
+            return [f"{first:g} levels", *map(_cpu, rest)]
+        case "memory_burst" if first > 1:  # there is no limit: how much there is
+            return [format_bytes(int(first))]
+    return [f"{part:g}" for part in (first, *rest)]
+
+
+def _cpu(milli: float) -> str:
+    return f"{milli / 1000:g} CPU"

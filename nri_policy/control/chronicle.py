@@ -42,7 +42,7 @@ class Refusal:
     """The latest refusal of a container's creation or resize."""
 
     explanation: Explanation
-    pod_id: str
+    container: Container
     pod_exists: bool = True
 
     @property
@@ -135,7 +135,7 @@ class Chronicle:
         if isinstance(event, PodStopped | Synchronized):
             gone = event.pod_id if isinstance(event, PodStopped) else None
             for name, refusal in self.refusals.items():
-                if gone in (None, refusal.pod_id):
+                if gone in (None, refusal.container.pod.id):
                     self.refusals[name] = replace(refusal, pod_exists=False)
         if isinstance(event, Synchronized):
             for container in event.containers:
@@ -171,9 +171,7 @@ class Chronicle:
 
     def _keep(self, container: Container, explanation: Explanation) -> None:
         self.refusals.pop(container.full_name, None)  # the latest is to be last
-        self.refusals[container.full_name] = Refusal(
-            explanation=explanation, pod_id=container.pod.id
-        )
+        self.refusals[container.full_name] = Refusal(explanation=explanation, container=container)
         if len(self.refusals) > MOST_REFUSALS:
             del self.refusals[next(iter(self.refusals))]
 

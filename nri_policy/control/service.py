@@ -30,6 +30,8 @@ from nri_policy.engine.trial import Cpuset, Trial, Wanted
 from nri_policy.hardware.document import to_json
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.settings import Reload, effective
+from nri_policy.workload.pod import Container
+from nri_policy.workload.remarks import remarks
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
 
@@ -221,7 +223,10 @@ class Control:
         async with self._turn:
             state, refusals = self._engine.state, dict(self._chronicle.refusals)
             placed = {each.container.full_name: each for each in state.placed.values()}
-        known = {**placed, **refusals}
+        known: dict[str, Container] = {
+            **{name: each.container for name, each in refusals.items()},
+            **{name: each.container for name, each in placed.items()},
+        }
         try:
             try:
                 found = named(request.name, known)
@@ -234,7 +239,12 @@ class Control:
 
         def explained() -> list[dict[str, object]]:
             names = [found] if isinstance(found, str) else found
-            return [self._explained(each, placed.get(each), refusals.get(each)) for each in names]
+            had = {*known, *self._past.names()}
+            return [
+                self._explained(each, placed.get(each), refusals.get(each))
+                | {"annotations": _remarks(each, known.get(each), had)}
+                for each in names
+            ]
 
         shown = await asyncio.to_thread(explained)
         return _document(shown[0] if isinstance(found, str) else shown)
@@ -333,6 +343,15 @@ class Control:
             for name, refusal in self._chronicle.refusals.items()
             if refusal.pod_exists and self._engine.state.named(name) is None
         }
+
+
+def _remarks(full_name: str, container: Container | None, known: Iterable[str]) -> list[str]:
+    """Return what is odd about the annotations of a container, as far as its pod is known."""
+    if container is None:
+        return []
+    pod = full_name.rpartition("/")[0]
+    siblings = {name for each, _, name in (k.rpartition("/") for k in known) if each == pod}
+    return [*remarks(container.pod.annotations, container.name, siblings)]
 
 
 def _not_taken(placement: Placement) -> str:

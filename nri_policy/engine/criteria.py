@@ -59,15 +59,15 @@ CRITERIA = (
     ),
     Criterion(
         name="memory_burst",
-        doc="whether, or how far, memory can grow here",
+        doc="1 if memory can grow to the limit here; without a limit, how much there is",
         reason="memory can grow furthest there",
         lack="memory can grow less",
         columns=("memory_burst",),
     ),
     Criterion(
         name="cpu_burst",
-        doc="Burstable: milli-CPU missing below the limit; without a limit, closeness to the"
-        " preferred level, then milli-CPU to grow into",
+        doc="Burstable: CPU missing below the limit; without a limit, levels off the preferred one,"
+        " then CPU to grow into",
         reason="it leaves most room to burst",
         lack="less room to burst",
         columns=("burst_level", "burst_room"),
@@ -95,7 +95,7 @@ CRITERIA = (
     ),
     Criterion(
         name="capacity",
-        doc="isolated or exclusive CPUs left; for shared use fewer neighbours, then milli-CPU left",
+        doc="exclusive or isolated CPUs left; for shared use fewer others there, then CPU left",
         reason="it has most left over",
         lack="less would be left",
         columns=("capacity", "capacity_second"),

@@ -157,6 +157,9 @@ class Policy:
         living = {
             each.pod_sandbox_id for each in containers if each.state != nri_pb2.CONTAINER_STOPPED
         }
+        for pod in pods:
+            if pod.id in living and pod.id not in self.pods:
+                _warn_of(pod)
         self.pods.clear()
         self.pods |= {
             pod.id: (pod.namespace, pod.name)
@@ -189,8 +192,7 @@ class Policy:
             assignments.ask(pod_of(pod))
         self.pods[pod.id] = pod.namespace, pod.name
         self._pod_came()
-        for warning in warnings(pod.annotations):
-            log.warning("event=annotation pod=%s/%s text=%r", pod.namespace, pod.name, warning)
+        _warn_of(pod)
 
     async def update_pod_sandbox(self, request: nri_pb2.UpdatePodSandboxRequest) -> None:
         """Hear of a pod's coming resize: its containers' updates follow."""
@@ -427,3 +429,9 @@ class Policy:
                 continue  # it came without us, and has no mount to see it by
             except (OSError, ValueError) as error:
                 log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
+
+
+def _warn_of(pod: nri_pb2.PodSandbox) -> None:
+    """Log what is odd about the keys of a pod's annotations."""
+    for warning in warnings(pod.annotations):
+        log.warning("event=annotation pod=%s/%s text=%r", pod.namespace, pod.name, warning)

@@ -151,24 +151,41 @@ def yaml_map(key: str, text: str, allowed: str) -> dict[Any, Any]:
 
 
 def warnings(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a warning for each key under our domain that means nothing, up to a bound."""
+    """Return a warning for each key under our domain, or one like it, that means nothing.
+
+    Up to a bound.
+    """
     return tuple(islice(_warnings(annotations), _SHOWN))
 
 
 def _warnings(annotations: Mapping[str, str]) -> Iterator[str]:
     for key in annotations:
-        if DOMAIN not in key:
-            continue
         prefix, slash, rest = key.partition("/")
         if prefix == DOMAIN:
             known, name = AFFINITIES | DEPRECATED, rest
         elif prefix.endswith(f".{DOMAIN}"):
-            known, name = KEYS.union(LATER), prefix.removesuffix(f".{DOMAIN}")
+            known, name = _NAMES, prefix.removesuffix(f".{DOMAIN}")
             addressed = not slash or rest == "pod" or rest.startswith("container.")
             if name in known and not addressed:
                 yield f"annotation {quoted(key)}: {quoted(rest)} is neither pod nor container.NAME"
         else:
+            yield from _elsewhere(key, prefix, rest)
             continue
         if name not in known:
             hint = did_you_mean(name, known)
             yield f"annotation {quoted(key)} is unknown: there is no {quoted(name)}{hint}"
+
+
+def _elsewhere(key: str, prefix: str, rest: str) -> Iterator[str]:
+    """Yield a warning about a key under another domain, if ours may have been meant."""
+    names = [name for name in _NAMES if prefix.startswith(f"{name}.")]
+    domains = [prefix.removeprefix(f"{name}.") for name in names]
+    if rest in AFFINITIES | DEPRECATED:
+        domains.append(prefix)
+    for domain in domains:
+        if hint := did_you_mean(domain, [DOMAIN]):
+            yield f"annotation {quoted(key)} is not ours: its domain is {quoted(domain)}{hint}"
+            return
+
+
+_NAMES = KEYS.union(LATER)

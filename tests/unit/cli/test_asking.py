@@ -29,18 +29,18 @@ EXPLAINED = """\
 database/main: placed: 3 exclusive CPUs on NUMA node #1, because it is the first of equals (id)
 
    pool          memory_tightness  depth  capacity    id  why not
-*  NUMA node #1                -1      2       1/0  [-1]
-   NUMA node #2                -1      2       1/0    -3  as good, but later
-   NUMA node #3                -1      2       1/0    -4  as good, but later
-   NUMA node #0                -1      2       0/0     0  less would be left: 0/0 < 1/0
-   socket #1                   -2      1       5/0    -5  memory on more nodes: -2 < -1
-   socket #0                   -2      1       4/0    -2  memory on more nodes: -2 < -1
-   root                        -4      0      12/0    -6  memory on more nodes: -4 < -1
+*  NUMA node #1                -1      2     1 CPU  [-1]
+   NUMA node #2                -1      2     1 CPU    -3  as good, but later
+   NUMA node #3                -1      2     1 CPU    -4  as good, but later
+   NUMA node #0                -1      2     0 CPU     0  less would be left: 0 CPU < 1 CPU
+   socket #1                   -2      1     5 CPU    -5  memory on more nodes: -2 < -1
+   socket #0                   -2      1     4 CPU    -2  memory on more nodes: -2 < -1
+   root                        -4      0    12 CPU    -6  memory on more nodes: -4 < -1
 
 Compared from left to right, higher is better; [ ] decided.
   memory_tightness: fewer memory nodes offered
   depth: deeper in the tree
-  capacity: isolated or exclusive CPUs left; for shared use fewer neighbours, then milli-CPU left
+  capacity: exclusive or isolated CPUs left; for shared use fewer others there, then CPU left
   id: the first of equals
 Alike wherever it fits: isolated_fit, affinity, hints, hint_depth, memory_kind, memory_burst,
 cpu_burst, cpu_class."""
@@ -118,6 +118,49 @@ def test_explain_says_who_drew_the_container(tmp_path: Path) -> None:
         )
 
     beside_a_daemon(tmp_path, check, pod("there", "2"), pod("new", "1", annotations=wish))
+
+
+def test_explain_shows_annotations_that_do_nothing(tmp_path: Path) -> None:
+    odd = {
+        "memory-type.resource-policy.nri.io/container.mian": "dram",
+        "prefer-isolated-cpu.resource-policy.nri.io/pod": "true",
+    }
+
+    def check(control: Path) -> None:
+        for name in ("new", "huge"):
+            shown = " ".join(run(control, "explain", name).stdout.split())
+            assert "Annotations annotation 'prefer-isolated-cpu.resource-policy.nri.io" in shown
+            assert "did you mean 'prefer-isolated-cpus'?" in shown
+            assert "the pod has had no container 'mian' so far; did you mean 'main'?" in shown
+        assert (
+            json.loads(run(control, "explain", "fine/main", "-o", "json").stdout)["annotations"]
+            == []
+        )
+
+    beside_a_daemon(
+        tmp_path,
+        check,
+        pod("new", "1", annotations=odd),
+        pod("huge", "99", annotations=odd),
+        pod("fine"),
+    )
+
+
+def test_explain_gives_values_with_their_units(tmp_path: Path) -> None:
+    limited = pod("limited", "500m", shared=True)
+    limited["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "6", "memory": "1Mi"}
+
+    def check(control: Path) -> None:
+        shown = {
+            name: " ".join(run(control, "explain", name).stdout.split())
+            for name in ("limited", "open", "guest")
+        }
+        assert "* socket #1 0 CPU -2 1 [0 others, 7.5 CPU]" in shown["limited"]
+        assert "less room to burst: -2 CPU < 0 CPU" in shown["limited"]
+        assert "less room to burst: -1 levels < 0 levels" in shown["open"]
+        assert "less would be left: 3 CPU < 4 CPU" in shown["guest"]
+
+    beside_a_daemon(tmp_path, check, pod("guest"), limited, pod("open", "500m", shared=True))
 
 
 def test_explain_of_a_pod_tells_each_of_its_containers(tmp_path: Path) -> None:

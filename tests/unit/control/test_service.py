@@ -174,7 +174,8 @@ async def test_explain_gives_what_the_engine_recorded(tmp_path: Path) -> None:
         state = node.daemon.engine.state
         (placed,) = state.placed.values()
         one = await explained(stub, "own/main")
-        assert one == {**json.loads(json.dumps(render(placed.explanation))), "changes": []}
+        recorded = json.loads(json.dumps(render(placed.explanation)))
+        assert one == {**recorded, "changes": [], "annotations": []}
         assert await explained(stub, "own") == [one], "a list for a pod"
         assert await explained(stub, "default/own/main") == one
 

@@ -40,3 +40,19 @@ def test_an_unknown_scope_is_named() -> None:
 def test_a_flood_of_unknown_keys_is_cut_short() -> None:
     keys = [f"{'x' * (n % 97)}{n}.{DOMAIN}" for n in range(100_000)]
     assert len(warnings(dict.fromkeys(keys, ""))) == 20
+
+
+@pytest.mark.parametrize(
+    ("key", "domain"),
+    [
+        ("memory-type.resource-policy.nri.oi/pod", "resource-policy.nri.oi"),
+        ("cpu.preserve.resource-policy.nri.com", "resource-policy.nri.com"),
+        ("memory-type.resource-policy.nri.io.pod", "resource-policy.nri.io.pod"),
+        ("resources-policy.nri.io/affinity", "resources-policy.nri.io"),
+    ],
+)
+def test_a_known_key_under_a_domain_like_ours_is_named(key: str, domain: str) -> None:
+    assert warnings({key: ""}) == (
+        f"annotation {key!r} is not ours: its domain is {domain!r}; did you mean {DOMAIN!r}?",
+    )
+    assert warnings({f"memory-type.example.com/{key.partition('/')[2]}": ""}) == ()

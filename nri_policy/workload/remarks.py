@@ -1,0 +1,60 @@
+"""Remarks: what of a pod's annotations does not do what its owner may expect, for people.
+
+Nothing here is an error: what fails a container says so itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+
+from nri_policy.wording import did_you_mean, quoted
+from nri_policy.workload.annotations import (
+    AFFINITIES,
+    DEPRECATED,
+    DOMAIN,
+    AnnotationError,
+    warnings,
+    yaml_map,
+)
+from nri_policy.workload.preferences import preferences
+
+_CONTAINER = f".{DOMAIN}/container."
+_SHOWN = 20  # of each kind, for one container
+
+
+def remarks(
+    annotations: Mapping[str, str], container: str, known: Collection[str]
+) -> tuple[str, ...]:
+    """Return what is unknown, not supported, or about a container that the pod has not.
+
+    *known* are the containers that the pod has had so far: a runtime tells of no others.
+    """
+    try:
+        notices = preferences(annotations, container).notices
+    except AnnotationError:
+        notices = ()  # it was refused for that
+    strangers = (
+        f"annotation {key}: the pod has had no container {quoted(name)} so far"
+        f"{did_you_mean(name, known)}"
+        for key, name in _addressed(annotations)
+        if name not in known
+    )
+    return (*warnings(annotations), *notices[:_SHOWN], *islice(strangers, _SHOWN))
+
+
+def _addressed(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the annotations that are for single containers, with the name of each."""
+    for key, text in annotations.items():
+        _, found, name = key.partition(_CONTAINER)
+        if found:
+            yield key, name
+        elif key in _MAPS:
+            try:
+                names = yaml_map(key, text, "")
+            except AnnotationError:
+                continue
+            yield from ((key, name) for name in names if isinstance(name, str))
+
+
+_MAPS = frozenset(f"{DOMAIN}/{name}" for name in AFFINITIES | DEPRECATED)

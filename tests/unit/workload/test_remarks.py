@@ -1,0 +1,64 @@
+"""What is odd about a pod's annotations, as `explain` shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from nri_policy.workload.remarks import remarks
+
+DOMAIN = "resource-policy.nri.io"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "remark"),
+    [
+        (
+            f"memory-type.{DOMAIN}/container.mian",
+            "dram",
+            (
+                f"annotation memory-type.{DOMAIN}/container.mian: the pod has had no container"
+                " 'mian' so far; did you mean 'main'?"
+            ),
+        ),
+        (
+            f"{DOMAIN}/anti-affinity",
+            "other: [main]",
+            f"annotation {DOMAIN}/anti-affinity: the pod has had no container 'other' so far",
+        ),
+        (
+            f"rdtclass.{DOMAIN}/pod",
+            "gold",
+            f"annotation rdtclass.{DOMAIN}/pod: not supported yet, it has no effect",
+        ),
+        (
+            f"memory-typ.{DOMAIN}",
+            "dram",
+            (
+                f"annotation 'memory-typ.{DOMAIN}' is unknown: there is no 'memory-typ';"
+                " did you mean 'memory-type'?"
+            ),
+        ),
+    ],
+)
+def test_what_has_no_effect_is_named(key: str, text: str, remark: str) -> None:
+    assert remarks({key: text}, "main", ["main", "sidecar"]) == (remark,)
+
+
+def test_what_is_in_order_gives_no_remark() -> None:
+    annotations = {
+        f"memory-type.{DOMAIN}/container.sidecar": "dram",
+        f"prefer-shared-cpus.{DOMAIN}/pod": "true",
+        f"{DOMAIN}/affinity": "main: [sidecar]",
+        "example.com/container.x": "",
+    }
+    assert remarks(annotations, "main", ["main", "sidecar"]) == ()
+
+
+def test_a_malformed_annotation_is_left_to_the_refusal() -> None:
+    annotations = {f"memory-type.{DOMAIN}/pod": "tin", f"{DOMAIN}/affinity": "[", "a": ""}
+    assert remarks(annotations, "main", ["main"]) == ()
+
+
+def test_a_flood_is_cut_short() -> None:
+    annotations = {f"memory-type.{DOMAIN}/container.c{n}": "dram" for n in range(5000)}
+    assert len(remarks(annotations, "main", ["main"])) == 20
