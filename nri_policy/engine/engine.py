@@ -18,6 +18,7 @@ from operator import attrgetter
 from msgspec.structs import asdict, replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.admission import noted, squeeze
 from nri_policy.engine.event import (
     Created,
     Drifted,
@@ -100,11 +101,7 @@ class Engine:
 
     def until_decided(self, container: Container) -> Placement:
         """Return where a container can wait that has to be admitted before it is decided on."""
-        try:
-            request, _ = _request(container, self.layout)
-        except AnnotationError:  # its decision will say so
-            unannotated = replace(container, pod=replace(container.pod, annotations={}))
-            request, _ = _request(unannotated, self.layout)
+        _, request, _ = _understood(container, self.layout)
         return until_decided(self._state, container, request)
 
     def handle(self, event: Event) -> Decision:
@@ -118,7 +115,7 @@ class Engine:
         try:
             match event:
                 case Created():
-                    decision = self._created(event.container)
+                    decision = self._created(event)
                 case Started():
                     decision = self._started(event)
                 case Elapsed():
@@ -140,34 +137,49 @@ class Engine:
             raise
         return decision
 
-    def _created(self, container: Container) -> Decision:
+    def _created(self, event: Created) -> Decision:
         state, free = self._state, self._state.supply.free_cpus()
-        request, warnings = _request(container, self.layout)
+        container = event.container
+        if event.admitted:
+            container, request, warnings = _understood(container, self.layout)
+        else:
+            request, warnings = _request(container, self.layout)
         for stale in (container.id, state.named(container.full_name)):
             if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
                 state.drop(stale)
                 state.told.pop(stale, None)
-        return self._place(container, request, free, warnings, None)
+        return self._place(container, request, free, warnings, None, admitted=event.admitted)
 
-    def _place(
+    def _place(  # noqa: PLR0913 - what is placed, and what is known of it
         self,
         container: Container,
         request: Request,
         free: CPUSet,
         warnings: tuple[str, ...],
         before: Placed | None,
+        *,
+        admitted: bool = False,
     ) -> Decision:
         state = self._state
-        choice = place(state, container, request, before.grant if before else None)
+        try:
+            choice = place(state, container, request, before.grant if before else None)
+            notes = choice.findings.notes
+        except RefusalError as refusal:
+            if not admitted:
+                raise
+            notes = squeeze(state, container, request, refusal)
+        if admitted:
+            noted(state, container.id, *warnings)
         placed = state.placed[container.id]
-        placement = state.tell(container.id, "asked for", with_shares=True)
+        # one that was squeezed keeps the weight that it came with
+        placement = state.tell(container.id, "asked for", with_shares=placed.request is request)
         return Decision(
             container_id=container.id,
             grant=placed.grant,
             placement=placement,
             changes=self._changes(free, f"{container.full_name} was placed", container.id),
             explanation=placed.explanation,
-            warnings=warnings + choice.findings.notes,
+            warnings=warnings + notes,
         )
 
     def _started(self, event: Started) -> Decision:
@@ -208,7 +220,8 @@ class Engine:
             resized=placed.container.resized or merged != placed.container.resources,
         )
         request, warnings = _request(container, self.layout)
-        if request == placed.request:
+        # one that was squeezed asks for more than it has anyway, not now
+        if request == placed.request or merged == placed.container.resources:
             state.placed[container_id] = replace(placed, container=container)
             placement = state.tell(container_id, "asked for", with_shares=True)
             return Decision(
@@ -256,7 +269,7 @@ class Engine:
         for gone in state.placed.keys() - {container.id for container in present}:
             state.drop(gone)
             state.told.pop(gone, None)
-        candidates, warnings, deadlines = [], [], {}
+        candidates, warnings, deadlines, unread = [], [], {}, {}
         pools = {pool.name: pool.id for pool in self.layout.tree.pools}
         for listed in present:
             cpus, mems = parsed(listed.resources.cpus), parsed(listed.resources.mems)
@@ -266,12 +279,10 @@ class Engine:
                 deadlines[listed.id] = state.cold.get(listed.id)
                 candidates += self._again(placed, listed)
                 continue
-            container, stored = recalled(listed, event.held)
-            try:
-                request, notes = _request(container, self.layout)
-            except AnnotationError as error:
-                warnings.append(f"{container.full_name}: {error}; it is left as it runs")
-                continue
+            known, stored = recalled(listed, event.held)
+            container, request, notes = _understood(known, self.layout)
+            if container is not known:
+                unread[container.id] = notes[0]
             warnings += [f"{container.full_name}: {note}" for note in notes]
             state.told[container.id] = cpus, mems
             candidate = Candidate(container=container, request=request, cpus=cpus, mems=mems)
@@ -280,6 +291,8 @@ class Engine:
                 deadlines[container.id] = stored.deadline
             candidates.append(candidate)
         decision = self._restored(candidates, warnings, "the daemon has taken over what runs")
+        for container_id, note in unread.items():
+            noted(state, container_id, note)
         for container_id, deadline in state.cold.items():
             running = state.placed[container_id].container.state is ContainerState.RUNNING
             if deadline is None:
@@ -325,17 +338,13 @@ class Engine:
     ) -> Decision:
         """Place *candidates* and tell who must hear; refuse it all if *strict* and one is lost."""
         state = self._state
-        restored = restore(state, candidates, forced=forced)
-        lost = []
-        for candidate, refusal in restored.refused:
-            state.told.pop(candidate.container.id, None)
-            lost.append(f"{candidate.container.full_name}: {refusal}; it is left as it runs")
-        if strict and (lost or restored.flagged):
-            raise RefusalError("; ".join([*lost, *restored.flagged]))
+        restored = restore(state, candidates, forced=forced, strict=strict)
+        if strict and (restored.refused or restored.flagged):
+            raise RefusalError("; ".join([*restored.refused, *restored.flagged]))
         told = [state.tell(each, cause, with_shares=False) for each in state.placed]
         return Decision(
             changes=tuple(placement for placement in told if placement is not None),
-            warnings=(*warnings, *lost, *restored.flagged, *restored.notes),
+            warnings=(*warnings, *restored.flagged, *restored.notes),
         )
 
     def _drifted(self, container_ids: tuple[str, ...]) -> Decision:
@@ -417,6 +426,19 @@ def _request(container: Container, layout: Layout) -> tuple[Request, tuple[str, 
     affinities = affinities_of(container, settings)
     request = request_of(container, wishes, settings, layout.machine.memory, affinities.each)
     return request, wishes.notices + affinities.notices
+
+
+def _understood(container: Container, layout: Layout) -> tuple[Container, Request, tuple[str, ...]]:
+    """Return what `_request` does of a container that runs already.
+
+    One with an annotation that makes no sense is taken for one without any.
+    """
+    try:
+        return container, *_request(container, layout)
+    except AnnotationError as error:
+        plain = replace(container, pod=replace(container.pod, annotations={}))
+        request, warnings = _request(plain, layout)
+        return plain, request, (f"{error}; it is placed as if it had no annotations", *warnings)
 
 
 def _overlay(old: Resources, new: Resources) -> Resources:

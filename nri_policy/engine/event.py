@@ -18,6 +18,7 @@ class Created(Struct, frozen=True, kw_only=True):
     """A container is about to be created."""
 
     container: Container
+    admitted: bool = False  # the runtime goes on already: it cannot be refused
 
 
 class Started(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Synchronisation: finding every running container its place again; spec placement.md §10.
 
-Owns the order, the recognition of a stored grant and the reading of a cpuset as a grant. A
-container that cannot be placed is named in the outcome, and nobody else is disturbed for it.
+Owns the order, the recognition of a stored grant and the reading of a cpuset as a grant. Nobody is
+disturbed for a container that cannot be placed: what is left is what it gets.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.admission import keep, noted, squeeze
 from nri_policy.engine.event import StoredGrant, Synchronized
-from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import (
-    Choice,
     RefusalError,
-    book,
     make_room,
     memory_request,
     place,
@@ -45,7 +43,6 @@ class Candidate(Struct, frozen=True, kw_only=True):
     squeezed: Request | None = None  # what `held` is for since the machine could not give it more
 
 
-Refused = list[tuple[Candidate, RefusalError]]
 _RequestOf = Callable[[Container], Request]
 
 # What only steers a choice, and what stands for it where a request is compared or stored.
@@ -64,7 +61,7 @@ _STEERING: dict[str, Any] = {
 class Restored(Struct):
     """What became of candidates, as far as somebody should hear of it."""
 
-    refused: Refused = field(default_factory=list)  # they fit nowhere
+    refused: list[str] = field(default_factory=list)  # who fits nowhere, in a `strict` change
     flagged: list[str] = field(default_factory=list)  # what is odd about those that stay
     notes: list[str] = field(default_factory=list)  # on those that were placed
 
@@ -147,7 +144,8 @@ def resumed(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> St
             cpus=parsed(listed.resources.cpus),
             mems=parsed(listed.resources.mems),
         )
-        _keep(state, candidate, replace(stored.grant, pool=pools[stored.pool]))
+        grant = replace(stored.grant, pool=pools[stored.pool])
+        keep(state, container, candidate.request, grant)
         state.told[container.id] = candidate.cpus, candidate.mems
         if container.id in state.cold:
             state.cold[container.id] = stored.deadline
@@ -169,14 +167,21 @@ def with_entitlement(request: Request, entitlement: Request) -> Request:
     return replace(entitlement, **steering)
 
 
-def restore(state: State, candidates: Sequence[Candidate], *, forced: bool = False) -> Restored:
+def restore(
+    state: State,
+    candidates: Sequence[Candidate],
+    *,
+    forced: bool = False,
+    strict: bool = False,
+) -> Restored:
     """Place all *candidates*, first those that can stay as they are.
 
-    A *forced* change cannot be refused, for the CPUs are gone: who fits nowhere goes on with what
+    They run already: who fits nowhere gets what the others leave, unless the change is *strict*,
+    and can be refused for it. In a *forced* one CPUs are gone: who has lost some goes on with what
     is left of its own.
     """
-    result = Restored()
-    refused, flagged = result.refused, result.flagged
+    result, homeless = Restored(), []
+    flagged = result.flagged
     left = sorted(_keep_all(state, candidates, flagged, forced=forced), key=_order)
     remains = {c.container.id: _remain(state, c) for c in left} if forced else {}
     for candidate in left:
@@ -200,10 +205,14 @@ def restore(state: State, candidates: Sequence[Candidate], *, forced: bool = Fal
                 ]
             elif not candidate.same and held is not None and _possible(state, candidate, held):
                 flagged += [*_keep(state, candidate, held), f"{name}: {refusal}; it keeps its own"]
-            elif forced:
-                refused += _squeeze(state, candidate, flagged)
+            elif strict:
+                result.refused.append(f"{name}: {refusal}")
             else:
-                refused.append((candidate, refusal))
+                homeless.append((candidate, refusal))
+    for candidate, why in homeless:
+        texts = squeeze(state, candidate.container, candidate.request, why)
+        flagged += [f"{candidate.container.full_name}: {text}" for text in texts]
+        _note_move(state, candidate)
     _warm(state, left)
     make_room(state, "others keep the CPUs that were left there")
     return result
@@ -222,9 +231,7 @@ def _note_move(state: State, candidate: Candidate) -> None:
         why = "nothing is known of its grant, and no place of this policy has just those"
     elif not candidate.same:
         why = "it is entitled to something else now"
-    note = f"it ran on CPUs {candidate.cpus} before: {why}"
-    explanation = replace(placed.explanation, notes=(*placed.explanation.notes, note))
-    state.placed[candidate.container.id] = replace(placed, explanation=explanation)
+    noted(state, candidate.container.id, f"it ran on CPUs {candidate.cpus} before: {why}")
 
 
 def _warm(state: State, candidates: Iterable[Candidate]) -> None:
@@ -274,49 +281,10 @@ def _remain(state: State, candidate: Candidate) -> bool:
     return True
 
 
-def _squeeze(state: State, candidate: Candidate, flagged: list[str]) -> Refused:
-    """Place a container whose CPUs or memory are gone with less: what it has it cannot keep.
-
-    Strict hints go first, then the place of its memory, last the CPUs of its own.
-    """
-    container, name = candidate.container, candidate.container.full_name
-    whole = replace(candidate.request, strict_hints=False)
-    left = max(0, state.supply.allocatable_shared(state.layout.tree.top.id))
-    shared = replace(whole, exclusive=0, shared=min(whole.milli, left))
-    refused = []
-    for request, text in (
-        (whole, "it had to leave its place"),
-        (shared, f"its CPUs are gone: it shares {shared.shared}m now"),
-    ):
-        for memory in dict.fromkeys((request.memory, 0)):
-            try:
-                choice = place(state, container, replace(request, memory=memory))
-            except RefusalError as refusal:
-                refused = [(candidate, refusal)]
-                continue
-            if memory != request.memory:  # it is in use, wherever it can be booked
-                state.drop(container.id)
-                flagged += _keep(state, replace(candidate, request=request), choice.grant)
-            flagged.append(f"{name}: {text}")
-            return []
-    return refused
-
-
 def _keep(state: State, candidate: Candidate, grant: Grant) -> list[str]:
-    """Book a grant that is held already, and the memory with it; return what is odd about that."""
-    container, request = candidate.container, candidate.request
-    map_ = state.layout.memory
-    memory = memory_request(state, container, request, cold=map_.is_cold(grant.mems))
-    if memory is None:
-        book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
-        return []
-    home = map_.homes(memory.kinds, strict=memory.strict, cold=memory.cold)[grant.pool]
-    grant = replace(grant, mems=grant.mems or home.zone)
-    book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
-    if home.cold:
-        state.cold[container.id] = None
-    shortage = state.memory.adopt(grant.pool, memory, grant.mems)
-    return [] if shortage is None else [f"{container.full_name}: {shortage.text}"]
+    """Book a grant that is held already; return what is odd about that."""
+    texts = keep(state, candidate.container, candidate.request, grant)
+    return [f"{candidate.container.full_name}: {text}" for text in texts]
 
 
 def _order(candidate: Candidate) -> tuple[int, int, int]:

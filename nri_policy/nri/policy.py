@@ -215,7 +215,9 @@ class Policy:
         """Return where a container to be must run, and who has to move for it."""
         if assignments := self._kubelet:
             await assignments.ready([pod_of(pod)])
-        decision = self._decide(Created(container=self.container(pod, container)))
+        decision = self._decide(
+            Created(container=self.container(pod, container), admitted=overdue())
+        )
         response = nri_pb2.CreateContainerResponse(
             update=self._telling.take(container.id, creating=True)
         )

@@ -117,7 +117,7 @@ def encode_event(event: Event) -> bytes:
     """Return the form of an event; its kind is the name of its type."""
     match event:
         case Created():
-            return _encoder.encode(Created(container=_trimmed(event.container)))
+            return _encoder.encode(replace(event, container=_trimmed(event.container)))
         case Synchronized():
             containers = tuple(map(_trimmed, event.containers))
             return _encoder.encode(replace(event, containers=containers))

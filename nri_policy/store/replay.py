@@ -115,7 +115,7 @@ class Alternative:
             case Synchronized():
                 self._catch_up(record, event.containers)
             case Created():
-                self._handle(Created(container=self._seen(event.container)))
+                self._handle(replace(event, container=self._seen(event.container)))
             case Reconfigured():
                 settings = None if self._settings else event.settings
                 machine = None if self._machine else event.machine

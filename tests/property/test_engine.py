@@ -119,14 +119,16 @@ class Node(RuleBasedStateMachine):
         qos=st.sampled_from(QoS),
         namespace=st.sampled_from(("default", "default", "kube-system")),
         annotated=wishes,
+        admitted=st.booleans(),
     )
-    def create(
+    def create(  # noqa: PLR0917 - all that makes a container
         self,
         request: int,
         limit: int | None,
         qos: QoS,
         namespace: str,
         annotated: dict[str, str],
+        admitted: bool,
     ) -> None:
         if qos is QoS.GUARANTEED:
             limit = request
@@ -138,8 +140,12 @@ class Node(RuleBasedStateMachine):
         engine = self.engines[0]
         wanted = _request(container, engine)
         possible = placeable(engine, wanted)
-        decision = self.handle(Created(container=container))
-        if wanted.sort is Sort.NORMAL:
+        decision = self.handle(Created(container=container, admitted=admitted))
+        if admitted:
+            assert decision is not None, "it runs already"
+            got = engine.state.placed[container.id].request
+            assert (got == wanted) == (possible or wanted.sort is not Sort.NORMAL)
+        elif wanted.sort is Sort.NORMAL:
             assert (decision is not None) == possible, wanted
         else:
             assert decision is not None, "reserved and preserved containers are never refused"
@@ -197,10 +203,7 @@ class Node(RuleBasedStateMachine):
         self.untouched = self.engines[0].state.snapshot()
         decision = self.handle(Synchronized(containers=self.inventory()))
         assert decision is not None
-        self.running = {i: c for i, c in self.running.items() if i in self.engines[0].state.placed}
-        for container_id in [*self.runtime.cpus]:
-            if container_id not in self.running:
-                self.runtime.forget(container_id)
+        assert self.engines[0].state.placed.keys() == before.keys(), "they run, in the books or not"
         for container_id in self.engines[0].state.placed:
             old = before[container_id]
             asked = self.engines[0].state.placed[container_id].request
@@ -268,15 +271,11 @@ class Node(RuleBasedStateMachine):
         fresh = Engine(machine, nodes.settings(**self.spec), earlier)
         self.untouched = fresh.state.snapshot()
         placed = self.engines[0].state.placed
-        left = [warning for warning in decision.warnings if "left as it runs" in warning]
-        assert len(before) - len(placed) == len(left)
+        assert placed.keys() == before.keys(), "they run, in the books or not"
         for container_id, placed_ in placed.items():
             own = before[container_id].exclusive & machine.online
             if placed_.grant.exclusive and not placed_.grant.isolated:
                 assert len(placed_.grant.exclusive) >= len(own), "it lost more than went offline"
-        self.running = {i: c for i, c in self.running.items() if i in placed}
-        for container_id in before.keys() - placed.keys():
-            self.runtime.forget(container_id)
 
     @invariant()
     def books_are_right(self) -> None:

@@ -58,7 +58,7 @@ containers = st.builds(
 )
 grants = st.builds(StoredGrant, deadline=st.none() | times)
 events = st.one_of(
-    st.builds(Created, container=containers),
+    st.builds(Created, container=containers, admitted=st.booleans()),
     st.from_type(Resized),
     st.builds(Started, now=times),
     st.builds(Elapsed, now=times),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Reconfigured, Stopped, Synchronized
+from nri_policy.engine.event import Reconfigured, Synchronized
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.synchronization import to_store
 from nri_policy.pools.capacity import Earlier
@@ -314,28 +314,38 @@ def test_who_has_started_behind_our_back_begins_its_cold_start() -> None:
     assert life.engine.next_deadline == 160.0
 
 
-def test_who_fits_nowhere_is_left_as_it_runs_and_forgotten() -> None:
-    large, small = nodes.container(12_000), nodes.container(4000)
-    life = synchronized(at(large, "1-12", "0-3"), at(small, "4-7", "1"))
+def test_who_fits_nowhere_shares_what_is_left() -> None:
+    """Left as it runs it would be on CPUs that are somebody else's own."""
+    large, small, shared = nodes.container(12_000), nodes.container(4000), nodes.container(1500)
+    listed = at(large, "1-12", "0-3"), at(small, "4-7", "1"), at(shared, "4-7", "1")
+    life = synchronized(*listed)
     (warning,) = life.decision.warnings
-    assert warning == (
-        f"{small.full_name}: no pool has room for 4 exclusive CPUs:"
-        " root comes closest, 1 CPU short; it is left as it runs"
-    )
-    assert list(life.engine.state.placed) == [large.id]
-    life.handle(Stopped(container_id=small.id))
-    assert life.changed() == {}
-    assert list(life.engine.state.told) == [large.id]
+    short = "no pool has room for 4 exclusive CPUs: root comes closest, 1 CPU short"
+    note = f"{short}; it shares 1500m now"
+    assert warning == f"{small.full_name}: {note}"
+    assert (life.cpus(large), life.cpus(small)) == ("1-12", "14-15")
+    assert note in life.engine.state.placed[small.id].explanation.notes
+    assert life.grant(shared).exclusive, "nobody goes without for it"
+    life.stop(large)
+    assert life.changed().keys() == {small.id, shared.id}
 
 
-def test_a_bad_annotation_hurts_no_one_else() -> None:
+def test_a_bad_annotation_is_none_in_who_runs_already() -> None:
     bad = nodes.container(1000, annotations={"cpu.preserve.resource-policy.nri.io/pod": "maybe"})
     good = nodes.container(2000)
     life = synchronized(at(bad, "1", "0"), at(good, "4-5", "1"))
-    assert list(life.engine.state.placed) == [good.id]
+    assert life.changed() == {}
+    assert (str(life.grant(bad).exclusive), str(life.grant(good).exclusive)) == ("1", "4-5")
     (warning,) = life.decision.warnings
-    assert warning.startswith(f"{bad.full_name}: annotation cpu.preserve")
-    assert list(life.engine.state.told) == [good.id]
+    note = warning.removeprefix(f"{bad.full_name}: ")
+    assert note.startswith("annotation cpu.preserve")
+    assert note.endswith("it is placed as if it had no annotations")
+    assert note in life.engine.state.placed[bad.id].explanation.notes
+    held = {bad.id: to_store(life.engine.state, bad.id)}
+    life.engine = Engine(nodes.machine(), nodes.settings())
+    life.handle(Synchronized(containers=(at(bad, "1", "0"),), held=held))
+    assert str(life.grant(bad).exclusive) == "1", "and again in the next life"
+    assert life.reconfigure().changes == ()
 
 
 def test_hidden_threads_are_the_containers_again() -> None:

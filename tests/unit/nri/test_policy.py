@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from nri_policy.engine.engine import Engine
+from nri_policy.nri.errors import Refused
 from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.policy import Policy, Sources
 from nri_policy.nri.service import LATE, Service
@@ -233,15 +234,30 @@ async def test_a_late_configure_subscribes_all_the_same(tmp_path: Path) -> None:
     assert answer.events
 
 
-async def test_a_late_container_that_is_refused_stays_as_it_was_admitted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("late", "why"),
+    [
+        (made("late", 4000), "no pool has room for 4 exclusive CPUs"),
+        (made("late", 4000, annotation="cpu.preserve=nonsense"), "annotation cpu.preserve"),
+        (made("late", 1000, annotation="cpu.preserve=nonsense"), "annotation cpu.preserve"),
+    ],
+    ids=["no room", "no room and nonsense", "nonsense"],
+)
+async def test_a_late_container_that_would_be_refused_gets_a_place_all_the_same(
+    late: tuple[pb.PodSandbox, pb.Container], why: str, tmp_path: Path
+) -> None:
+    """It runs already; out of the books its CPUs could become somebody else's own."""
     stage = Stage(tmp_path)
     await stage.create(made("large", 14_000))
-    pod, container = made("late", 4000)
+    request = pb.CreateContainerRequest(pod=late[0], container=late[1])
     async with stage.turn:
-        answer = await stage.late(
-            "CreateContainer", pb.CreateContainerRequest(pod=pod, container=container)
-        )
-        assert answer.adjust.linux.resources.cpu.cpus
+        answer = await stage.late("CreateContainer", request)
+        assert answer.adjust.linux.resources.cpu.cpus == "1"
     await stage.settle()
-    assert "late" not in stage.engine.state.placed
-    assert stage.told() == {}
+    placed = stage.engine.state.placed["late"]
+    assert any(why in note for note in placed.explanation.notes), "explain says so"
+    assert stage.told() == {"late": "1"}
+    with pytest.raises(Refused, match="no pool has room"):
+        await stage.create(made("next", 1000))
+    await stage.answer("StopContainer", pb.StopContainerRequest(pod=late[0], container=late[1]))
+    await stage.create(made("next", 1000))

@@ -1,0 +1,65 @@
+"""Admission: places for containers that run already, whom nobody can refuse any more.
+
+Owns what such a container does without where there is too little: it is in the books all the same,
+or its CPUs could become somebody else's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.placement import Choice, RefusalError, book, memory_request, place
+from nri_policy.engine.state import State
+from nri_policy.workload.pod import Container
+from nri_policy.workload.request import Request
+
+
+def keep(state: State, container: Container, request: Request, grant: Grant) -> list[str]:
+    """Book a grant that is held already, and the memory with it; return what is odd about that."""
+    map_ = state.layout.memory
+    memory = memory_request(state, container, request, cold=map_.is_cold(grant.mems))
+    if memory is None:
+        book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
+        return []
+    home = map_.homes(memory.kinds, strict=memory.strict, cold=memory.cold)[grant.pool]
+    grant = replace(grant, mems=grant.mems or home.zone)
+    book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
+    if home.cold:
+        state.cold[container.id] = None
+    shortage = state.memory.adopt(grant.pool, memory, grant.mems)
+    return [] if shortage is None else [shortage.text]
+
+
+def squeeze(
+    state: State, container: Container, request: Request, refusal: RefusalError
+) -> tuple[str, ...]:
+    """Book what there is for a container after its *refusal*; return what it does without.
+
+    Strict hints go first, then the place of its memory, last the CPUs of its own.
+    """
+    whole = replace(request, strict_hints=False)
+    left = min(whole.milli, max(0, state.supply.allocatable_shared(state.layout.tree.top.id)))
+    # who shares nothing in particular may do so on the reserved CPUs, if it may be moved there
+    shared = replace(whole, exclusive=0, shared=left, movable=whole.movable or not left)
+    for less, text in ((whole, "it runs all the same"), (shared, f"it shares {left}m now")):
+        for memory in dict.fromkeys((less.memory, 0)):
+            try:
+                choice = place(state, container, replace(less, memory=memory))
+            except RefusalError:
+                continue
+            short: list[str] = []
+            if memory != less.memory:  # it is in use, wherever it can be booked
+                state.drop(container.id)
+                short = keep(state, container, less, choice.grant)
+            noted(state, container.id, f"{refusal}; {text}")
+            return *short, f"{refusal}; {text}"
+    raise AssertionError("whoever asks for nothing finds room among the reserved CPUs")
+
+
+def noted(state: State, container_id: str, *notes: str) -> None:
+    """Add *notes* to the explanation of a container's place."""
+    placed = state.placed[container_id]
+    explanation = replace(placed.explanation, notes=(*placed.explanation.notes, *notes))
+    state.placed[container_id] = replace(placed, explanation=explanation)

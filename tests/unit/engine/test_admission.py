@@ -1,0 +1,129 @@
+"""Who runs already is in the books, whatever there is left for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nri_policy.engine.event import Created, Synchronized
+from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.synchronization import to_store
+from nri_policy.workload.pod import Container
+from tests import bookkeeping, memories, nodes
+from tests.life import Life
+
+DOMAIN = "resource-policy.nri.io"
+
+
+def with_memory(container: Container, gib: int) -> Container:
+    """Return *container* with a limit of memory."""
+    return replace(container, resources=replace(container.resources, memory_limit=gib << 30))
+
+
+def admit(life: Life, container: Container) -> str:
+    """Admit a container, and return the last of what `explain` says of it."""
+    life.handle(Created(container=container, admitted=True))
+    bookkeeping.check(life.engine, life.runtime)
+    notes = life.engine.state.placed[container.id].explanation.notes
+    assert life.decision.explanation == life.engine.state.placed[container.id].explanation
+    return notes[-1] if notes else ""
+
+
+def test_one_for_which_there_is_room_is_placed_like_any_other() -> None:
+    admitted, asked = Life(), Life()
+    container = nodes.container(3000)
+    assert not admit(admitted, container)
+    asked.create(container)
+    told, wanted = admitted.decision, asked.decision
+    assert (told.grant, told.placement, told.changes) == (
+        wanted.grant,
+        wanted.placement,
+        wanted.changes,
+    )
+
+
+def test_one_that_fits_nowhere_shares_what_the_others_leave() -> None:
+    life = Life()
+    life.create(nodes.container(12_000))
+    late = nodes.container(4000)
+    note = admit(life, late)
+    assert note.endswith("root comes closest, 1 CPU short; it shares 3000m now")
+    assert life.decision.warnings == (note,)
+    placement = life.decision.placement
+    assert placement is not None
+    assert placement.cpus == life.free()
+    assert placement.shares is None, "it keeps the weight that it came with"
+    assert life.grant(late).shared == 3000
+    assert "no pool has room" in life.refuse(nodes.container(1000)), "what it uses is used"
+
+
+@pytest.mark.parametrize("static", ["true", "false"])
+def test_with_all_cpus_taken_it_shares_the_reserved_ones(static: str) -> None:
+    life = Life()
+    life.create(nodes.container(15_000))
+    late = nodes.container(2000, annotations={f"static-cpus.{DOMAIN}": static})
+    assert admit(life, late).endswith("; it shares 0m now")
+    assert life.cpus(late) == str(life.engine.layout.capacity.reserved)
+    assert life.engine.state.placed[late.id].explanation.outcome is Outcome.SPILLED
+
+
+def test_one_that_needs_isolated_cpus_does_without() -> None:
+    life = Life(nodes.SMALL + " isolated=4-5")
+    wish = {f"require-isolated-cpus.{DOMAIN}": "true"}
+    late = nodes.container(3000, annotations=wish)
+    assert admit(life, late).endswith("; it shares 3000m now")
+    assert not life.grant(late).exclusive
+
+
+def test_strict_hints_go_before_its_cpus_do() -> None:
+    life = Life(memories.TIERED)
+    wishes = {f"strict.topologyhints.{DOMAIN}/pod": "true", f"memory-type.{DOMAIN}/pod": "hbm"}
+    life.create(with_memory(nodes.container(500, annotations=wishes), 16))
+    late = with_memory(nodes.container(2000, annotations=wishes), 16)
+    assert admit(life, late).endswith("; it runs all the same")
+    assert len(life.grant(late).exclusive) == 2
+
+
+def test_memory_that_does_not_fit_is_booked_where_it_is() -> None:
+    life = Life(memories.TIERED)
+    assert admit(life, with_memory(nodes.container(1000), 500)).endswith("; it runs all the same")
+    short, _ = life.decision.warnings
+    assert "booked with" in short
+
+
+def test_a_bad_annotation_is_none() -> None:
+    life = Life()
+    late = nodes.container(2000, annotations={f"cpu.preserve.{DOMAIN}": "maybe"})
+    note = admit(life, late)
+    assert note.startswith("annotation cpu.preserve")
+    assert len(life.grant(late).exclusive) == 2
+    life.resize(late, nodes.resources(3000, 3000))
+    assert len(life.grant(late).exclusive) == 3
+
+
+def test_a_resize_to_what_it_has_asks_for_nothing() -> None:
+    """The kubelet's static manager sends such ones: refused, they would be repeated for ever."""
+    life = Life()
+    life.create(nodes.container(12_000))
+    late = nodes.container(4000)
+    admit(life, late)
+    assert life.resize(late, late.resources) == str(life.free())
+    assert life.changed() == {}
+
+
+def test_it_gets_its_due_when_everything_is_looked_at_again() -> None:
+    life = Life()
+    first = nodes.container(12_000)
+    life.create(first)
+    late = nodes.container(4000)
+    admit(life, late)
+    assert life.reconfigure().changes == (), "settings are not refused for it"
+    held = {late.id: to_store(life.engine.state, late.id)}
+    running = nodes.running(late, life.runtime.cpus[late.id], life.runtime.mems[late.id])
+    life.stop(first)
+    life.reconfigure()
+    assert len(life.grant(late).exclusive) == 4
+    later = Life()
+    later.handle(Synchronized(containers=(running,), held=held))
+    assert len(later.grant(late).exclusive) == 4
