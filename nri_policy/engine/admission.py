@@ -6,14 +6,14 @@ or its CPUs could become somebody else's own.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.placement import Choice, RefusalError, book, memory_request, place
 from nri_policy.engine.state import State
 from nri_policy.workload.pod import Container
-from nri_policy.workload.request import Request
+from nri_policy.workload.request import Isolation, Request
 
 
 def keep(state: State, container: Container, request: Request, grant: Grant) -> list[str]:
@@ -42,7 +42,13 @@ def squeeze(
     whole = replace(request, strict_hints=False)
     left = min(whole.milli, max(0, state.supply.allocatable_shared(state.layout.tree.top.id)))
     # who shares nothing in particular may do so on the reserved CPUs, if it may be moved there
-    shared = replace(whole, exclusive=0, shared=left, movable=whole.movable or not left)
+    shared = replace(
+        whole,
+        exclusive=0,
+        isolated=Isolation.NO,
+        shared=left,
+        movable=whole.movable or not left,
+    )
     for less, text in ((whole, "it runs all the same"), (shared, f"it shares {left}m now")):
         for memory in dict.fromkeys((less.memory, 0)):
             try:

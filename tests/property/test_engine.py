@@ -26,7 +26,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.synchronization import to_store
+from nri_policy.engine.synchronization import same_entitlement, to_store
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
 from nri_policy.pools.capacity import Earlier
 from nri_policy.store.forms import decode_grant, encode
@@ -215,14 +215,14 @@ class Node(RuleBasedStateMachine):
     def daemon_restart_with_store(self) -> None:
         """A new engine with the stored grants grants the same, and tells the runtime nothing.
 
-        Only who lost its CPUs and shares now is given its due, if there is room.
+        Only who has less than it asks for is given its due, if there is room.
         """
         state = self.engines[0].state
         before = {i: placed.grant for i, placed in state.placed.items()}
         squeezed = {
             i
             for i, placed in state.placed.items()
-            if placed.request.exclusive < _request(placed.container, self.engines[0]).exclusive
+            if not same_entitlement(placed.request, _request(placed.container, self.engines[0]))
         }
         held = {i: decode_grant(encode(to_store(state, i))) for i in state.placed}
         settings, earlier = nodes.settings(**self.spec), in_use(self.engines[0])
@@ -244,6 +244,16 @@ class Node(RuleBasedStateMachine):
             self.spec = spec
             fresh = Engine(self.machine, nodes.settings(**spec), earlier)
             self.untouched = fresh.state.snapshot()
+
+    @rule()
+    def reload(self) -> None:
+        """The settings in force are never refused, whatever became of the machine."""
+        before = {i: placed.grant for i, placed in self.engines[0].state.placed.items()}
+        decision = self.handle(Reconfigured(settings=nodes.settings(**self.spec)))
+        assert decision is not None
+        after = self.engines[0].state.placed
+        for container_id, grant in before.items():
+            assert grant.exclusive <= after[container_id].grant.exclusive
 
     @rule(data=st.data())
     def drift(self, data: st.DataObject) -> None:

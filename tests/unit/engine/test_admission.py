@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.engine.event import Created, Synchronized
 from nri_policy.engine.explanation import Outcome
@@ -70,6 +69,7 @@ def test_with_all_cpus_taken_it_shares_the_reserved_ones(static: str) -> None:
 
 def test_one_that_needs_isolated_cpus_does_without() -> None:
     life = Life(nodes.SMALL + " isolated=4-5")
+    life.create(nodes.container(8000))
     wish = {f"require-isolated-cpus.{DOMAIN}": "true"}
     late = nodes.container(3000, annotations=wish)
     assert admit(life, late).endswith("; it shares 3000m now")
