@@ -361,15 +361,16 @@ class Engine:
         old = self._state
         # a machine that comes with settings is this one, as they want it seen
         forced = event.machine is not None and event.settings is None
+        settings = event.settings or old.layout.settings
         layout = layout_of(
             event.machine or old.layout.machine,
-            event.settings or old.layout.settings,
+            settings,
             Earlier(
                 reserved=old.layout.capacity.reserved,
                 exclusive=CPUSet.union(each.grant.exclusive for each in old.placed.values())
                 | self._unheard,
             ),
-            forced=forced,
+            forced=forced or _asks_no_more(settings, old.layout),
         )
         heirs = _heirs(old.layout.tree, layout.tree)
         self._state = new = State(layout)
@@ -406,6 +407,15 @@ class Engine:
         decision = self._restored(candidates, shortages, cause, forced=forced, strict=not forced)
         new.cold = {each: old.cold.get(each) for each in new.cold}
         return decision
+
+
+def _asks_no_more(settings: Settings, layout: Layout) -> bool:
+    """Whether *settings* want the same CPUs as those in force, which a machine could not give."""
+    same = (settings.reserved, settings.available) == (
+        layout.settings.reserved,
+        layout.settings.available,
+    )
+    return bool(layout.shortages) and same
 
 
 def _heirs(old: PoolTree, new: PoolTree) -> list[int | None]:

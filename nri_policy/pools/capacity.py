@@ -129,8 +129,9 @@ def _reserved(
         count = -(-wanted.milli_cpu // 1000)
     ordinary = available - machine.isolated
     others = available - earlier.exclusive
+    kept = earlier.reserved & available
     # rather an isolated CPU than one that a container runs on alone
-    candidates = available if earlier.exclusive else ordinary
+    candidates = available if earlier.exclusive else ordinary | kept
     if not 0 < count <= len(candidates):
         raise CapacityError(
             f"reservedResources.cpu: cannot reserve {count} CPUs of the available, non-isolated"
@@ -140,7 +141,6 @@ def _reserved(
     quiet = ordinary & CPUSet.union(
         core.cpus for core in machine.cores if core.cpus.isdisjoint(machine.isolated)
     )
-    kept = earlier.reserved & ordinary
     return picker.pick(
         count,
         candidates,
@@ -148,7 +148,6 @@ def _reserved(
             kept,
             (quiet & others) - kept,
             (ordinary & others) - quiet - kept,
-            (others & earlier.reserved) - ordinary,
-            others - ordinary - earlier.reserved,
+            others - ordinary - kept,
         ),
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import nodes
-from tests.served import pod, served
+from tests.served import Served, pod, served
 
 
 def test_a_machine_read_for_other_settings_does_not_take_the_place_of_theirs(
@@ -58,5 +59,58 @@ def test_who_lost_cpus_to_the_machine_stands_in_the_way_of_no_settings(
             await daemon.replace_machine(daemon.engine.layout.machine, whole)
             owned = [placed.grant.exclusive for placed in daemon.engine.state.placed.values()]
             assert sorted(map(len, owned)) == [2, 4], "what comes back is theirs again"
+
+    asyncio.run(run())
+
+
+async def _starve(node: Served, offline: str) -> None:
+    """Take CPUs from under a daemon, so that it cannot reserve what its settings ask for."""
+    known = node.daemon.engine.layout.machine
+    await node.daemon.replace_machine(known, nodes.machine(f"{nodes.SMALL} offline={offline}"))
+    assert node.daemon.engine.layout.shortages
+
+
+@pytest.mark.parametrize(
+    "amounts",
+    [
+        {"reservedResources": {"cpu": 6}},
+        {"reservedResources": {"cpu": 1}, "availableResources": {"cpu": "cpuset:8-15"}},
+    ],
+    ids=["reserved", "available"],
+)
+def test_what_the_machine_cannot_give_any_more_stands_in_the_way_of_no_other_settings(
+    amounts: dict[str, Any], tmp_path: Path
+) -> None:
+    async def run() -> None:
+        source = [nodes.settings(**amounts)]
+        async with served(tmp_path, load=lambda: source[0], **amounts) as node:
+            assert not await node.start(pod("small", "1"))
+            await _starve(node, "4-15")
+            before = {each: p.grant for each, p in node.daemon.engine.state.placed.items()}
+            source[0] = nodes.settings(**amounts, log={"debug": ["nri"]})
+            outcome = await node.daemon.reload()
+            assert outcome.accepted, outcome.reason
+            layout = node.daemon.engine.layout
+            assert layout.settings.log.debug
+            assert layout.shortages, "status says so still"
+            assert {e: p.grant for e, p in node.daemon.engine.state.placed.items()} == before
+
+    asyncio.run(run())
+
+
+def test_settings_that_ask_for_what_the_machine_has_lost_are_refused(tmp_path: Path) -> None:
+    reserved = {"cpu": 6}
+
+    async def run() -> None:
+        source = [nodes.settings(reservedResources=reserved)]
+        async with served(tmp_path, load=lambda: source[0], reservedResources=reserved) as node:
+            await _starve(node, "4-15")
+            source[0] = nodes.settings(reservedResources={"cpu": 5})
+            outcome = await node.daemon.reload()
+            assert not outcome.accepted
+            assert "cannot reserve 5 CPUs" in outcome.reason
+            source[0] = nodes.settings(reservedResources={"cpu": 2})
+            assert (await node.daemon.reload()).accepted
+            assert not node.daemon.engine.layout.shortages
 
     asyncio.run(run())
