@@ -100,6 +100,7 @@ async def measure(cpus: int, running: int, *, floor: bool) -> Spent:
             host = Host(state_dir=folder, delay=lambda _: 0.0)
             daemon = Daemon(nodes.machine(crowd.MACHINES[cpus]), nodes.settings(), host)
             _watch(daemon, watch)
+            stack.push_async_callback(daemon.close)
             await stack.enter_async_context(daemon.serving(runtime.socket_path))
         await runtime.synchronized()
         milli = crowd.share(cpus, running)

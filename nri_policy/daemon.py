@@ -159,6 +159,10 @@ class Daemon:
         finally:
             task.cancel()
             await asyncio.wait({task})
+
+    async def close(self) -> None:
+        """Let go of the store, once everything that was begun is in it; nobody may ask any more."""
+        async with self._reloading, self._turn:
             self._store.close()
 
     def _took_over(self) -> None:
@@ -402,7 +406,8 @@ class Daemon:
     async def leave(self) -> None:
         """Do for the containers what the settings want when the daemon is stopped for good."""
         if self.engine.layout.settings.on_exit is OnExit.WIDEN:
-            told = await self._telling.leave(self._session, LEAVING)
+            called = self._called is not None and self._called.synchronized
+            told = await self._telling.leave(self._session, LEAVING, called=called)
             log.log(logging.INFO if told else logging.WARNING, "event=widened complete=%s", told)
 
 

@@ -11,11 +11,12 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nri_policy.daemon import Daemon, Host
 from nri_policy.hardware.discovery import discover
@@ -32,10 +33,14 @@ from nri_policy.nri.singleton import only_instance
 from nri_policy.nrt.cluster import Cluster, access
 from nri_policy.nrt.file import File
 from nri_policy.nrt.publisher import Sink
+from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Reload, Settings, SettingsError
 from nri_policy.settings_source.cluster import ClusterSettings
 from nri_policy.settings_source.file import SettingsFile, watch
 from nri_policy.settings_source.kubernetes import Kubernetes
+
+if TYPE_CHECKING:
+    from lightkube import AsyncClient
 
 log = logging.getLogger(__name__)
 
@@ -72,15 +77,22 @@ async def run(file: SettingsFile, options: Options) -> None:
     ended, reload = asyncio.Event(), asyncio.Event()
     # whoever has changed the settings may say so before they were read for the first time
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
+    connect = access(options.kubeconfig)
+    settings = file.load() if connect is None else None  # bad ones leave nothing behind
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_instance(options.state_dir / "lock"))
-        cluster = await stack.enter_async_context(_cluster_settings(file, options, reload.set))
-        settings = await _first(cluster, file)
-        daemon = await stack.enter_async_context(_daemon(options, settings, cluster or file))
+        source: ClusterSettings | SettingsFile = file
+        if connect is not None:
+            followed = _cluster_settings(file, connect, options, reload.set)
+            source = await stack.enter_async_context(followed)
+        async with _told(source):
+            settings = settings or source.load()
+            daemon = await stack.enter_async_context(_daemon(options, settings, source))
         await stack.enter_async_context(_followed(daemon, settings))
+        stack.push_async_callback(daemon.close)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+            asyncio.get_running_loop().add_signal_handler(number, _end, number, ended)
         beside: dict[str, Callable[[], Awaitable[None]]] = {
             "reload": partial(_reload_at, reload, daemon, manager),
             "settings": partial(watch, file, reload.set),
@@ -89,7 +101,6 @@ async def run(file: SettingsFile, options: Options) -> None:
             "heart": partial(_beat, daemon, manager),
             "hotplug": partial(_follow_hardware, daemon, options),
         }
-        tasks = [asyncio.create_task(keep_up(*each), name=each[0]) for each in beside.items()]
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
         async with (
@@ -97,17 +108,39 @@ async def run(file: SettingsFile, options: Options) -> None:
             daemon.listening(options.control_socket),
             daemon.serving(options.runtime) as serving,
         ):
-            until = daemon.synchronized if options.once_synchronized_exit else ended
-            ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
-            await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
-            manager.stopping()
-            for task in (*ending, *tasks):
-                task.cancel()
+            async with running(beside):
+                until = daemon.synchronized if options.once_synchronized_exit else ended
+                ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
+                await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
+                for task in ending:
+                    task.cancel()
+                manager.stopping()
             if serving.done():
                 serving.result()
             elif ended.is_set():
                 await daemon.leave()
     log.info("event=ended")
+
+
+def _end(number: signal.Signals, ended: asyncio.Event) -> None:
+    """End in order when told to, and at once when told again: what is stored is stored."""
+    if ended.is_set():
+        log.warning("event=ended reason='told twice, by %s'", number.name)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    ended.set()
+
+
+@asynccontextmanager
+async def running(parts: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
+    """Keep all *parts* up, by their names, for the time of a `with`; they have ended after it."""
+    tasks = [asyncio.create_task(keep_up(*each), name=each[0]) for each in parts.items()]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def keep_up(
@@ -195,13 +228,12 @@ async def _follow_hardware(daemon: Daemon, options: Options) -> None:
 
 @asynccontextmanager
 async def _cluster_settings(
-    file: SettingsFile, options: Options, changed: Callable[[], None]
-) -> AsyncIterator[ClusterSettings | None]:
-    """Follow the settings that the cluster has for this node, if a cluster is known."""
-    connect = access(options.kubeconfig)
-    if connect is None:
-        yield None
-        return
+    file: SettingsFile,
+    connect: Callable[[], AsyncClient],
+    options: Options,
+    changed: Callable[[], None],
+) -> AsyncIterator[ClusterSettings]:
+    """Follow the settings that the cluster has for this node."""
     api = Kubernetes(connect, options.config_namespace)
     settings = ClusterSettings(
         api,
@@ -222,19 +254,20 @@ async def _cluster_settings(
         await api.close()
 
 
-async def _first(cluster: ClusterSettings | None, file: SettingsFile) -> Settings:
-    """Return the settings to start with; SettingsError, which is said in the cluster, too."""
-    if cluster is None:
-        return file.load()
+@asynccontextmanager
+async def _told(source: ClusterSettings | SettingsFile) -> AsyncIterator[None]:
+    """Have it said in the cluster, if settings are from there, what becomes of the first ones."""
+    if not isinstance(source, ClusterSettings):
+        yield
+        return
     outcome = Reload(accepted=True, origin="", reason="", time=time.time())
     try:
-        settings = cluster.load()
-    except SettingsError as error:
-        cluster.report(replace(outcome, accepted=False, origin=error.origin, reason=str(error)))
-        await cluster.written()
+        yield
+    except (SettingsError, CapacityError) as error:
+        source.report(replace(outcome, accepted=False, reason=str(error)))
+        await source.written()
         raise
-    cluster.report(replace(outcome, origin=settings.origin))
-    return settings
+    source.report(outcome)
 
 
 @asynccontextmanager

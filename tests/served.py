@@ -80,6 +80,7 @@ async def served(
             delay=lambda _: 0.0,
         )
         daemon = Daemon(hardware, nodes.settings(**spec), host)
+        stack.push_async_callback(daemon.close)
         if listening:
             await stack.enter_async_context(daemon.listening(folder / "control.sock"))
         await stack.enter_async_context(daemon.serving(runtime.socket_path))

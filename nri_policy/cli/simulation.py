@@ -99,6 +99,7 @@ class SimulatedNode:
             self._daemon = Daemon(machine, self._settings, host)
         except CapacityError as error:
             raise NodeError(str(error)) from error
+        self._running.push_async_callback(self._daemon.close)
         await self._running.enter_async_context(self._daemon.serving(self.runtime.socket_path))
 
     async def settings(self, spec: Mapping[str, Any]) -> None:

@@ -75,6 +75,7 @@ class Session:
         self._clock = clock or Clock()
         self._delay = delay
         self._inherited = False
+        self.missing = asyncio.Event()  # set while nobody listens where a runtime should
         self._channel: Channel | None = None
         self._requests: Requests | None = None
 
@@ -102,8 +103,10 @@ class Session:
             try:
                 connected = await self._connect(path=path)
             except OSError as error:  # normal while the runtime restarts
+                self.missing.set()
                 log.warning("event=not-connected path=%s error=%r", path, str(error))
             else:
+                self.missing.clear()
                 if await self._serve(*connected):
                     failures = 1
             delay = self._delay(failures)

@@ -105,6 +105,7 @@ class Telling:
         if overdue():
             return []
         self._untold.pop(asked, None)
+        self._drop_gone()
         taken = self._batch(ignore_failure=True, tried=False)
         for each in taken:
             del self._untold[each]
@@ -144,17 +145,23 @@ class Telling:
         await self._tell(session)
         await self._none.wait()
 
-    async def leave(self, session: Session, seconds: float) -> bool:
+    async def leave(self, session: Session, seconds: float, *, called: bool = False) -> bool:
         """Let all containers run wherever they like; return whether all heard it in *seconds*.
 
-        From now on nobody is told anything else.
+        From now on nobody is told anything else. Where there is no runtime to be connected to
+        nobody waits for one, unless we are *called* by another way.
         """
         self._leaving = True
         self._widen()
-        told = await self._clock.done_within(
-            seconds, telling := asyncio.ensure_future(self.tell(session))
-        )
-        telling.cancel()
+        if not self._untold:
+            return True
+        telling = asyncio.ensure_future(self.tell(session))
+        ends = {telling} if called else {telling, asyncio.ensure_future(session.missing.wait())}
+        end = asyncio.ensure_future(asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED))
+        await self._clock.done_within(seconds, end)
+        told = telling.done()
+        for each in (end, *ends):
+            each.cancel()
         if told:
             await self._clock.sleep(LINGER)
         return told
@@ -172,11 +179,7 @@ class Telling:
     async def _tell(self, session: Session) -> None:
         """Tell by the way that there is; no way is no error: a response will do, or Synchronize."""
         async with self._calling:
-            self._untold = {
-                each: placement
-                for each, placement in self._untold.items()
-                if each in self._engine.state.placed
-            }
+            self._drop_gone()
             self._noted()
             runtime = session.runtime
             if not self._untold or not session.synchronized or runtime is None:
@@ -216,7 +219,7 @@ class Telling:
             elif (now.cpus, now.mems) != (waiting[each].cpus, waiting[each].mems):
                 self._untold.setdefault(each, now)  # a response may have told it before the call
                 more = True
-            elif self._untold.get(each) == waiting[each]:
+            elif self._untold.get(each) is waiting[each]:
                 del self._untold[each]
                 self._tries.pop(each, None)
         self._noted()
@@ -238,6 +241,13 @@ class Telling:
             now.mems,
             tries,
         )
+
+    def _drop_gone(self) -> None:
+        """Forget the containers that hold nothing any more."""
+        placed = self._engine.state.placed
+        for table in (self._untold, self._tries, self.refused):
+            for gone in table.keys() - placed.keys():
+                del table[gone]
 
     def _batch(self, *, ignore_failure: bool, tried: bool) -> dict[str, ContainerUpdate]:
         """Return as many updates as go into a message, with those *tried* before or without."""

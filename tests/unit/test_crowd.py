@@ -59,6 +59,7 @@ async def synchronized_twice(folder: Path, disk: threading.Event) -> EmbeddedRun
                 assert len(daemon.engine.state.placed) == CROWD
                 assert stored.on_disk(daemon._store.path) == stored.grants(daemon.engine)
                 disk.set()
+            await daemon.close()
     return runtime
 
 

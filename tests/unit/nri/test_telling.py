@@ -309,6 +309,34 @@ async def test_who_is_gone_is_not_told(tmp_path: Path) -> None:
         assert it.telling.refused == {}
 
 
+async def test_a_response_takes_nothing_along_for_who_is_gone(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0, 1)
+        it.telling.refused[it.ids[2]] = it.placement(2)
+        for gone in (0, 2):
+            it.engine.handle(Stopped(container_id=it.ids[gone]))
+        assert [u.container_id for u in it.telling.take()] == [it.ids[1]]
+        assert it.telling.refused == {}
+
+
+async def test_what_changed_there_and_back_during_a_call_is_told_again(tmp_path: Path) -> None:
+    """Which came last, the call or the response that went there, only the runtime knows."""
+    async with scene(tmp_path) as it:
+        before = it.placement(0)
+        it.telling.note([before])
+        await it.wait(PATIENCE)
+        request, _ = await it.call()
+        it.telling.note([it.placement(0, "8-11")])
+        assert len(it.telling.take()) == 1
+        it.telling.note([it.placement(0, str(before.cpus))])
+        it.peer.respond(request)
+        await it.wait(PATIENCE)
+        request, (again,) = await it.call()
+        assert again.linux.resources.cpu.cpus == str(before.cpus)
+        it.peer.respond(request)
+        await it.telling.tell(it.session)
+
+
 async def test_shares_are_not_forgotten_for_a_newer_change(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.telling.note([replace(it.placement(0), shares=77)])
@@ -375,3 +403,51 @@ async def test_leaving_does_not_wait_for_ever(tmp_path: Path) -> None:
         await it.call()
         it.time.advance(10.0)
         assert not await leaving
+
+
+@asynccontextmanager
+async def deserted(tmp_path: Path) -> AsyncIterator[tuple[Telling, Session, FakeTime]]:
+    """Yield the telling of a container, and a session without anyone at the other end."""
+    time, engine = FakeTime(), Engine(nodes.machine(), nodes.settings())
+    engine.handle(Created(container=nodes.container(1000)))
+    session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
+    running = asyncio.create_task(session.run(str(tmp_path / "none.sock")))
+    await session.missing.wait()
+    yield Telling(engine, time.clock), session, time
+    running.cancel()
+
+
+async def test_nobody_waits_for_a_runtime_that_is_not_there(tmp_path: Path) -> None:
+    async with deserted(tmp_path) as (telling, session, _):
+        assert not await telling.leave(session, 10.0), "though no time passes"
+
+
+async def test_a_runtime_that_goes_while_it_is_told_is_not_waited_for(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        leaving = asyncio.create_task(it.telling.leave(it.session, 10.0))
+        await it.call()
+        (tmp_path / "nri.sock").unlink()
+        it.peer.close()
+        await until(lambda: any(t.get_name() == "session" for t in it.time.sleepers))
+        assert not leaving.done(), "it may be back in a second"
+        it.time.advance(1.0)
+        assert not await leaving
+
+
+async def test_a_runtime_that_calls_us_has_its_time_though_there_is_no_session(
+    tmp_path: Path,
+) -> None:
+    async with deserted(tmp_path) as (telling, session, time):
+        leaving = asyncio.create_task(telling.leave(session, 10.0, called=True))
+        await idle()
+        assert len(telling.take()) == 1
+        await until(lambda: leaving in time.sleepers)
+        time.advance(1.0)
+        assert await leaving
+
+
+async def test_with_nobody_to_be_told_leaving_takes_no_time(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        for each in it.ids:
+            it.engine.handle(Stopped(container_id=each))
+        assert await it.telling.leave(it.session, 10.0)

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nri_policy.hardware import synthetic
 from nri_policy.nrt.cluster import access
 from nri_policy.settings_source.cluster import ClusterSettings
@@ -112,14 +114,24 @@ async def test_a_daemon_starts_with_what_the_cluster_has_for_it(tmp_path: Path) 
             await daemon.communicate()
 
 
-async def test_a_daemon_that_cannot_start_says_so_in_the_cluster(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ({"pinCPUs": True}, "TopologyAwarePolicy default: pinCPUs: unknown field"),
+        ({"reservedResources": {"cpu": 99}}, "reservedResources.cpu: cannot reserve 99 CPUs"),
+    ],
+    ids=["make no sense", "ask the impossible"],
+)
+async def test_a_daemon_that_cannot_start_says_so_in_the_cluster(
+    spec: dict[str, Any], error: str, tmp_path: Path
+) -> None:
     async with APIServer(tmp_path) as server:
         objects = server.disturb = Objects(server)
-        objects.put(pinCPUs=True)
+        objects.put(**spec)
         daemon = await started(server, tmp_path)
         _, told = await daemon.communicate()
         assert daemon.returncode == 78
-        assert b"TopologyAwarePolicy default: pinCPUs: unknown field" in told
+        assert error.encode() in told
         assert objects.nodes["localhost"]["status"] == "Failure"
 
 
