@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from nri_policy.cli import main
+from nri_policy.cli.examples import EXAMPLES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "nri-policy.1"
 
@@ -80,6 +81,10 @@ def _command(context: click.Context) -> Iterator[str]:
         record = parameter.get_help_record(context)
         if record is not None and "--help" not in parameter.opts:
             yield from _entry(*record)
+    yield ".PP"
+    yield "Examples:"
+    for line, purpose in EXAMPLES[context.command_path.partition(" ")[2]]:
+        yield from _entry(line, f"{purpose[0].upper()}{purpose[1:]}")
 
 
 def _entry(term: str, text: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from nri_policy.cli.examples import show
 from nri_policy.cli.failure import Failure
 from nri_policy.wording import did_you_mean, printable, quoted
 
@@ -51,6 +52,7 @@ class _Program(click.Group):
             return None
         module = import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
+        show(command, cmd_name)
         return command
 
     def resolve_command(

@@ -11,10 +11,12 @@ import click
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.control.client import Client, DeclinedError, UnreachableError, connected
 
+DEFAULT_SOCKET = Path("/run/nri-policy/control.sock")
+
 socket_option = click.option(
     "--control-socket",
     type=click.Path(path_type=Path, readable=False),  # who may ask, asking tells
-    default=Path("/run/nri-policy/control.sock"),
+    default=DEFAULT_SOCKET,
     show_default=True,
     help="The daemon's socket.",
 )

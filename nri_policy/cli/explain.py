@@ -8,12 +8,13 @@ import click
 
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.criteria_table import explained
+from nri_policy.cli.names import complete
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 
 
 @click.command
-@click.argument("name", metavar="POD[/CONTAINER]")
+@click.argument("name", metavar="POD[/CONTAINER]", shell_complete=complete)
 @socket_option
 @form_option
 def command(name: str, control_socket: Path, form: str) -> None:

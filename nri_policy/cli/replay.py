@@ -175,8 +175,8 @@ def _drawn(document: _Document) -> Iterator[RenderableType]:
     yield Text(span, style="bold")
     if document["skipped"]:
         yield Text(
-            f"{document['skipped']} of them begin a life of the daemon, or cannot be tied to those"
-            " before: each stretch is replayed from the first picture of all containers in it"
+            f"{document['skipped']} of them left out: after a start of the daemon, or a loss of"
+            " records, it goes on from the next list of all containers"
         )
     yield ""
     replayed = document.get("replayed")

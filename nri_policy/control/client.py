@@ -53,10 +53,12 @@ class Client:
     Methods return documents as their JSON forms say, and raise UnreachableError or DeclinedError.
     """
 
-    def __init__(self, channel: grpc.Channel, path: Path) -> None:
+    def __init__(self, channel: grpc.Channel, path: Path, patience: float) -> None:
+        """Ask over *channel*, waiting *patience* seconds for each answer."""
         self._stub: Any = ControlStub(channel)  # type: ignore[no-untyped-call]  # generated
         self._administration: Any = AdministrationStub(channel)  # type: ignore[no-untyped-call]
         self._path = path
+        self._patience = patience
 
     def status(self) -> pb.StatusResponse:
         """Return how the daemon is."""
@@ -136,7 +138,7 @@ class Client:
 
     def _ask(self, method: Callable[..., Any], request: Any) -> Any:
         with self._translated():
-            return method(request, timeout=_PATIENCE)
+            return method(request, timeout=self._patience)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -154,14 +156,14 @@ class Client:
 
 
 @contextmanager
-def connected(path: Path) -> Iterator[Client]:
-    """Yield a client of the daemon at *path*; raises UnreachableError."""
+def connected(path: Path, *, patience: float = _PATIENCE) -> Iterator[Client]:
+    """Yield a client of the daemon at *path*, which is waited for so long; UnreachableError."""
     with socket.socket(socket.AF_UNIX) as probe:  # it says at once, and plainly, what is wrong
-        probe.settimeout(_PATIENCE)
+        probe.settimeout(patience)
         try:
             probe.connect(str(path))
         except OSError as error:
             remedy = _ALLOWED if isinstance(error, PermissionError) else _STARTED
             raise UnreachableError(path, error.strerror or str(error), remedy) from error
     with grpc.insecure_channel(f"unix:{path.resolve()}", options=_OPTIONS) as channel:
-        yield Client(channel, path)
+        yield Client(channel, path, patience)

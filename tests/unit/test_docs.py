@@ -23,6 +23,7 @@ import click
 import pytest
 
 from nri_policy.cli import main
+from nri_policy.cli.examples import EXAMPLES
 from nri_policy.hardware import synthetic
 from tests import nodes
 from tests.served import pod, served
@@ -204,6 +205,22 @@ def test_the_commands_of_a_page_can_be_run_as_they_stand(page: Path, tmp_path: P
             (tmp_path / "nri-policy").symlink_to(tmp_path)  # /var/lib/…, /etc/…
             for commands in blocks(page):
                 await _succeeds(script(commands, tmp_path), tmp_path)
+
+    asyncio.run(run())
+
+
+def test_the_examples_in_the_help_of_commands_can_be_run(tmp_path: Path) -> None:
+    furnish(tmp_path)
+    lines = [each.line for examples in EXAMPLES.values() for each in examples]
+    assert len({line.split()[1] for line in lines}) == len(main.list_commands(click.Context(main)))
+
+    async def run() -> None:
+        async with served(tmp_path, load=nodes.settings) as node:
+            await node.start(pod("database", "3"), pod("database", "1", namespace="prod"))
+            await node.start(pod("web", "500m", shared=True))
+            copy_of_store(tmp_path)
+            (tmp_path / "nri-policy").symlink_to(tmp_path)
+            await _succeeds(script(lines, tmp_path), tmp_path)
 
     asyncio.run(run())
 

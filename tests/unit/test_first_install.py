@@ -175,6 +175,21 @@ def test_who_fits_nowhere_is_shown_and_runs_on(tmp_path: Path) -> None:
     unpinned(tmp_path, check, pod("huge", "99"), pod("wrong", annotations=odd), pod("small"))
 
 
+def test_odd_annotations_of_pods_that_run_already_are_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = {"hide-hyperthread.resource-policy.nri.io": "true"}
+
+    async def check(node: Served) -> None:
+        await node.runtime.restart()
+        await node.runtime.synchronized(after=1)
+        warned = [each for each in caplog.messages if "event=annotation pod=default/odd" in each]
+        assert len(warned) == 1
+        assert "did you mean 'hide-hyperthreads'?" in warned[0]
+
+    unpinned(tmp_path, check, pod("odd", annotations=odd))
+
+
 def test_a_resize_that_does_not_fit_is_not_refused_either(tmp_path: Path) -> None:
     async def check(node: Served) -> None:
         change = ResourceChange(requests=Amounts(cpu=99_000), limits=Amounts(cpu=99_000))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
+from tests.served import pod
+
+from .test_asking import beside_a_daemon
 
 
 def ended(*args: str) -> tuple[int, str, str]:
@@ -94,20 +99,52 @@ def test_a_reader_that_leaves_is_no_news(form: str) -> None:
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("nri-policy re", "plain,replay"),
-        ("nri-policy config ch", "plain,check"),
-        ("nri-policy what-if --rep", "plain,--replicas"),
-        ("nri-policy topology -o y", "plain,yaml"),
+        ("nri-policy re", "replay"),
+        ("nri-policy config ch", "check"),
+        ("nri-policy what-if --rep", "--replicas"),
+        ("nri-policy topology -o y", "yaml"),
     ],
 )
 def test_a_shell_completes_commands_options_and_forms(
     words: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert wanted in completed(words, monkeypatch)
+
+
+def completed(words: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what bash is offered for the last of *words*."""
     monkeypatch.setenv("_NRI_POLICY_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
     result = CliRunner().invoke(main, [], prog_name="nri-policy")
-    assert wanted in result.stdout.splitlines()
+    assert result.stderr == ""
+    return [line.removeprefix("plain,") for line in result.stdout.splitlines() if line]
+
+
+def test_a_shell_completes_the_names_that_the_daemon_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(control: Path) -> None:
+        words = f"nri-policy explain --control-socket {control} "
+        pods, containers = ["web", "kube-system/dns"], ["web/main", "kube-system/dns/main"]
+        assert completed(words, monkeypatch) == [*pods, *containers]
+        assert completed(f"{words}w", monkeypatch) == ["web", "web/main"]
+        assert completed(f"{words}kube", monkeypatch)[0] == "kube-system/dns"
+        assert completed(f"{words}x", monkeypatch) == []
+
+    beside_a_daemon(tmp_path, check, pod("web"), pod("dns", namespace="kube-system"))
+
+
+def test_without_a_daemon_a_shell_is_offered_nothing_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = f"nri-policy explain --control-socket {tmp_path}/none.sock w"
+    assert completed(words, monkeypatch) == []
+    with socket.socket(socket.AF_UNIX) as deaf:  # it listens, and never answers
+        deaf.bind(f"{tmp_path}/deaf.sock")
+        deaf.listen()
+        monkeypatch.setattr("nri_policy.cli.names._PATIENCE", 0.05)
+        assert completed(words.replace("none", "deaf"), monkeypatch) == []
 
 
 def _commands(group: click.Group) -> Iterator[click.Command]:

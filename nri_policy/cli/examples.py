@@ -1,0 +1,125 @@
+"""Examples of what the commands are used for, for their help and the manual page."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import click
+
+
+class Example(NamedTuple):
+    """A command line, and what it is for."""
+
+    line: str
+    purpose: str
+
+
+_PLAIN = {
+    "run": {
+        "nri-policy run": "as a service does: settings, socket and state in their usual places",
+        "nri-policy run --config new.yaml --log-format json": "other settings, a log for programs",
+        "nri-policy run --host-root /host --node-name node-17": "in a pod that sees the host there",
+    },
+    "doctor": {
+        "nri-policy doctor": "before the first start, and whenever something is odd",
+        "nri-policy doctor --config new.yaml": "what would be wrong with these settings here?",
+        "nri-policy doctor -o json": "for a program: exit code 1 if anything has to be done",
+    },
+    "status": {
+        "nri-policy status": "is it connected, and were the latest settings taken?",
+        "nri-policy status -o json": "the same for programs",
+    },
+    "pools": {
+        "nri-policy pools": "who is where, and what is left in each part of the machine",
+        "nri-policy pools -o svg > pools.svg": "the same as a picture",
+        "nri-policy pools -o html > pools.html": "as a page with details",
+    },
+    "containers": {
+        "nri-policy containers": "what each container holds, and who was refused",
+        "nri-policy containers -o json": "the same for programs",
+    },
+    "explain": {
+        "nri-policy explain web": "each container of the pod web in the namespace default",
+        "nri-policy explain database/main": "one container",
+        "nri-policy explain prod/database/main": "one in another namespace",
+        "nri-policy explain web -o yaml": "every pool that was compared, not the best twenty",
+    },
+    "what-if": {
+        "nri-policy what-if -f pod.yaml": "where would this pod go?",
+        "nri-policy what-if -f web.yaml --replicas max": "how many of these fit?",
+        "nri-policy what-if --settings new.yaml": "who would move under these settings?",
+        "nri-policy what-if --settings new.yaml -f pod.yaml": "and would this pod fit then?",
+    },
+    "audit": {
+        "nri-policy audit": "is everybody where it was put? exit code 1 if not",
+        "nri-policy audit -o json": "the same for programs",
+    },
+    "top": {
+        "nri-policy top": "who runs where, second by second, until Ctrl-C",
+        "nri-policy top --control-socket /tmp/node/control.sock": "of a simulated node",
+    },
+    "nrt": {
+        "nri-policy nrt": "what the cluster's scheduler is told of this node",
+        "nri-policy nrt -o yaml": "the whole object",
+    },
+    "config check": {
+        "nri-policy config check settings.yaml": "are these settings good, and what do they say?",
+        "nri-policy config check settings.yaml --host-root /": "would the daemon start here?",
+        "nri-policy config check settings.yaml --capture node-17.tar.xz": "and on that machine?",
+    },
+    "config show": {
+        "nri-policy config show": "what the running daemon goes by, and who set each",
+        "nri-policy config show -o yaml": "the same for programs",
+    },
+    "config reload": {
+        "nri-policy config reload": "read the settings again now, and say what came of it",
+    },
+    "simulate": {
+        "nri-policy simulate scenario.yaml": "play it on this machine",
+        'nri-policy simulate scenario.yaml --synthetic "package:2 numa:2 core:8 pu:2"': (
+            "on one that does not exist"
+        ),
+        "nri-policy simulate scenario.yaml --capture node-17.tar.xz -o html > played.html": (
+            "on a captured one, as a page to click through"
+        ),
+        "nri-policy simulate scenario.yaml --stay /tmp/node": (
+            "keep the node, to be asked by --control-socket /tmp/node/control.sock"
+        ),
+    },
+    "replay": {
+        "nri-policy replay /var/lib/nri-policy": "does every recorded decision come out again?",
+        "nri-policy replay /var/lib/nri-policy --settings new.yaml": (
+            "what would these settings have done?"
+        ),
+        "nri-policy replay state.db --capture bigger-node.tar.xz": "and another machine?",
+    },
+    "topology": {
+        "nri-policy topology": "this machine, and the pools made of it",
+        'nri-policy topology --synthetic "package:2 numa:4 core:8 pu:2" -o svg > node.svg': (
+            "a picture of one that does not exist"
+        ),
+        "nri-policy topology --capture node-17.tar.xz --settings settings.yaml": (
+            "with what is reserved, and what may be used"
+        ),
+    },
+    "capture": {
+        "nri-policy capture node.tar.xz": "this machine, for a bug report or a simulation",
+        "nri-policy capture node.tar.xz --force": "once more",
+    },
+}
+
+# by the command's path
+EXAMPLES = {
+    path: [Example(line, purpose) for line, purpose in lines.items()]
+    for path, lines in _PLAIN.items()
+}
+
+
+def show(command: click.Command, path: str) -> None:
+    """Have the help of a command, and of those in it, end with its examples."""
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            show(inner, f"{path} {name}")
+        return
+    lines = [f"  {line}\n      {purpose}" for line, purpose in EXAMPLES[path]]
+    command.epilog = "\n".join(["\b", "Examples:", *lines])
