@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 import zipfile
@@ -18,7 +17,9 @@ from tests.guest import golden
 from tests.guest.emulator import Outcome, boot, prepare
 from tests.guest.hardware import GUESTS
 from tests.guest.image import PROJECT, ImageError
+from tools import release
 from tools.debs import DebsError
+from tools.environment import SetupError, compiler
 
 SECONDS = 600  # for one guest; on an idle machine it needs a tenth of that
 RESULTS, CAPTURE = "results.xml", "capture.tar.xz"  # what a guest gives back
@@ -35,21 +36,11 @@ done
 """
 
 
-@pytest.fixture(scope="session")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project as it is installed: the folder of its unpacked wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
-    wheel: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        folder,
-    ]
-    subprocess.run([*wheel, PROJECT], check=True)
+def installed(folder: Path) -> Path:
+    """Return where the project is as it is installed: its wheel, unpacked in the folder."""
+    release.hook(
+        "build_wheel", folder, tools=release.builder(), source=PROJECT, variables=compiler()
+    )
     (built,) = folder.glob("*.whl")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(folder / "unpacked")
@@ -58,12 +49,13 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def outcomes(
-    request: pytest.FixtureRequest, package: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[str, Future[Outcome]]]:
     """What becomes of each guest that is asked for: an emulated machine a core, side by side."""
     try:
+        package = installed(tmp_path_factory.mktemp("wheel"))
         prepare()
-    except (DebsError, ImageError) as error:
+    except (DebsError, ImageError, release.ReleaseError, SetupError) as error:
         pytest.fail(f"the guests cannot be made: {error}", pytrace=False)
     selected = {
         item.callspec.params["name"]
