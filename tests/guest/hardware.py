@@ -70,18 +70,32 @@ def added(node: int, megabytes: int) -> Iterator[str]:
     yield f"-device pc-dimm,id=dimm{node},memdev=added{node},node={node}"
 
 
-GUESTS = {
+GUESTS = {  # those that take longest first: they are shared out in this order
     "plain": Hardware(smp=SIXTEEN, memory=1536, numa=FOUR_NODES),
-    # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
-    "tiers": Hardware(smp=EIGHT, memory=2304, machine="q35,hmat=on", numa=[*tiered()]),
     "isolated": Hardware(
         smp=SIXTEEN, memory=1536, numa=FOUR_NODES, cmdline="isolcpus=4-7 nohz_full=4-7"
     ),
-    # node 1 has no memory, node 2 no CPUs
-    "asymmetric": Hardware(
+    # CPUs 6 and 7 stay offline; the memory of node 2, near to 0, and 3, near to 1, is movable only
+    "added": Hardware(
         smp=EIGHT,
-        memory=1024,
-        numa=[*nodes(["0-3", "4-7", ""], [512, 0, 512]), *distances({0: 0, 1: 1, 2: 1})],
+        memory=768,
+        machine="q35,nvdimm=on",
+        numa=[
+            *nodes(["0-3", "4-7", "", ""], [384, 384, 0, 0]),
+            *distances({0: 0, 1: 1, 2: 0, 3: 1}),
+        ],
+        devices=[*added(2, 512), *added(3, 512)],
+        cmdline="maxcpus=6 memhp_default_state=online_movable",
+    ),
+    # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
+    "tiers": Hardware(smp=EIGHT, memory=2304, machine="q35,hmat=on", numa=[*tiered()]),
+    "large": Hardware(
+        smp="96,sockets=4,cores=12,threads=2",
+        memory=2048,
+        numa=[
+            *nodes([f"{cpu}-{cpu + 23}" for cpu in range(0, 96, 24)], [512] * 4),
+            *distances({node: node for node in range(4)}),
+        ],
     ),
     "devices": Hardware(
         smp=EIGHT,
@@ -98,24 +112,10 @@ GUESTS = {
             )
         ],
     ),
-    # CPUs 6 and 7 stay offline; the memory of node 2, near to 0, and 3, near to 1, is movable only
-    "added": Hardware(
+    # node 1 has no memory, node 2 no CPUs
+    "asymmetric": Hardware(
         smp=EIGHT,
-        memory=768,
-        machine="q35,nvdimm=on",
-        numa=[
-            *nodes(["0-3", "4-7", "", ""], [384, 384, 0, 0]),
-            *distances({0: 0, 1: 1, 2: 0, 3: 1}),
-        ],
-        devices=[*added(2, 512), *added(3, 512)],
-        cmdline="maxcpus=6 memhp_default_state=online_movable",
-    ),
-    "large": Hardware(
-        smp="96,sockets=4,cores=12,threads=2",
-        memory=2048,
-        numa=[
-            *nodes([f"{cpu}-{cpu + 23}" for cpu in range(0, 96, 24)], [512] * 4),
-            *distances({node: node for node in range(4)}),
-        ],
+        memory=1024,
+        numa=[*nodes(["0-3", "4-7", ""], [512, 0, 512]), *distances({0: 0, 1: 1, 2: 1})],
     ),
 }
