@@ -358,9 +358,8 @@ class Daemon:
             try:
                 settings = await asyncio.to_thread(self._load)
                 origin = settings.origin
-                machine = await self._as_seen_by(settings)
                 async with self.follow(settings):
-                    await self.reconfigure(settings=settings, machine=machine)
+                    await self._put_in_force(settings)
             except (SettingsError, CapacityError, RefusalError, TopologyError, OSError) as error:
                 reason = str(error)
                 if isinstance(error, SettingsError):
@@ -377,6 +376,16 @@ class Daemon:
             if self._report is not None:
                 self._report(self.reloaded)
             return self.reloaded
+
+    async def _put_in_force(self, settings: Settings) -> None:
+        """Change the settings, on the machine as it is then: it may change while it is read."""
+        while True:
+            known = self.engine.layout.machine
+            machine = await self._as_seen_by(settings)
+            async with self._turn:
+                if machine is None or self.engine.layout.machine is known:
+                    self._policy.reconfigure(settings=settings, machine=machine)
+                    return
 
     async def _as_seen_by(self, settings: Settings) -> Machine | None:
         """Return the machine if *settings* want it seen in another way, else None."""

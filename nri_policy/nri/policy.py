@@ -345,7 +345,11 @@ class Policy:
                 return nri_pb2.CreateContainerResponse(adjust=adjustment_of(placement))
             case nri_pb2.UpdateContainerRequest():
                 held = known(self._engine.state, request.container.id)
-                own = [] if held is None else [update_of(held, ignore_failure=False)]
+                own = (
+                    []
+                    if held is None
+                    else [update_of(self._telling.own(held), ignore_failure=False)]
+                )
                 return nri_pb2.UpdateContainerResponse(update=own)
         response: Message = getattr(nri_pb2, f"{method}Response")()
         return response

@@ -227,6 +227,7 @@ class ClusterSettings:
                 if failures == 1:
                     log.warning("event=status-not-written object=%s reason=%r", name, str(error))
                 await self._sleep(self._delay(failures))
+                self._statuses[name] = self._statuses.pop(name)  # the others come first now
                 continue
             failures = 0
             if self._statuses[name] is status:  # nothing newer has come meanwhile

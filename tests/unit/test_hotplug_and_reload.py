@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nri_policy.hardware.machine import Machine, MemoryKind
 from tests import nodes
 from tests.served import Served, pod, served
 
@@ -31,6 +34,39 @@ def test_a_machine_read_for_other_settings_does_not_take_the_place_of_theirs(
             assert daemon.engine.layout.machine is for_new_settings
             await daemon.replace_machine(for_new_settings, plugged)
             assert daemon.engine.layout.machine is plugged
+
+    asyncio.run(run())
+
+
+def test_a_machine_that_changes_while_it_is_read_for_new_settings_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = nodes.machine(), nodes.machine(f"{nodes.SMALL} offline=12-15")
+    reading, unplugged = threading.Event(), threading.Event()
+    kinds: list[Mapping[int, MemoryKind]] = []
+
+    def discover(_: Path, *, memory_kinds: Mapping[int, MemoryKind]) -> Machine:
+        kinds.append(memory_kinds)
+        if len(kinds) > 1:
+            return after
+        reading.set()
+        assert unplugged.wait(10)
+        return before
+
+    monkeypatch.setattr("nri_policy.daemon.discover", discover)
+    new = nodes.settings(memoryKinds={"3": "pmem"})
+
+    async def run() -> None:
+        async with served(tmp_path, load=lambda: new) as node:
+            reloading = asyncio.create_task(node.daemon.reload())
+            await asyncio.to_thread(reading.wait, 10)
+            known = node.daemon.engine.layout.machine
+            shrunk = nodes.machine(f"{nodes.SMALL} offline=12-15")
+            await node.daemon.replace_machine(known, shrunk)
+            unplugged.set()
+            assert (await reloading).accepted
+            assert node.daemon.engine.layout.machine is after
+            assert kinds == [new.memory_kinds] * 2
 
     asyncio.run(run())
 

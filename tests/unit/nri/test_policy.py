@@ -13,8 +13,10 @@ from google.protobuf.message_factory import GetMessageClass
 from nri_policy.engine.engine import Engine
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.exposure import Exposure
+from nri_policy.nri.plugin import Identity
 from nri_policy.nri.policy import Policy, Sources
 from nri_policy.nri.service import LATE, Service
+from nri_policy.nri.session import Session
 from nri_policy.nri.telling import Telling
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.workload.pod import shares_of
@@ -261,3 +263,21 @@ async def test_a_late_container_that_would_be_refused_gets_a_place_all_the_same(
         await stage.create(made("next", 1000))
     await stage.answer("StopContainer", pb.StopContainerRequest(pod=late[0], container=late[1]))
     await stage.create(made("next", 1000))
+
+
+async def test_a_resize_that_is_late_while_we_leave_does_not_pin_who_runs_anywhere(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path)
+    pod, container = made("a", 1000)
+    await stage.create((pod, container))
+    session = Session(stage.policy, Identity(name="a", index="01"))
+    leaving = asyncio.create_task(stage.telling.leave(session, 10.0))
+    await asyncio.sleep(0)
+    request = pb.UpdateContainerRequest(pod=pod, container=container, linux_resources=amounts(3000))
+    async with stage.turn:
+        (own,) = (await stage.late("UpdateContainer", request)).update
+        assert own.linux.resources.cpu.cpus == "0-15"
+    await stage.settle()
+    assert stage.told() == {"a": "0-15"}
+    leaving.cancel()

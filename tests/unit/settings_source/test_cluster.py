@@ -29,6 +29,7 @@ class Cluster:
         self.objects: dict[str, Policy] = {}
         self.label = ""
         self.down = False
+        self.read_only: set[str] = set()  # objects of whose status nothing can be written
         self.statuses: list[tuple[str, str, Mapping[str, Any] | None]] = []
         self.loads: list[Settings] = []
         self.followers: dict[str, Callable[[Policy | None], None]] = {}
@@ -98,6 +99,8 @@ class Cluster:
 
     async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
         self.check()
+        if name in self.read_only:
+            raise ClusterError("forbidden")
         self.statuses.append((name, node, status))
 
 
@@ -318,3 +321,23 @@ async def test_what_cannot_be_kept_counts_all_the_same(
         await cluster.put(policy("default", cpu=3))
         assert reserved(cluster.loads[-1]) == 3
     assert caplog.text.count("event=settings-not-kept") == 2
+
+
+async def test_an_object_whose_status_cannot_be_written_does_not_keep_the_others_waiting(
+    cluster: Cluster,
+) -> None:
+    cluster.read_only = {"default"}
+    async with cluster.followed():
+        await cluster.put(policy("default", nodes=frozenset({"a"})))
+        await cluster.put(policy("node.a"))
+        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
+        await settle()
+        assert cluster.statuses == [], "what was said of the default one comes first"
+        await cluster.wake()
+        assert [name for name, _, _ in cluster.statuses] == ["node.a"]
+        cluster.read_only = set()
+        await cluster.wake()
+        assert [(name, status is None) for name, _, status in cluster.statuses] == [
+            ("node.a", False),
+            ("default", True),
+        ]
