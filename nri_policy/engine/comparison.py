@@ -72,7 +72,7 @@ def _compare(
     )
     if pulls is not None and pulls.terms:
         table.fill("affinity", layout.attraction.scores(state.peers.pools, pulls.terms))
-    if (scores := layout.nearness.scores(request.hints)) is not None:
+    if request.hints and (scores := layout.nearness.scores(request.hints)) is not None:
         table.fill("hints", scores.hints)
         table.fill("hints_nonzero", scores.nonzero)
         table.fill("hint_depth", scores.depth)

@@ -434,7 +434,7 @@ def _request(container: Container, layout: Layout) -> tuple[Request, tuple[str, 
     if container.resized:
         wishes = replace(wishes, requirements=None)
     affinities = affinities_of(container, settings)
-    request = request_of(container, wishes, settings, layout.machine.memory, affinities.each)
+    request = request_of(container, wishes, settings, layout.memory_bytes, affinities.each)
     return request, wishes.notices + affinities.notices
 
 

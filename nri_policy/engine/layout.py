@@ -28,6 +28,7 @@ class Layout(Struct, frozen=True, kw_only=True):
 
     machine: Machine
     settings: Settings
+    memory_bytes: int  # of all nodes, by which the kubelet reckons OOM scores
     tree: PoolTree
     capacity: Capacity
     shortages: tuple[str, ...]  # what of the settings the machine can no longer give, for people
@@ -70,6 +71,7 @@ def layout_of(
     return Layout(
         machine=machine,
         settings=settings,
+        memory_bytes=machine.memory,
         tree=tree,
         capacity=capacity,
         shortages=shortages,

@@ -254,13 +254,19 @@ class Offers:
     def _zone(self, home: Home) -> tuple[CPUSet | None, bool]:
         """Return the narrowest zone in the order of growth that can be made to fit."""
         if home.zone not in self._zones:
-            zone = None
-            if not home.refused:
-                widths = self._map.widths(home.zone | self._held, home.growth)
-                zone = next((zone for zone in widths if self._can_fit(zone)), None)
-            exact = zone is not None and self._map.kinds_of(zone) == home.kinds
-            self._zones[home.zone] = zone, exact
+            self._zones[home.zone] = self._narrowest(home)
         return self._zones[home.zone]
+
+    def _narrowest(self, home: Home) -> tuple[CPUSet | None, bool]:
+        amount = self._request.amount
+        if home.refused:
+            return None, False
+        if not self._held and amount <= min(home.holds, self._books.flow.room(home.zone)):
+            return home.zone, home.has == home.kinds  # mostly
+        for zone in self._map.widths(home.zone | self._held, home.growth):
+            if self._can_fit(zone):
+                return zone, self._map.kinds_of(zone) == home.kinds
+        return None, False
 
     def _can_fit(self, zone: CPUSet) -> bool:
         """Return whether *zone* holds the request once all others have made way that may."""

@@ -28,12 +28,15 @@ class PriorityClasses(Struct, frozen=True, kw_only=True):
 
     def order(self, wanted: Priority) -> tuple[CPUSet, ...]:
         """Return the classes, the *wanted* one first, then the next lower; () for none."""
-        return {
-            Priority.HIGH: (self.high, self.normal, self.low),
-            Priority.NORMAL: (self.normal, self.low, self.high),
-            Priority.LOW: (self.low, self.normal, self.high),
-            Priority.NONE: (),
-        }[wanted]
+        match wanted:
+            case Priority.HIGH:
+                return self.high, self.normal, self.low
+            case Priority.NORMAL:
+                return self.normal, self.low, self.high
+            case Priority.LOW:
+                return self.low, self.normal, self.high
+            case Priority.NONE:
+                return ()
 
 
 def classes_of(machine: Machine) -> PriorityClasses:

@@ -103,17 +103,22 @@ def facts_of(container: Container) -> dict[str, str]:
     `tags/K` can be asked for but has no value: nothing in this policy tags containers.
     """
     pod = container.pod
-    own = {"name": container.name, "id": container.id}
-    pods = {"pod/name": pod.name, "pod/id": pod.id, OWN_POD: f"{pod.namespace}/{pod.name}"}
-    same = {"namespace": pod.namespace, "qosclass": str(pod.qos), "uid": pod.uid}
-    return {
-        **own,
-        **same,
-        **pods,
-        **{f"pod/{key}": value for key, value in same.items()},
-        **{f"labels/{key}": value for key, value in container.labels.items()},
-        **{f"pod/labels/{key}": value for key, value in pod.labels.items()},
+    facts = {
+        "name": container.name,
+        "id": container.id,
+        "namespace": pod.namespace,
+        "qosclass": str(pod.qos),
+        "uid": pod.uid,
+        "pod/name": pod.name,
+        "pod/id": pod.id,
+        "pod/namespace": pod.namespace,
+        "pod/qosclass": str(pod.qos),
+        "pod/uid": pod.uid,
+        OWN_POD: f"{pod.namespace}/{pod.name}",
     }
+    facts |= {f"labels/{key}": value for key, value in container.labels.items()}
+    facts |= {f"pod/labels/{key}": value for key, value in pod.labels.items()}
+    return facts
 
 
 def read_expression(value: object, place: Place) -> Expression:

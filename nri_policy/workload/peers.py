@@ -3,8 +3,9 @@
 Owns an index from key and value to containers, and the evaluation of expressions as set algebra
 over it: a set of containers is an integer with a bit for each, so that an expression costs a few
 operations on integers, whatever it matches, and globs are compared with the distinct values of
-their key. Knows pools as numbers only. Invariant: the index is a function of the peers added and
-not removed; nothing that comes out of it depends on the order in which they came.
+their key. A newcomer is indexed when somebody asks next: nobody pays where no container has an
+affinity. Knows pools as numbers only. Invariant: the index is a function of the peers added and not
+removed; nothing that comes out of it depends on the order in which they came.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class Peers:
     def __init__(self) -> None:
         self.pools = array("i")  # by bit: the pool that the peer is booked on, -1 for no peer
         self._peers: list[Peer | None] = []
-        self._facts: list[dict[str, str]] = []
+        self._facts: list[dict[str, str]] = []  # as they are indexed; empty for those in `_new`
+        self._new: dict[int, None] = {}  # the bits that are not indexed yet
         self._slots: dict[str, int] = {}  # container id -> bit
         self._free: list[int] = []
         self._all = 0
@@ -121,21 +123,17 @@ class Peers:
             self._facts.append({})
             self.pools.append(-1)
         slot = self._free.pop()
-        facts, bit = facts_of(container), 1 << slot
-        for key, value in facts.items():
-            self._columns.setdefault(key, _Column()).add(value, bit)
-        for joint, column in self._joint.items():
-            if (value_of := joint.value(facts)) is not None:
-                column.add(value_of, bit)
         self._slots[container.id] = slot
-        self._peers[slot], self._facts[slot] = Peer(container, pool), facts
+        self._peers[slot] = Peer(container, pool)
         self.pools[slot] = pool
-        self._all |= bit
+        self._all |= 1 << slot
+        self._new[slot] = None
 
     def remove(self, container_id: str) -> None:
         """Forget a container; KeyError if it is not in."""
         slot = self._slots.pop(container_id)
         facts, bit = self._facts[slot], 1 << slot
+        self._new.pop(slot, None)
         for key, value in facts.items():
             column = self._columns[key]
             column.remove(value, bit)
@@ -167,6 +165,7 @@ class Peers:
 
     def pulls(self, container: Container, affinities: Iterable[Affinity]) -> Pulls:
         """Return how the peers other than *container* itself bear on it."""
+        self._index()
         slot = self._slots.get(container.id)
         others = self._all if slot is None else self._all & ~(1 << slot)
         terms = []
@@ -176,6 +175,19 @@ class Peers:
             if members and affinity.weight:
                 terms.append((affinity.weight, members))
         return Pulls(tuple(terms), tuple(self._peers) if terms else ())
+
+    def _index(self) -> None:
+        """Take the newcomers into the columns."""
+        for slot in self._new:
+            peer, bit = self._peers[slot], 1 << slot
+            assert peer is not None, "who leaves is no newcomer any more"
+            self._facts[slot] = facts = facts_of(peer.container)
+            for key, value in facts.items():
+                self._columns.setdefault(key, _Column()).add(value, bit)
+            for joint, column in self._joint.items():
+                if (value_of := joint.value(facts)) is not None:
+                    column.add(value_of, bit)
+        self._new.clear()
 
     def _satisfying(self, expression: Expression) -> int:
         """Return the set of peers that *expression* holds for."""
