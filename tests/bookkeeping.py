@@ -53,6 +53,17 @@ def check(engine: Engine, runtime: Runtime) -> None:
         booked = shared_milli(engine.layout, holders, pool)
         assert state.supply.shared_milli_in(pool.id) == booked, "I5: bookings"
     assert set(state.supply.free_cpus()) == free, "I5: free CPUs"
+    assert state.reserved_milli == sum(
+        grant.shared for grant, _ in holders.values() if grant.sort is Sort.RESERVED
+    )
+    for pool in engine.layout.tree.pools:
+        sharing = [
+            key for key, (grant, _) in holders.items() if grant.pool == pool.id and grant.shares
+        ]
+        assert [*state.members(pool.id)] == sharing, "who shares a pool, in order of placement"
+    for container_id, placed in state.placed.items():
+        assert state.named(placed.container.full_name) == container_id
+        assert container_id in state.of_pod(placed.container.pod.id)
 
 
 def check_grants(

@@ -74,14 +74,13 @@ cdef class Table:
             raise IndexError(f"no pool {pool}")
         self.excluded[pool] = True
 
-    def fill(self, str column, values):
+    def fill(self, str column, const double[:] values not None):
         """Set a column of all rows to *values*, one a pool; ValueError for another number of them."""
         cdef int pool, index = COLUMNS.index(column)
-        cdef double value
-        if len(values) != self.count:
-            raise ValueError(f"{len(values)} values for {self.count} pools")
-        for pool, value in enumerate(values):
-            self.values[pool * WIDTH + index] = value
+        if values.shape[0] != self.count:
+            raise ValueError(f"{values.shape[0]} values for {self.count} pools")
+        for pool in range(self.count):
+            self.values[pool * WIDTH + index] = values[pool]
 
     def best(self):
         """Return the pool with the lexicographically highest row of those that can hold the request, else None."""

@@ -8,8 +8,9 @@ in: an L3 pool holds the node that it is part of.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from msgspec import Struct
@@ -23,15 +24,17 @@ from nri_policy.workload.hints import Hint
 from nri_policy.workload.preferences import HintKind
 
 _A_LEVEL_ABOVE = 0.9
-_MOST_KNOWN = 1024  # places whose scores are kept
+_MOST_KNOWN = 1024  # combinations of places whose scores are kept
+
+_Place = tuple[CPUSet, CPUSet]  # of a hint: its CPUs, its nodes
 
 
 class Scores(Struct, frozen=True, kw_only=True):
     """The columns of criteria 3 and 4 of §4, a value a pool."""
 
-    hints: Sequence[float]  # product of all scores
-    nonzero: Sequence[float]  # product of those that are not 0; 0 where all are
-    depth: Sequence[int]  # 0 where all scores are 0
+    hints: array[float]  # product of all scores
+    nonzero: array[float]  # product of those that are not 0; 0 where all are
+    depth: array[float]  # 0 where all scores are 0
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -52,25 +55,34 @@ class Nearness:
             CPUSet(id_ for id_, near in self._node_cpus.items() if not near.isdisjoint(pool.cpus))
             for pool in tree.pools
         ]
-        self._known: dict[tuple[CPUSet, CPUSet], tuple[float, ...]] = {}
+        self._known: dict[tuple[tuple[_Place, int], ...], Scores] = {}
 
     def scores(self, hints: Iterable[Hint]) -> Scores | None:
         """Return the scores of all pools; None where no hint says anything on this machine."""
         places = Counter((hint.cpus, hint.nodes) for hint in hints if self.cpus(hint))
         if not places:
             return None
+        key = tuple(places.items())
+        if key not in self._known:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = self._measured(places)
+        return self._known[key]
+
+    def _measured(self, places: Mapping[_Place, int]) -> Scores:
         columns = [
-            score if count == 1 else [each**count for each in score]
-            for score, count in zip(map(self._scores, places), places.values(), strict=True)
+            [score**count for score in (self._by_cpus(cpus) if cpus else self._by_nodes(nodes))]
+            for (cpus, nodes), count in places.items()
         ]
         rows = list(zip(*columns, strict=True))
+        nonzero = [prod(filter(None, row)) if any(row) else 0.0 for row in rows]
+        depth = [
+            pool.depth if any(row) else 0 for pool, row in zip(self._tree.pools, rows, strict=True)
+        ]
         return Scores(
-            hints=[*map(prod, rows)],
-            nonzero=[prod(filter(None, row)) if any(row) else 0.0 for row in rows],
-            depth=[
-                pool.depth if any(row) else 0
-                for pool, row in zip(self._tree.pools, rows, strict=True)
-            ],
+            hints=array("d", map(prod, rows)),
+            nonzero=array("d", nonzero),
+            depth=array("d", depth),
         )
 
     def cpus(self, hint: Hint) -> CPUSet:
@@ -150,14 +162,6 @@ class Nearness:
                 cpus, mems = cpus | other.cpus, mems | other.mems
             demands[hint.source] = Bounds(cpus=cpus, mems=mems)
         return demands
-
-    def _scores(self, place: tuple[CPUSet, CPUSet]) -> tuple[float, ...]:
-        if place not in self._known:
-            if len(self._known) == _MOST_KNOWN:
-                self._known.clear()
-            cpus, nodes = place
-            self._known[place] = self._by_cpus(cpus) if cpus else self._by_nodes(nodes)
-        return self._known[place]
 
     def _by_cpus(self, cpus: CPUSet) -> tuple[float, ...]:
         cpus = cpus & self._machine.online

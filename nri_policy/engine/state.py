@@ -1,11 +1,13 @@
 """State: the only mutable thing in the engine: who holds what, and what the runtime was last told.
 
-Owns the bookkeeping, not the choice. `snapshot` and `restore` make a decision a transaction; both
-cost a few copies of tables, however many containers there are.
+Owns the bookkeeping, not the choice. `snapshot` and `restore` make a decision a transaction. A
+snapshot, which every event takes, costs copies of a few tables; what follows from these is made
+anew by `restore`, which only those that fail take.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -36,14 +38,10 @@ class Placed(Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """Everything in a State at one moment."""
+    """What all else in a State follows from, at one moment."""
 
     placed: dict[str, Placed]
     told: dict[str, tuple[CPUSet, CPUSet]]
-    sharing: dict[int, dict[str, None]]
-    names: dict[str, str]
-    pods: dict[str, dict[str, None]]
-    reserved_milli: int
     supply: bytes
     memory: Books
     cold: dict[str, float | None]
@@ -65,10 +63,9 @@ class State:
         self.reserved_milli = 0  # milli-CPU booked on the reserved CPUs
         self.peers = Peers()
         self._names: dict[str, str] = {}  # namespace/pod/name -> container id
-        # Pool id -> containers whose cpuset follows its free CPUs, and pod id -> its containers.
-        # Inner tables are replaced, never changed: snapshots share them.
-        self._sharing: dict[int, dict[str, None]] = {}
-        self._pods: dict[str, dict[str, None]] = {}
+        # pool id -> containers whose cpuset follows its free CPUs, pod id -> its containers
+        self._sharing: defaultdict[int, dict[str, None]] = defaultdict(dict)
+        self._pods: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
     def snapshot(self) -> Snapshot:
         """Return what `restore` needs to come back to this moment.
@@ -77,15 +74,7 @@ class State:
         entries have left takes several times as long to copy.
         """
         snapshot = Snapshot(
-            self.placed,
-            self.told,
-            self._sharing,
-            self._names,
-            self._pods,
-            self.reserved_milli,
-            self.supply.snapshot(),
-            self.memory.snapshot(),
-            self.cold,
+            self.placed, self.told, self.supply.snapshot(), self.memory.snapshot(), self.cold
         )
         self._copy(snapshot)
         return snapshot
@@ -93,18 +82,29 @@ class State:
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to *snapshot*, which stays usable."""
         self._copy(snapshot)
-        self.reserved_milli = snapshot.reserved_milli
         self.supply.restore(snapshot.supply)
         self.memory.restore(snapshot.memory)
         self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
+        self.reserved_milli = 0
+        for table in (self._names, self._sharing, self._pods):
+            table.clear()
+        for placed in self.placed.values():
+            self._index(placed)
 
     def _copy(self, snapshot: Snapshot) -> None:
         self.placed = snapshot.placed.copy()
         self.told = snapshot.told.copy()
-        self._sharing = snapshot.sharing.copy()
-        self._names = snapshot.names.copy()
-        self._pods = snapshot.pods.copy()
         self.cold = snapshot.cold.copy()
+
+    def _index(self, placed: Placed) -> None:
+        """Note what follows from a grant, besides what the supply and the peers know of it."""
+        container, grant = placed.container, placed.grant
+        if grant.sort is Sort.RESERVED:
+            self.reserved_milli += grant.shared
+        if grant.shares:
+            self._sharing[grant.pool][container.id] = None
+        self._names[container.full_name] = container.id
+        self._pods[container.pod.id][container.id] = None
 
     def fork(self) -> State:
         """Return an independent copy."""
@@ -121,14 +121,9 @@ class State:
         if grant.sort is Sort.NORMAL:
             self.supply.take(grant.exclusive)
             self.supply.book(grant.pool, grant.shared, grant.shares, grant.guest)
-            if grant.shares:
-                _add(self._sharing, grant.pool, container_id)
-        elif grant.sort is Sort.RESERVED:
-            self.reserved_milli += grant.shared
         self.placed[container_id] = placed
         self.peers.add(placed.container, grant.pool)
-        self._names[placed.container.full_name] = container_id
-        _add(self._pods, placed.container.pod.id, container_id)
+        self._index(placed)
         if offer is not None:
             self.memory.commit(offer)
             self._rezone(offer.moves)
@@ -154,20 +149,20 @@ class State:
     def drop(self, container_id: str) -> Placed:
         """Take a container's grant back; what the runtime was told of it stays."""
         placed = self.placed.pop(container_id)
-        grant = placed.grant
+        container, grant = placed.container, placed.grant
         if grant.sort is Sort.NORMAL:
             self.supply.give(grant.exclusive)
             self.supply.unbook(grant.pool, grant.shared, grant.shares, grant.guest)
-            if grant.shares:
-                _remove(self._sharing, grant.pool, container_id)
         elif grant.sort is Sort.RESERVED:
             self.reserved_milli -= grant.shared
+        if grant.shares:
+            _remove(self._sharing, grant.pool, container_id)
         if container_id in self.memory.bookings:
             self.memory.release(container_id)
         self.cold.pop(container_id, None)
         self.peers.remove(container_id)
-        del self._names[placed.container.full_name]
-        _remove(self._pods, placed.container.pod.id, container_id)
+        del self._names[container.full_name]
+        _remove(self._pods, container.pod.id, container_id)
         return placed
 
     def named(self, full_name: str) -> str | None:
@@ -227,13 +222,8 @@ class State:
                 yield from self._sharing[pool]
 
 
-def _add(tables: dict[_Key, dict[str, None]], key: _Key, member: str) -> None:
-    tables[key] = {**tables.get(key, {}), member: None}
-
-
 def _remove(tables: dict[_Key, dict[str, None]], key: _Key, member: str) -> None:
-    rest = {other: None for other in tables[key] if other != member}
-    if rest:
-        tables[key] = rest
-    else:
+    members = tables[key]
+    del members[member]
+    if not members:
         del tables[key]

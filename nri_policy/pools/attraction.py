@@ -15,10 +15,10 @@ class Attraction:
     def __init__(self, tree: PoolTree) -> None:
         self._parents = array("i", (-1 if p.parent is None else p.parent for p in tree.pools))
 
-    def scores(self, pools: array[int], terms: Iterable[tuple[int, int]]) -> tuple[float, ...]:
+    def scores(self, pools: array[int], terms: Iterable[tuple[int, int]]) -> array[float]:
         """Return the affinity of every pool, by id: higher is nearer to what pulls.
 
         *pools* has the pool of each container by its bit, *terms* are weights and the sets of
         containers that have them, a bit each.
         """
-        return scores(self._parents, pools, terms)
+        return array("d", scores(self._parents, pools, terms))

@@ -24,7 +24,6 @@ from nri_policy.pools.memory_offer import (
     Move,
     Offer,
     Offers,
-    Rank,
     Shortage,
     StaleOfferError,
 )
@@ -36,48 +35,38 @@ class MemorySupply:
 
     def __init__(self, map_: MemoryMap) -> None:
         self.map = map_
-        self.generation = 0  # counts the changes
-        self._bookings: dict[str, Booking] = {}
+        self._books = Books(bookings={}, movable={}, flow=Flow.empty(map_.capacity))
+        self._books.flow.lay(map_.nodes, map_.withheld)
         self._short: dict[str, None] = {}  # ids of those with missing bytes
-        self._movable: dict[tuple[Rank, CPUSet, CPUSet], int] = {}  # see Books
-        self._flow = Flow.empty(map_.capacity)
-        self._flow.lay(map_.nodes, map_.withheld)
 
     @property
     def bookings(self) -> Mapping[str, Booking]:
         """All bookings, by id."""
-        return self._bookings
+        return self._books.bookings
+
+    @property
+    def generation(self) -> int:
+        """The number of changes."""
+        return self._books.generation
 
     def snapshot(self) -> Books:
-        """Return what `restore` needs to come back to this moment: the books go on as copies."""
-        books = self._books()
-        self._copy(books)
+        """Return what `restore` needs to come back to this moment: the books go on as a copy."""
+        books = self._books
+        self._books = books.copy()
         return books
 
     def restore(self, snapshot: Books) -> None:
         """Go back to *snapshot*, which stays usable; offers made before are stale."""
-        self._copy(snapshot)
+        generation = self._books.generation
+        self._books = snapshot.copy()
+        self._books.generation = generation + 1
         self._short = {each: None for each, b in snapshot.bookings.items() if b.missing}
-        self.generation += 1
-
-    def _books(self) -> Books:
-        return Books(
-            bookings=self._bookings,
-            movable=self._movable,
-            flow=self._flow,
-            generation=self.generation,
-        )
-
-    def _copy(self, books: Books) -> None:
-        self._bookings = books.bookings.copy()
-        self._movable = books.movable.copy()
-        self._flow = books.flow.copy()
 
     def free(self, zone: CPUSet) -> int:
         """Return the bytes that a new booking on *zone* could have without any move."""
         zone &= self.map.nodes
         most = self.map.capacity_of(zone)
-        return most - self._flow.copy().lay(zone, most)
+        return most - self._books.flow.copy().lay(zone, most)
 
     def offers(self, request: MemoryRequest, held: CPUSet = EMPTY) -> Offers:
         """Return what the pools offer *request*; nothing changes.
@@ -87,7 +76,7 @@ class MemorySupply:
         """
         if not self.map.nodes:  # no amount can be accounted for
             request = replace(request, amount=0)
-        return Offers(self.map, self._books(), request, held & self.map.nodes)
+        return Offers(self.map, self._books, request, held & self.map.nodes)
 
     def offer(self, pool: int, request: MemoryRequest, held: CPUSet = EMPTY) -> Offer:
         """Return what one *pool* offers; MemoryShortageError where that is nothing."""
@@ -126,8 +115,8 @@ class MemorySupply:
         )
         self._expect_new(booking)
         self._put(booking)
-        missing = self._bookings[request.id].missing
-        full = self._flow.full(zone)
+        missing = self._books.bookings[request.id].missing
+        full = self._books.flow.full(zone)
         self._settle()
         if not missing:
             return None
@@ -156,7 +145,7 @@ class MemorySupply:
         home = self.map.homes(request.kinds, strict=request.strict)[booking.pool]
         self._put(replace(booking, request=request, home=home, zone=booking.zone | home.zone))
         self._settle()
-        return self._bookings[booking_id].zone
+        return self._books.bookings[booking_id].zone
 
     def shrink(self) -> tuple[Move, ...]:
         """Let widened zones shrink back as far as they fit, the oldest first; return who moved.
@@ -165,7 +154,7 @@ class MemorySupply:
         all bookings of an event are released.
         """
         moves = []
-        for booking in sorted(self._bookings.values(), key=_age):
+        for booking in sorted(self._books.bookings.values(), key=_age):
             zone = self._narrower(booking)
             if zone is not None:
                 moves.append(Move(booking.request.id, booking.zone, zone))
@@ -180,27 +169,27 @@ class MemorySupply:
             if not zone < booking.zone:
                 break
             self._lift(booking.request.id)
-            fits = self._flow.holds(zone, booking.laid)
+            fits = self._books.flow.holds(zone, booking.laid)
             self._put(replace(booking, zone=zone if fits else booking.zone))
             if fits:
                 return zone
         return None
 
     def _expect_new(self, booking: Booking) -> None:
-        if booking.request.id in self._bookings:
+        if booking.request.id in self._books.bookings:
             raise ValueError(f"{booking.request.id} has memory booked already")
 
     def _lift(self, booking_id: str) -> Booking:
         """Take a booking off the nodes and return it."""
-        booking = self._bookings.pop(booking_id)
+        booking = self._books.bookings.pop(booking_id)
         self._short.pop(booking_id, None)
-        self._flow.take(booking.zone, booking.laid)
+        self._books.flow.take(booking.zone, booking.laid)
         self._count(booking, -booking.laid)
         return booking
 
     def _put(self, booking: Booking) -> None:
         """Lay a booking onto the nodes, as far as it fits."""
-        short = self._flow.lay(booking.zone, booking.laid)
+        short = self._books.flow.lay(booking.zone, booking.laid)
         if short:
             booking = replace(booking, missing=booking.missing + short)
         self._keep(booking)
@@ -209,20 +198,20 @@ class MemorySupply:
     def _count(self, booking: Booking, amount: int) -> None:
         if booking.request.movable:
             key = booking.request.rank, booking.zone, booking.widest
-            amount += self._movable.pop(key, 0)
+            amount += self._books.movable.pop(key, 0)
             if amount:
-                self._movable[key] = amount
+                self._books.movable[key] = amount
 
     def _settle(self) -> None:
         """Close a change: book what was missing and fits now, the oldest first."""
-        self.generation += 1
-        for booking in sorted((self._bookings[each] for each in self._short), key=_age):
-            short = self._flow.lay(booking.zone, booking.missing)
+        self._books.generation += 1
+        for booking in sorted((self._books.bookings[each] for each in self._short), key=_age):
+            short = self._books.flow.lay(booking.zone, booking.missing)
             self._count(booking, booking.missing - short)
             self._keep(replace(booking, missing=short))
 
     def _keep(self, booking: Booking) -> None:
-        self._bookings[booking.request.id] = booking
+        self._books.bookings[booking.request.id] = booking
         if booking.missing:
             self._short[booking.request.id] = None
         else:

@@ -40,6 +40,11 @@ class Flow(Struct):
         """Return an independent copy."""
         return Flow(free=self.free.copy(), laid=self.laid.copy())
 
+    @property
+    def least(self) -> int:
+        """The bytes that every node has free."""
+        return min(self.free.values(), default=0)
+
     def room(self, zone: CPUSet) -> int:
         """Return the free bytes on the nodes of *zone*; more may fit if others give way."""
         free = self.free

@@ -14,6 +14,7 @@ filled. Containers on the reserved CPUs book like all others: the reservation is
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from math import inf
 
@@ -45,17 +46,21 @@ class Home(Struct, frozen=True, kw_only=True):
 
 
 class Homes:
-    """The homes of all pools for requests that want the same, and what they say of the pools."""
+    """The homes of all pools for requests that want the same, and what they say of the pools.
+
+    As long as all nodes have so much free, each pool offers up to `least` bytes; -1: not even none.
+    """
 
     def __init__(self, each: Iterable[Home]) -> None:
         self._each = tuple(each)
         self.pools: dict[Home, list[int]] = {}  # many pools start with the same nodes
         for pool, home in enumerate(self._each):
             self.pools.setdefault(home, []).append(pool)
+        self.least = min(-1 if home.refused else home.holds for home in self.pools)
         # the values of every pool, by id
-        self.exact = [int(home.has == home.kinds) for home in self._each]
-        self.tightness = [-len(home.zone) for home in self._each]
-        self.capacity = [home.capacity for home in self._each]
+        self.exact = array("d", (home.has == home.kinds for home in self._each))
+        self.tightness = array("d", (-len(home.zone) for home in self._each))
+        self.capacity = array("d", (home.capacity for home in self._each))
 
     def __getitem__(self, pool: int) -> Home:
         return self._each[pool]

@@ -13,9 +13,9 @@ in the end is worked out for the pool that is chosen only.
 
 from __future__ import annotations
 
+from array import array
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -75,15 +75,30 @@ class Booking(Struct, frozen=True, kw_only=True):
         return request.rank, request.amount, -request.created, request.id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
-    """All bookings at one moment; two are equal if the bookings are."""
+class Books(Struct, kw_only=True, eq=False):
+    """All bookings; two are equal if the bookings are."""
 
-    bookings: dict[str, Booking]
+    bookings: dict[str, Booking]  # by id
     # What may make way in all: (rank, zone, widest zone) -> bytes laid.
     movable: dict[tuple[Rank, CPUSet, CPUSet], int]
-    flow: Flow = field(compare=False)  # one of many ways to lay the same bookings
-    generation: int = field(compare=False)
+    flow: Flow  # one of many ways to lay the same bookings
+    generation: int = 0  # counts the changes
+
+    def copy(self) -> Books:
+        """Return independent books that say the same."""
+        return Books(
+            bookings=self.bookings.copy(),
+            movable=self.movable.copy(),
+            flow=self.flow.copy(),
+            generation=self.generation,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Books):
+            return NotImplemented
+        return self.bookings == other.bookings and self.movable == other.movable
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Move(NamedTuple):
@@ -138,9 +153,9 @@ class Criteria(NamedTuple):
 class Columns(NamedTuple):
     """The Criteria of all pools, by id."""
 
-    kind: Sequence[int]
-    burst: Sequence[int] | None  # None where the request has no wish to grow
-    tightness: Sequence[int]
+    kind: array[float]
+    burst: array[float] | None  # None where the request has no wish to grow
+    tightness: array[float]
     none: Sequence[int]  # pools that offer nothing
 
 
@@ -160,6 +175,7 @@ class Offers:
         """Every zone starts with *held*, besides the pool's nodes: what the container has."""
         self._map = map_
         self._books = books
+        self._generation = books.generation
         self._request = request
         self._held = held
         self._homes = map_.homes(request.kinds, strict=request.strict, cold=request.cold)
@@ -180,10 +196,10 @@ class Offers:
         if (request.limit or 0) != request.amount:  # none at all is no wish to grow
             burst = homes.capacity
             if request.limit is not None:
-                burst = [int(capacity >= request.limit) for capacity in burst]
+                burst = array("d", (capacity >= request.limit for capacity in burst))
         others = self._others()
         if others or held:
-            kind, tightness = kind.copy(), tightness.copy()
+            kind, tightness = kind[:], tightness[:]
         if held:
             has = self._map.kinds_of(held)
             for home, pools in homes.pools.items():
@@ -203,6 +219,8 @@ class Offers:
     def _others(self) -> list[Home]:
         """Return the homes that may not be offered as they are, with what is held."""
         amount = self._request.amount
+        if not self._held and amount <= min(self._homes.least, self._books.flow.least):
+            return []
         roomy = self._books.flow.roomy(amount)
         full = self._held.isdisjoint(roomy)
         return [
@@ -228,7 +246,7 @@ class Offers:
         if zone is None:
             raise MemoryShortageError(self.shortage(pool))
         booking = Booking(request=self._request, pool=pool, zone=zone, home=home)
-        return Offer(booking=booking, moves=self._moves(zone), generation=self._books.generation)
+        return Offer(booking=booking, moves=self._moves(zone), generation=self._generation)
 
     def shortage(self, pool: int) -> Shortage:
         """Return what *pool*, which offers no zone, lacks."""

@@ -23,6 +23,7 @@ from nri_policy.workload.preferences import Preferences
 _MOST = 10**12
 
 
+_USUAL_KINDS = frozenset({MemoryKind.DRAM, MemoryKind.PMEM})
 _SHARES = {
     qos: f"only Guaranteed containers get CPUs of their own, and it is {qos.value}" for qos in QoS
 }
@@ -122,7 +123,7 @@ def request_of(
         movable=not preferences.static_cpus,
         memory=memory,
         memory_limit=memory_limit,
-        memory_kinds=preferences.memory_kinds or frozenset({MemoryKind.DRAM, MemoryKind.PMEM}),
+        memory_kinds=preferences.memory_kinds or _USUAL_KINDS,
         memory_preserve=preferences.memory_preserve,
         cold_start=preferences.cold_start,
         hints=hints_of(container.hints, preferences),
