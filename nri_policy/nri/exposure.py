@@ -1,7 +1,8 @@
 """What containers are told of themselves: `/.nri-resource-policy/resources.sh`; placement.md §9.
 
-Owns a folder per container below one of ours, bind-mounted read-only into it. The file is replaced
-by renaming, never written in place: a workload that watches the folder reads whole versions only.
+Owns a folder per container below one of ours, bind-mounted read-only into it. A file that somebody
+may read is replaced by renaming, never written in place: a workload that watches the folder reads
+whole versions only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from nri_policy.proto.nri_pb2 import Mount
 DESTINATION = "/.nri-resource-policy"
 FILE = "resources.sh"
 
-_MODE = 0o755
+_MODE, _FILE_MODE = 0o755, 0o644
 # Ids become folder names: nothing that leads elsewhere.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 
@@ -35,8 +36,10 @@ class Exposure:
         """Make a folder for a container; raises OSError, and ValueError for an odd id."""
         folder = self._of(container_id)
         _make(self._folder)
-        _make(folder)
-        self.replace(container_id, resources)
+        if _make(folder):  # nobody sees it yet
+            _write(f"{folder}/{FILE}", _text(resources), os.O_EXCL)
+        else:
+            self.replace(container_id, resources)
 
     def replace(self, container_id: str, resources: Mapping[str, str]) -> None:
         """Show a container its *resources* as they are now.
@@ -44,17 +47,11 @@ class Exposure:
         FileNotFoundError where its folder is gone. Replacing a file can wait for the disk; one that
         is right already is left alone.
         """
-        folder = self._of(container_id)
-        text = "".join(f'{key}="{value}"\n' for key, value in resources.items()).encode()
+        folder, text = self._of(container_id), _text(resources)
         file, new = f"{folder}/{FILE}", f"{folder}/.{FILE}"
-        if _holds(file, text):
-            return
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-        with os.fdopen(descriptor, "wb", buffering=0) as writing:
-            os.fchmod(descriptor, 0o644)
-            if writing.write(text) != len(text):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), new)
-        os.replace(new, file)  # noqa: PTH105 - a Path takes longer to make than a file to rename
+        if not _holds(file, text):
+            _write(new, text, os.O_TRUNC)
+            os.replace(new, file)  # noqa: PTH105 - see _make
 
     def mount(self, container_id: str) -> Mount:
         """Return the mount that lets a container see its folder."""
@@ -83,6 +80,20 @@ class Exposure:
         return f"{self._folder}/{container_id}"
 
 
+def _text(resources: Mapping[str, str]) -> bytes:
+    return "".join([f'{key}="{value}"\n' for key, value in resources.items()]).encode()
+
+
+def _write(path: str, text: bytes, how: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | how, _FILE_MODE)
+    try:
+        os.fchmod(descriptor, _FILE_MODE)
+        if os.write(descriptor, text) != len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    finally:
+        os.close(descriptor)
+
+
 def _holds(path: str, text: bytes) -> bool:
     """Return whether *path* is a file of that text."""
     try:
@@ -93,15 +104,20 @@ def _holds(path: str, text: bytes) -> bool:
         return file.read(len(text) + 1) == text
 
 
-def _make(folder: str) -> None:
-    """Make *folder* if it is not there; OSError, also where a link or a file is."""
+# A Path takes longer to make than a folder. The modes are set again, whatever our umask is: the
+# containers' own users read through them.
+
+
+def _make(folder: str) -> bool:
+    """Make *folder* and return whether it was not there; OSError, also where a link or file is."""
     try:
         mode = os.lstat(folder).st_mode
     except FileNotFoundError:
-        Path(folder).mkdir(_MODE, parents=True)
-        mode = os.lstat(folder).st_mode
+        os.makedirs(folder)  # noqa: PTH103
+        os.chmod(folder, _MODE)  # noqa: PTH101
+        return True
     if not stat.S_ISDIR(mode):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), folder)
-    # the containers' own users read through it, whatever our umask is
     if stat.S_IMODE(mode) != _MODE:
-        Path(folder).chmod(_MODE)
+        os.chmod(folder, _MODE)  # noqa: PTH101
+    return False

@@ -41,7 +41,7 @@ def test_a_folder_that_is_right_already_is_not_written(
     """A disk may be read-only; what it shows of the resources then stays as it was."""
     exposure = Exposure(tmp_path / "containers")
     exposure.add("c1", RESOURCES)
-    monkeypatch.setattr(Path, "chmod", None)
+    monkeypatch.setattr(os, "chmod", None)
     exposure.add("c1", RESOURCES)
 
 
