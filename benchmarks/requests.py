@@ -97,7 +97,8 @@ async def measure(cpus: int, running: int, *, floor: bool) -> Spent:
             serving = asyncio.create_task(session.run(str(runtime.socket_path)))
             stack.callback(serving.cancel)
         else:
-            host = Host(state_dir=folder, delay=lambda _: 0.0)
+            memory = stack.enter_context(TemporaryDirectory(dir="/dev/shm"))  # as /run is
+            host = Host(state_dir=folder, containers_dir=Path(memory), delay=lambda _: 0.0)
             daemon = Daemon(nodes.machine(crowd.MACHINES[cpus]), nodes.settings(), host)
             _watch(daemon, watch)
             stack.push_async_callback(daemon.close)

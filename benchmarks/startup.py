@@ -85,6 +85,7 @@ async def _start() -> tuple[float, float]:
             *(Path(sys.executable).parent / "nri-policy", "run"),
             *("--config", folder / "settings.yaml", "--host-root", folder / "host"),
             *("--nri-socket", runtime.socket_path, "--state-dir", folder / "state"),
+            *("--containers-dir", folder / "containers"),
             *("--control-socket", folder / "control.sock"),
             stderr=subprocess.DEVNULL,
         )

@@ -70,6 +70,7 @@ class Host:
     """What an engine's session has around it."""
 
     state_dir: Path
+    containers_dir: Path | None = None  # what containers are shown; None: below the state folder
     root: Path = Path("/")  # holds the host's /sys and /proc
     cgroups: Reader | None = None  # of the containers, if not those below `root`
     load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
@@ -94,7 +95,7 @@ class Daemon:
         self.engine = Engine(machine, settings, self._store.held.earlier)
         self.synchronized = asyncio.Event()
         self._turn = asyncio.Lock()
-        exposure = Exposure(host.state_dir / "containers")
+        exposure = Exposure(host.containers_dir or host.state_dir / "containers")
         self._chronicle = Chronicle(self.engine)
         self._publishers: list[Publisher] = []
         self.metrics = Metrics(

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOCK = ".lock"  # no container's id
 AGAIN = 5.0  # seconds until what failed beside the daemon is started again
 
 
@@ -55,6 +56,7 @@ class Options:
     runtime: Path | int  # its NRI socket, or the descriptor of one that it has opened for us
     identity: Identity
     state_dir: Path
+    containers_dir: Path  # what containers are shown of their resources
     control_socket: Path
     kubeconfig: Path | None
     node_name: str
@@ -69,7 +71,7 @@ async def run(file: SettingsFile, options: Options) -> None:
     They are read again when they change, and at SIGHUP.
 
     Raises SettingsError, TopologyError or CapacityError where the settings or the machine allow no
-    start, AlreadyRunningError where another daemon holds the state folder, KubeconfigError where
+    start, AlreadyRunningError where another daemon holds one of the folders, KubeconfigError where
     one is named that cannot be used, OSError for folders, files and sockets. A reload that fails so
     leaves everything as it was, and is logged.
     """
@@ -80,8 +82,10 @@ async def run(file: SettingsFile, options: Options) -> None:
     connect = access(options.kubeconfig)
     settings = file.load() if connect is None else None  # bad ones leave nothing behind
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    options.containers_dir.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_instance(options.state_dir / "lock"))
+        stack.enter_context(only_instance(options.containers_dir / LOCK))
         source: ClusterSettings | SettingsFile = file
         if connect is not None:
             followed = _cluster_settings(file, connect, options, reload.set)
@@ -170,6 +174,7 @@ async def _daemon(
         stock = Stock(assignments)
         host = Host(
             state_dir=options.state_dir,
+            containers_dir=options.containers_dir,
             root=options.host_root,
             load=source.load,
             report=source.report if isinstance(source, ClusterSettings) else None,

@@ -26,6 +26,7 @@ _EXITS = (
 _FILES = (
     ("/etc/nri-policy/config.yaml", "The settings."),
     ("/run/nri-policy/control.sock", "The daemon's socket."),
+    ("/run/nri-policy/containers", "What containers are shown of their resources."),
     ("/var/lib/nri-policy", "What the daemon has to remember, with the journal."),
 )
 _ENVIRONMENT = (

@@ -54,6 +54,13 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option("--state-dir", type=_PATH, default=Path("/var/lib/nri-policy"), show_default=True)
 @click.option(
+    "--containers-dir",
+    type=_PATH,
+    default=Path("/run/nri-policy/containers"),
+    show_default=True,
+    help="What containers are shown of their resources: in memory, so that none waits for a disk.",
+)
+@click.option(
     "--control-socket", type=_PATH, default=Path("/run/nri-policy/control.sock"), show_default=True
 )
 @click.option(
@@ -95,6 +102,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     nri_plugin_index: str,
     nri_plugin_socket: int | None,
     state_dir: Path,
+    containers_dir: Path,
     control_socket: Path,
     kubeconfig: Path | None,
     node_name: str,
@@ -119,6 +127,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         runtime=nri_socket if nri_plugin_socket is None else nri_plugin_socket,
         identity=identity,
         state_dir=state_dir.absolute(),
+        containers_dir=containers_dir.absolute(),
         control_socket=control_socket,
         kubeconfig=kubeconfig,
         node_name=node_name,

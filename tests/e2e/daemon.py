@@ -42,6 +42,7 @@ class Daemon:
             "--nri-plugin-name": "nri-policy",
             "--nri-plugin-index": "90",
             "--state-dir": self.state,
+            "--containers-dir": folder / "containers",
             "--control-socket": self.control,
         }
         self._program = str(program)

@@ -36,7 +36,7 @@ def runtime(
     synthetic.write("package:2 numa:2 core:2 pu:2", tmp_path / "host")
     command = [str(Path(sys.executable).with_name("nri-policy")), "run"]
     command += ["--config", "settings.yaml", "--host-root", "host", "--state-dir", "state"]
-    command += ["--control-socket", "control.sock"]
+    command += ["--control-socket", "control.sock", "--containers-dir", "containers"]
     containerd = Containerd(programs[request.param])
     plugin = containerd.folder / "nri/plugins/90-nri-policy"
     plugin.parent.mkdir(parents=True)

@@ -17,6 +17,7 @@ from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.pools.capacity import Earlier
+from nri_policy.process import LOCK
 from nri_policy.runtime.containers import Container, State
 from nri_policy.store.database import open_for_reading, read_held
 from nri_policy.store.folder import KEPT
@@ -139,7 +140,7 @@ def _check_leftovers(host: Host, grants: Mapping[str, StoredGrant]) -> None:
     aside = {name for name in found if name.startswith("store.aside-")}
     assert found - aside == _FILES
     assert len(aside) <= KEPT
-    shown = {entry.name for entry in (host.disk.folder / "containers").iterdir()}
+    shown = {entry.name for entry in (host.disk.folder / "containers").iterdir()} - {LOCK}
     assert shown <= grants.keys(), "resources are shown to containers that are gone"
     descriptors = len([*Path(f"/proc/{host.life.pid}/fd").iterdir()])
     threads = len([*Path(f"/proc/{host.life.pid}/task").iterdir()])

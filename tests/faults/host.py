@@ -179,6 +179,7 @@ class Host:
             "--host-root": self.folder / "host",
             "--nri-socket": self.folder / "nri.sock",
             "--state-dir": self.folder / "state",
+            "--containers-dir": self.folder / "state" / "containers",  # on the bad disk, too
             "--control-socket": self.socket,
         }
         command = ["run", *(str(part) for option in options.items() for part in option)]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from nri_policy.cli import run
 from nri_policy.settings import API_VERSION, KIND
 from tests import apiserver
 
@@ -44,13 +45,14 @@ def test_the_pod_mounts_volumes_that_it_has_and_sees_the_nodes_files_read_only(p
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
     assert volumes.keys() == mounts.keys()
     writable = {name for name, mount in mounts.items() if not mount.get("readOnly")}
-    assert writable == {"nri", "state", "control"}
+    assert writable == {"nri", "state", "control", "containers"}
 
 
 def test_files_shown_to_containers_have_the_same_path_on_the_node_and_in_the_pod(pod: Any) -> None:
-    (state,) = (volume for volume in pod["volumes"] if volume["name"] == "state")
-    (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "state")
-    assert state["hostPath"]["path"] == mount["mountPath"]
+    (shown,) = (volume for volume in pod["volumes"] if volume["name"] == "containers")
+    (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "containers")
+    (option,) = (o for o in run.command.params if o.name == "containers_dir")
+    assert shown["hostPath"]["path"] == mount["mountPath"] == str(option.default)
 
 
 def test_the_pod_has_no_capability_and_cannot_gain_one(pod: Any) -> None:
@@ -176,6 +178,11 @@ def test_systemd_understands_every_line_of_the_unit(systemd_analyze: str, tmp_pa
 def test_the_unit_is_ready_when_the_daemon_says_so_and_its_loop_is_watched() -> None:
     lines = UNIT.read_text().splitlines()
     assert {"Type=notify", "WatchdogSec=30s", "ExecReload=/bin/kill -HUP $MAINPID"} <= {*lines}
+
+
+def test_what_containers_are_shown_outlives_the_daemon() -> None:
+    lines = UNIT.read_text().splitlines()
+    assert {"RuntimeDirectory=nri-policy", "RuntimeDirectoryPreserve=yes"} <= {*lines}
 
 
 def test_the_unit_stays_as_tight_as_it_is(systemd_analyze: str) -> None:

@@ -17,7 +17,8 @@ import yaml
 from nri_policy.engine.event import Reconfigured
 from nri_policy.hardware import synthetic
 from nri_policy.nri.plugin import Identity
-from nri_policy.process import AGAIN, Options, keep_up, run, running
+from nri_policy.nri.singleton import AlreadyRunningError, only_instance
+from nri_policy.process import AGAIN, LOCK, Options, keep_up, run, running
 from nri_policy.settings import Settings, SettingsError
 from nri_policy.settings_source.file import SettingsFile
 from tests import nodes, stored
@@ -31,6 +32,7 @@ def options(folder: Path) -> Options:
         runtime=folder / "nri.sock",
         identity=Identity(name="nri-policy", index="90"),
         state_dir=folder / "state",
+        containers_dir=folder / "containers",
         control_socket=folder / "control.sock",
         kubeconfig=None,
         node_name="a",
@@ -77,6 +79,18 @@ def test_a_hangup_before_the_first_settings_are_read_does_not_end_the_daemon(
     finally:
         signal.signal(signal.SIGHUP, before)
     assert [*tmp_path.iterdir()] == [], "bad settings leave nothing behind"
+
+
+def test_two_daemons_never_show_containers_things_in_one_folder(tmp_path: Path) -> None:
+    """Each would take the other's containers for gone."""
+    (tmp_path / "settings.yaml").write_text(
+        "{apiVersion: config.nri/v1alpha1, kind: TopologyAwarePolicy,"
+        " spec: {reservedResources: {cpu: 750m}}}"
+    )
+    (tmp_path / "containers").mkdir()
+    held = only_instance(tmp_path / "containers" / LOCK)
+    with held, pytest.raises(AlreadyRunningError, match="containers"):
+        asyncio.run(run(SettingsFile(tmp_path / "settings.yaml"), options(tmp_path)))
 
 
 def test_parts_have_ended_when_their_time_is_over() -> None:
@@ -151,6 +165,7 @@ def stubborn(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         "--config": "settings.yaml",
         "--host-root": ".",
         "--state-dir": "state",
+        "--containers-dir": "containers",
         "--control-socket": "control.sock",
         "--nri-socket": "nri.sock",
     }

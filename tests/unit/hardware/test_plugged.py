@@ -269,6 +269,7 @@ async def test_a_daemon_watches_the_root_that_it_is_given(
         runtime=tmp_path / "none.sock",
         identity=IDENTITY,
         state_dir=tmp_path / "state",
+        containers_dir=tmp_path / "containers",
         control_socket=tmp_path / "control.sock",
         kubeconfig=None,
         node_name="node",

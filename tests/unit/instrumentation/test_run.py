@@ -59,6 +59,7 @@ class Run:
             "--host-root": "host",
             "--nri-socket": "nri.sock",
             "--state-dir": "state",
+            "--containers-dir": "containers",
             "--control-socket": "control.sock",
         }
         named = [str(part) for k, v in folders.items() for part in (k, self.folder / v)]

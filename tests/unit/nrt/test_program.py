@@ -29,6 +29,7 @@ async def program(folder: Path, *options: str, **environment: str) -> Process:
         "--host-root": folder / "host",
         "--nri-socket": folder / "nri.sock",
         "--state-dir": folder / "state",
+        "--containers-dir": folder / "containers",
         "--control-socket": folder / "control.sock",
     }
     words = [str(word) for place in places.items() for word in place]

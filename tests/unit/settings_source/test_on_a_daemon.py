@@ -90,6 +90,7 @@ async def started(server: APIServer, folder: Path) -> asyncio.subprocess.Process
         "--config": "none.yaml",
         "--host-root": ".",
         "--state-dir": "state",
+        "--containers-dir": "containers",
         "--control-socket": "control.sock",
         "--nri-socket": "none.sock",
     }
