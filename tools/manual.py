@@ -80,7 +80,7 @@ def _command(context: click.Context) -> Iterator[str]:
         yield ".PP"
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is not None and "--help" not in parameter.opts:
+        if record is not None and record[1] and "--help" not in parameter.opts:
             yield from _entry(*record)
     yield ".PP"
     yield "Examples:"

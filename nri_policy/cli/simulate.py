@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,7 @@ from nri_policy.cli.options import Source, machine_options, picture_form_option,
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.progress import progress
 from nri_policy.cli.simulation import SimulatedNode
+from nri_policy.control.client import UnreachableError, connected
 from nri_policy.daemon import Daemon
 from nri_policy.hardware.document import to_json
 from nri_policy.hardware.machine import Machine
@@ -131,6 +133,7 @@ async def _play(
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="nri-policy-")))
         else:
             folder = _made(stay)
+        stack.enter_context(_refusals_shown())
         node = SimulatedNode(machine, settings, folder, stack)
         # what is drawn meanwhile is progress enough
         with progress("playing", len(steps), shown=show.form != "table") as step:
@@ -150,14 +153,34 @@ def _made(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError as error:
-        what = "an earlier node's" if (folder / "store").is_dir() else "in use for something else"
-        remedy = f"rm -r {folder}" if (folder / "store").is_dir() else "leave it"
-        raise Failure(
-            f"--stay {folder}: it is there already, {what}: {remedy}, or name another folder"
-        ) from error
+        raise Failure(f"--stay {folder}: {_in_the_way(folder)}") from error
     except OSError as error:
         raise Failure(f"--stay {folder}: {error.strerror}") from error
     return folder
+
+
+def _in_the_way(folder: Path) -> str:
+    """Say what is in a folder, and what to do about it."""
+    with suppress(UnreachableError), connected(folder / "control.sock"):
+        return "a node runs there: ask that one, or end it by Ctrl-C"
+    if (folder / "store").is_dir():
+        return f"an earlier node's state is there: rm -r {folder}, or name another folder"
+    return "it is there already, for something else: name another folder"
+
+
+@contextmanager
+def _refusals_shown() -> Iterator[None]:
+    """Keep refusals out of the log: the drawing, or the document, has them."""
+    log = logging.getLogger("nri_policy.nri.policy")
+
+    def others(record: logging.LogRecord) -> bool:
+        return not record.msg.startswith("event=refused")
+
+    log.addFilter(others)
+    try:
+        yield
+    finally:
+        log.removeFilter(others)
 
 
 async def _stay(daemon: Daemon, folder: Path) -> None:
@@ -168,7 +191,8 @@ async def _stay(daemon: Daemon, folder: Path) -> None:
         asyncio.get_running_loop().add_signal_handler(each, ended.set)
     try:
         async with daemon.listening(socket):
-            click.echo(f"\nask it: --control-socket {socket}; Ctrl-C ends it", err=True)
+            ask = f"nri-policy containers --control-socket {socket}"
+            click.echo(f"\nask it, from another terminal: {ask}\nCtrl-C ends it", err=True)
             await ended.wait()
     except OSError as error:
         raise Failure(f"--stay {folder}: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -19,6 +20,7 @@ from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.cli.running import Running, running
+from nri_policy.control.client import DeclinedError
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.criteria import REASONS
 from nri_policy.engine.explanation import Outcome
@@ -114,6 +116,17 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     else:
         _picture(now, document, form)
     context.exit(0 if document["fits"] else Exit.NO)
+
+
+@contextmanager
+def _blamed(file: IO[str] | None) -> Iterator[None]:
+    """Name the file of manifests in which the daemon finds no sense; the settings make some."""
+    try:
+        yield
+    except DeclinedError as error:
+        if file is None or not error.invalid:
+            raise
+        raise DeclinedError(f"{file.name}: {error}", invalid=True) from error
 
 
 def _text(file: IO[str], name: str) -> str:

@@ -7,7 +7,7 @@ is bounded, and nothing here makes a decision wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -137,43 +137,24 @@ class Chronicle:
             for name, refusal in self.refusals.items():
                 if gone in (None, refusal.container.pod.id):
                     self.refusals[name] = replace(refusal, pod_exists=False)
-        if isinstance(event, Synchronized):
-            for container in event.containers:
-                self._left(container, decision.warnings)
-
-    def _left(self, container: Container, warnings: Iterable[str]) -> None:
-        """Take note of a running container that was given no place, if *warnings* say why."""
-        name = container.full_name
-        reasons = [
-            each.removeprefix(f"{name}: ") for each in warnings if each.startswith(f"{name}: ")
-        ]
-        if reasons and self._engine.state.named(name) is None:
-            self._keep(container, self._bare(container, "; ".join(reasons)))
 
     def _refused(self, event: Event, error: Exception) -> Explanation:
         container = self._asked(event)
         explanation = error.explanation if isinstance(error, RefusalError) else None
-        explanation = explanation or self._bare(container, str(error))
-        self._keep(container, explanation)
-        return explanation
-
-    def _bare(self, container: Container, reason: str) -> Explanation:
-        """Return the explanation of a refusal that no pools were compared for."""
-        return Explanation(
+        explanation = explanation or Explanation(
             container=container.full_name,
             outcome=Outcome.REFUSED,
             request=None,
             tree=self._engine.layout.tree,
             pool=None,
             table=None,
-            notes=(reason,),
+            notes=(str(error),),
         )
-
-    def _keep(self, container: Container, explanation: Explanation) -> None:
         self.refusals.pop(container.full_name, None)  # the latest is to be last
         self.refusals[container.full_name] = Refusal(explanation=explanation, container=container)
         if len(self.refusals) > MOST_REFUSALS:
             del self.refusals[next(iter(self.refusals))]
+        return explanation
 
     def _asked(self, event: Event) -> Container:
         """Return the container that *event*, which was refused, is about."""

@@ -216,7 +216,7 @@ class Policy:
         if assignments := self._kubelet:
             await assignments.ready([pod_of(pod)])
         decision = self._decide(
-            Created(container=self.container(pod, container), admitted=overdue())
+            Created(container=self.container(pod, container), admitted=overdue() or self._on_paper)
         )
         response = nri_pb2.CreateContainerResponse(
             update=self._telling.take(container.id, creating=True)
@@ -314,6 +314,12 @@ class Policy:
         asked = self._engine.layout.settings.agent.pod_resource_api
         return self._assignments if asked else None
 
+    @property
+    def _on_paper(self) -> bool:
+        """Whether decisions are taken down only, as nothing is pinned."""
+        settings = self._engine.layout.settings
+        return not (settings.pin_cpu or settings.pin_memory)
+
     def _listed(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
         """Return a container that the runtime lists.
 
@@ -357,7 +363,7 @@ class Policy:
     def _decide(self, event: Event) -> Decision:
         """Hand *event* to the engine; a refusal becomes the request's error.
 
-        Where nothing is pinned it stays on paper, too: nobody is kept from running.
+        Where all stays on paper nobody is kept from it.
         """
         began = time.perf_counter()
         try:
@@ -366,8 +372,7 @@ class Policy:
             seconds = time.perf_counter() - began
             log.warning("event=refused container=%s reason=%r", self._asked(event), str(error))
             self._decided(event, error, seconds)
-            settings = self._engine.layout.settings
-            if not (settings.pin_cpu or settings.pin_memory):
+            if self._on_paper:
                 return Decision()
             raise Refused(str(error)) from error
         self._note(event, decision, time.perf_counter() - began)

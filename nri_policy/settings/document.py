@@ -80,7 +80,8 @@ def load(text: str | bytes, origin: str) -> Settings:
         return _settings(document.get("spec"), "spec", origin, problems)
     except SettingsError as error:
         places = _places(marks)
-        located = (replace(each, mark=_nearest(each.path, places)) for each in error.problems)
+        located = [replace(each, mark=_nearest(each.path, places)) for each in error.problems]
+        located.sort(key=lambda each: each.mark or (0, 0))  # as one reads the text
         raise SettingsError(origin, (*located,)) from None
 
 

@@ -92,6 +92,25 @@ def test_nobody_moves_before_pinning_is_on_and_then_just_who_was_named(tmp_path:
     unpinned(tmp_path, check, *PAYING)
 
 
+def test_who_is_pinned_stays_there_when_pinning_is_turned_off(tmp_path: Path) -> None:
+    async def check(node: Served) -> None:
+        seen = []
+        for pinned in (True, False):
+            await node.daemon.reconfigure(
+                settings=load(document(pinCPU=pinned, pinMemory=pinned), "test")
+            )
+            await node.daemon.tell()
+            await node.runtime.settled()
+            seen.append(cpusets(node.runtime))
+        before, after = seen
+        assert after == before
+        assert before["default/database/main"] == ("4-5", "1")
+        await node.start(pod("new", "1"))
+        assert cpusets(node.runtime)["default/new/main"] == ("", "")
+
+    unpinned(tmp_path, check, *PAYING)
+
+
 def test_only_what_would_be_pinned_is_a_move(tmp_path: Path) -> None:
     async def check(node: Served) -> None:
         answer = await what_if(node, "--settings", settings(tmp_path, pinCPU=True))
@@ -150,27 +169,23 @@ def test_pods_come_under_the_settings_asked_about(tmp_path: Path) -> None:
     unpinned(tmp_path, check)
 
 
-def test_who_fits_nowhere_is_shown_and_runs_on(tmp_path: Path) -> None:
+def test_who_fits_nowhere_runs_on_and_explain_says_what_is_missing(tmp_path: Path) -> None:
     odd = {"hide-hyperthreads.resource-policy.nri.io": "maybe"}
 
     async def check(node: Served) -> None:
         assert await node.start(pod("later", "99"), pod("odd", annotations=odd)) == []
         states = {each.key: str(each.state) for each in node.runtime.containers}
         assert {*states.values()} == {"running"}
-        answer = json.loads(
-            (await asyncio.to_thread(run, node.socket, "containers", "-o", "json")).stdout
-        )
-        refused = {name: each["error"] for name, each in answer.items() if each["error"]}
-        assert refused.keys() == {
-            "default/huge/main",
-            "default/wrong/main",
-            "default/later/main",
-            "default/odd/main",
-        }
-        assert refused["default/huge/main"].endswith("it is left as it runs")
-        assert "'maybe' is not true or false" in refused["default/wrong/main"]
-        said = await asyncio.to_thread(run, node.socket, "explain", "huge")
-        assert "no pool has room for 99 exclusive CPUs" in " ".join(said.stdout.split())
+        for name, reason in (
+            ("huge", "no pool has room for 99 exclusive CPUs"),
+            ("later", "no pool has room for 99 exclusive CPUs"),
+            ("wrong", "'maybe' is not true or false"),
+            ("odd", "'maybe' is not true or false"),
+        ):
+            said = await asyncio.to_thread(run, node.socket, "explain", name)
+            assert reason in " ".join(said.stdout.split()), name
+        new = settings(tmp_path, pinCPU=True, pinMemory=True)
+        assert (await what_if(node, "--settings", new))["changes"].keys() == states.keys()
 
     unpinned(tmp_path, check, pod("huge", "99"), pod("wrong", annotations=odd), pod("small"))
 

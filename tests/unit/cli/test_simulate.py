@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -146,13 +147,19 @@ def test_a_bad_scenario_is_a_wrong_usage_that_names_step_and_field(
 
 
 def test_a_node_stays_only_in_a_folder_that_is_new(scenario: Path, tmp_path: Path) -> None:
-    code, _, err = simulate(scenario, "--stay", str(tmp_path))
-    assert (code, err.count("\n")) == (1, 1)
-    assert "in use for something else: leave it, or name another folder" in err
+    def said() -> str:
+        code, _, err = simulate(scenario, "--stay", str(tmp_path))
+        assert (code, err.count("\n")) == (1, 1)
+        return err
+
+    assert "it is there already, for something else: name another folder" in said()
     (tmp_path / "store").mkdir()
-    code, _, err = simulate(scenario, "--stay", str(tmp_path))
-    assert (code, err.count("\n")) == (1, 1)
-    assert f"an earlier node's: rm -r {tmp_path}, or name another folder" in err
+    assert f"an earlier node's state is there: rm -r {tmp_path}, or name another" in said()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "control.sock"))
+        assert "an earlier node's state" in said()
+        other.listen()
+        assert "a node runs there: ask that one, or end it by Ctrl-C" in said()
 
 
 FAILED = "simulate: step 2: failed, and no `expect` names that: ns/large/c: no pool has room for 16"
@@ -163,7 +170,7 @@ def test_a_step_that_fails_unforeseen_is_exit_code_1_and_named(scenario: Path, f
     scenario.write_text(SCENARIO.partition("- expect")[0] + "- advance: 1s\n")
     code, _, err = simulate(scenario, "-o", form)
     assert code == 1
-    assert err.splitlines()[-1].startswith(FAILED)
+    assert err.startswith(FAILED), "and not in the words of the log, too"
 
 
 @pytest.mark.parametrize(

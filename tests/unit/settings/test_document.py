@@ -289,10 +289,10 @@ def test_null_is_as_if_not_given() -> None:
         (
             "kind: x\nmetadata: 1\nspecs: 1\nspec: {reservedResources: {cpu: 1}}",
             [
-                "line 3, column 1: specs: unknown field; did you mean 'spec'?",
                 "apiVersion: null is not config.nri/v1alpha1",
                 "line 1, column 1: kind: 'x' is not TopologyAwarePolicy",
                 "line 2, column 1: metadata: 1 is not a map",
+                "line 3, column 1: specs: unknown field; did you mean 'spec'?",
             ],
         ),
         (HEAD + "spec: [a]", ["line 4, column 1: spec: a list (1 entries) is not a map"]),
