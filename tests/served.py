@@ -12,6 +12,7 @@ from nri_policy.audit.auditor import Reader
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Host
 from nri_policy.nri.policy import Sources
+from nri_policy.runtime.adaptation import Timeouts
 from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
@@ -51,6 +52,7 @@ async def served(
     sources: Sources | None = None,
     before: Sequence[Mapping[str, Any]] = (),
     cgroups: Callable[[EmbeddedRuntime], Reader] | None = None,
+    timeouts: Timeouts | None = None,
     **spec: Any,
 ) -> AsyncIterator[Served]:
     """Yield a daemon that is synchronized with its runtime, a containerd of *version*.
@@ -64,6 +66,7 @@ async def served(
         memory_nodes=CPUSet(node.id for node in hardware.nodes),
         version=version,
         kubelet=Kubelet(memory_capacity=hardware.memory),
+        timeouts=timeouts or Timeouts(),
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
