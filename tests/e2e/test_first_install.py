@@ -44,12 +44,11 @@ def test_who_would_move_is_known_before_pinning_is_turned_on(
         "default/paying/main": kubelet.run("paying", guaranteed(1000)),
         "default/other/main": kubelet.run("other", BEST_EFFORT),
     }
-    before = cpus(running)
     newcomer.start()
     running["default/later/main"] = kubelet.run("later", BEST_EFFORT)
-    huge = kubelet.run("huge", guaranteed(999_000))
+    running["default/huge/main"] = kubelet.run("huge", guaranteed(999_000))  # refused otherwise
     before = cpus(running)
-    assert {*before.values()} == {str(cgroup.cpuset(huge.cgroup).cpus)}, "nobody is pinned"
+    assert len({*before.values()}) == 1, "nobody is pinned"
 
     pinned = {**settings, "pinCPU": True, "pinMemory": True}
     new = tmp_path / "new.json"
