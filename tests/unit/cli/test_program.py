@@ -117,7 +117,7 @@ def completed(words: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
     result = CliRunner().invoke(main, [], prog_name="nri-policy")
-    assert result.stderr == ""
+    assert (result.exit_code, result.stderr) == (0, "")
     return [line.removeprefix("plain,") for line in result.stdout.splitlines() if line]
 
 
