@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise click.UsageError("--replicas is about pods: give them by -f")
     manifests = "" if file is None else _text(file, file.name)
     settings = "" if settings_file is None else _settings(settings_file)
-    with asking(control_socket) as client:
+    with asking(control_socket) as client, _blamed(file):
         now = None if form in {"json", "yaml"} else running(client)
         document = client.what_if(
             manifests, replicas or 0, most=replicas == _MAX, settings=settings

@@ -163,6 +163,18 @@ def test_explain_gives_values_with_their_units(tmp_path: Path) -> None:
     beside_a_daemon(tmp_path, check, pod("guest"), limited, pod("open", "500m", shared=True))
 
 
+def test_manifests_without_sense_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("a: b: c")
+
+    def check(control: Path) -> None:
+        result = run(control, "what-if", "-f", str(file))
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"{file}: line 1, column 5: mapping values are not allowed" in result.stderr
+
+    beside_a_daemon(tmp_path, check)
+
+
 def test_explain_of_a_pod_tells_each_of_its_containers(tmp_path: Path) -> None:
     two = pod("two", "1")
     two["spec"]["containers"].append({**two["spec"]["containers"][0], "name": "second"})
