@@ -255,13 +255,10 @@ class Engine:
         """Return what other containers must hear now that the free CPUs are no longer *free*."""
         state = self._state
         changed = free ^ state.supply.free_cpus()
-        followers = [*state.followers(changed)] if changed else []
-        told = (
-            state.tell(each, cause, with_shares=False)
-            for each in dict.fromkeys((*followers, *state.rezoned))
-            if each != asked
-        )
-        return tuple(placement for placement in told if placement is not None)
+        others = dict.fromkeys(state.followers(changed)) | state.rezoned
+        if asked is not None:
+            others.pop(asked, None)
+        return state.retell(others, cause)
 
     def _synchronized(self, event: Synchronized) -> Decision:
         state = self._state
@@ -341,9 +338,8 @@ class Engine:
         restored = restore(state, candidates, forced=forced, strict=strict)
         if strict and (restored.refused or restored.flagged):
             raise RefusalError("; ".join([*restored.refused, *restored.flagged]))
-        told = [state.tell(each, cause, with_shares=False) for each in state.placed]
         return Decision(
-            changes=tuple(placement for placement in told if placement is not None),
+            changes=state.retell(state.placed, cause),
             warnings=(*warnings, *restored.flagged, *restored.notes),
         )
 
@@ -353,8 +349,7 @@ class Engine:
         placed = [each for each in container_ids if each in state.placed]
         for each in placed:
             del state.told[each]
-        told = [state.tell(each, "it had drifted", with_shares=False) for each in placed]
-        return Decision(changes=tuple(placement for placement in told if placement is not None))
+        return Decision(changes=state.retell(placed, "it had drifted"))
 
     def _reconfigured(self, event: Reconfigured) -> Decision:
         """Move everyone to the new layout; settings that leave a container no place are refused."""

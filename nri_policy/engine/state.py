@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant, Placement
 from nri_policy.engine.layout import Layout
@@ -181,7 +181,7 @@ class State:
         """Return the CPUs that a grant allows (§9); empty for `preserve`."""
         capacity = self.layout.capacity
         if grant.sort is Sort.PRESERVE:
-            return CPUSet()
+            return EMPTY
         cpus = capacity.reserved if grant.sort is Sort.RESERVED else grant.exclusive
         if grant.shares:
             shared = self.supply.free_cpus() & self.layout.tree.pools[grant.pool].cpus
@@ -192,17 +192,15 @@ class State:
     def tell(self, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
         """Return what the runtime must hear of a container, None if it knows; it is told now."""
         placed = self.placed[container_id]
-        settings, request = self.layout.settings, placed.request
-        cpus = self.cpus(placed.grant, request.hide_hyperthreads) if settings.pin_cpu else CPUSet()
-        mems = (
-            placed.grant.mems if settings.pin_memory and not request.memory_preserve else CPUSet()
-        )
-        before = self.told.get(container_id)
-        if before == (cpus, mems) and not with_shares:
+        settings, grant, request = self.layout.settings, placed.grant, placed.request
+        cpus = self.cpus(grant, request.hide_hyperthreads) if settings.pin_cpu else EMPTY
+        mems = grant.mems if settings.pin_memory and not request.memory_preserve else EMPTY
+        before, now = self.told.get(container_id), (cpus, mems)
+        if before == now and not with_shares:
             return None
         if before is not None and before[1] and mems and before[1] != mems:
             cause = f"{cause}; its memory was on nodes {before[1]} before"
-        self.told[container_id] = (cpus, mems)
+        self.told[container_id] = now
         return Placement(
             container_id=container_id,
             cpus=cpus,
@@ -211,11 +209,18 @@ class State:
             cause=cause,
         )
 
+    def retell(self, container_ids: Iterable[str], cause: str) -> tuple[Placement, ...]:
+        """Return what the runtime must hear of those of whom it does not know it."""
+        told = [self.tell(each, cause, with_shares=False) for each in container_ids]
+        return tuple([placement for placement in told if placement is not None])
+
     def followers(self, changed: CPUSet) -> Iterator[str]:
         """Yield the containers whose cpuset follows a pool that holds any of the *changed* CPUs.
 
         Pool by pool: not in the order in which pools came into use, which is not in the journal.
         """
+        if not changed:
+            return
         pools = self.layout.tree.pools
         for pool in sorted(self._sharing):
             if not pools[pool].cpus.isdisjoint(changed):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from math import inf
 
 from msgspec import Struct
@@ -102,10 +103,11 @@ class MemoryMap:
         self._columns = {node: index for index, node in enumerate(machine.distances.nodes)}
         self._rings: dict[int, tuple[tuple[float, CPUSet], ...]] = {}
         self._homes: dict[tuple[Kinds, bool, bool], Homes] = {}
+        self._present = self.kinds_of(self.nodes)
 
-    def has(self, kinds: Iterable[MemoryKind]) -> bool:
+    def has(self, kinds: AbstractSet[MemoryKind]) -> bool:
         """Return whether any node is of one of *kinds*."""
-        return any(self.kinds[kind] for kind in kinds)
+        return not self._present.isdisjoint(kinds)
 
     def kinds_of(self, zone: CPUSet) -> Kinds:
         """Return the kinds of the nodes of *zone*."""
