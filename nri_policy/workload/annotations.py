@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -60,6 +61,7 @@ _FORMS = {
     for name in (*KEYS, *LATER)
 }
 _SHOWN = 20  # warnings for one pod
+_SHORT = 4096  # characters of YAML; longer ones are read anew each time, not kept
 
 
 def is_ours(key: str) -> bool:
@@ -140,14 +142,22 @@ def find(annotations: Mapping[str, str], container: str, name: str) -> Found | N
 
 
 def yaml_map(key: str, text: str, allowed: str) -> dict[Any, Any]:
-    """Return the map that the annotation *key* holds as YAML; raises AnnotationError."""
+    """Return the map that the annotation *key* holds as YAML; raises AnnotationError.
+
+    Not to be changed: containers of a pod, and replicas, have the same text, and share what it is.
+    """
     try:
-        value = read(text, max_size=MAX_SIZE)
+        value = _short(text) if len(text) <= _SHORT else read(text, max_size=MAX_SIZE)
     except YAMLTextError as error:
         raise AnnotationError(key, text, f"{allowed} ({error})") from None
     if not isinstance(value, dict):
         raise AnnotationError(key, text, allowed)
     return value
+
+
+@lru_cache(maxsize=64)
+def _short(text: str) -> Any:
+    return read(text)
 
 
 def warnings(annotations: Mapping[str, str]) -> tuple[str, ...]:
