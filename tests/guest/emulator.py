@@ -137,4 +137,5 @@ def _unpack(source: Path) -> dict[str, bytes]:
 
 
 def _without_litter(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if "__pycache__" in member.name else member
+    litter = "__pycache__/" in member.name and image.COMPILED not in member.name
+    return None if litter else member

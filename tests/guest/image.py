@@ -24,6 +24,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".cache" / "guest"
 SUITE = "trixie"
 PYTHON = "3.13"  # that suite's
+COMPILED = "cpython-313"  # in the names of its compiled modules
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
 SYSTEM = ("python3", "busybox-static", "libstdc++6", "libudev1", "runc")
@@ -44,7 +45,7 @@ class ImageError(Exception):
 
 def root_image() -> Path:
     """Return the image, made on first use; DebsError or ImageError where it cannot be."""
-    system = debs.fetch(*SYSTEM, suite=SUITE, dependencies=True)
+    system = _system()
     containerds = {suite: debs.fetch("containerd", suite=suite) for suite in CONTAINERDS}
     requirements = _requirements()
     made_of = {
@@ -69,6 +70,10 @@ def kernel() -> Path:
     folder = debs.fetch("linux-image-cloud-amd64", suite=SUITE, dependencies=True)
     (found,) = (folder / "boot").glob("vmlinuz-*")
     return found
+
+
+def _system() -> Path:
+    return debs.fetch(*SYSTEM, suite=SUITE, dependencies=True)
 
 
 def _requirements() -> list[str]:
@@ -100,7 +105,7 @@ def _make(
         "--only-binary=:all:",
     ]
     _run([*pip, *target, *requirements])
-    _compile(root)
+    _compile(system, [site, root / "usr" / "lib" / f"python{PYTHON}"], root, "/")
     for name in ("proc", "sys", "dev", "run", "tmp", "root", "etc", "project"):
         (root / name).mkdir(exist_ok=True)
     (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
@@ -120,19 +125,23 @@ def _make(
     partial.rename(image)
 
 
-def _compile(root: Path) -> None:
-    """Compile all of Python's modules with the guest's own: under emulation it takes minutes."""
-    libraries = root / "usr" / "lib" / "x86_64-linux-gnu"
-    python: list[str | Path] = [
-        root / "usr/lib64/ld-linux-x86-64.so.2",
-        "--library-path",
-        libraries,
-    ]
-    python += [root / "usr" / "bin" / f"python{PYTHON}", "-m", "compileall", "-q"]
-    folders = [root / "opt" / "site", root / "usr" / "lib" / f"python{PYTHON}"]
-    stripped: list[str | Path] = ["-s", root, "-p", "/"]
-    environment = {"PYTHONHOME": str(root / "usr"), "PATH": "/usr/bin:/bin"}
-    _run([*python, *stripped, *folders], environment)
+def compile_project(folder: Path) -> None:
+    """Compile the modules of what is to be the guest's /project."""
+    _compile(_system(), [folder], folder, "/project")
+
+
+def _compile(system: Path, folders: Iterable[Path], prefix: Path, instead: str) -> None:
+    """Compile Python's modules with the guest's own: under emulation it takes minutes.
+
+    They are told that they are below *instead* rather than *prefix*.
+    """
+    libraries = system / "usr" / "lib" / "x86_64-linux-gnu"
+    loader = system / "usr" / "lib64" / "ld-linux-x86-64.so.2"
+    python = system / "usr" / "bin" / f"python{PYTHON}"
+    command: list[str | Path] = [loader, "--library-path", libraries, python, "-m", "compileall"]
+    command += ["-q", "--invalidation-mode", "unchecked-hash", "-s", prefix, "-p", instead]
+    environment = {"PYTHONHOME": str(system / "usr"), "PATH": "/usr/bin:/bin"}
+    _run([*command, *folders], environment)
 
 
 def _write_disk(root: Path, disk: Path) -> None:

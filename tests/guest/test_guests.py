@@ -16,7 +16,7 @@ import pytest
 from tests.guest import golden
 from tests.guest.emulator import Outcome, boot, prepare
 from tests.guest.hardware import GUESTS
-from tests.guest.image import PROJECT, ImageError
+from tests.guest.image import PROJECT, ImageError, compile_project
 from tools import release
 from tools.debs import DebsError
 from tools.environment import SetupError, compiler
@@ -44,6 +44,7 @@ def installed(folder: Path) -> Path:
     (built,) = folder.glob("*.whl")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(folder / "unpacked")
+    compile_project(folder / "unpacked")
     return folder / "unpacked"
 
 
