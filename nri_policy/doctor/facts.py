@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from queue import Empty, Queue
@@ -16,10 +16,11 @@ from time import monotonic
 from typing import Any
 
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
+from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.access import Access, access_to
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.kubelet import KubeletConfig, kubelet_config
-from nri_policy.doctor.processes import Process, processes
+from nri_policy.doctor.processes import Process, named, own_affinity, processes
 from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
 from nri_policy.doctor.sockets import Socket, listening, runtime, runtime_at
 from nri_policy.hardware.discovery import discover
@@ -73,6 +74,7 @@ class Runtimes:
     configs: tuple[RuntimeConfig, ...] = ()
     answered: Runtime | None = None
     plugins: tuple[str, ...] = ()  # programs that the runtime starts
+    confined: Mapping[str, CPUSet] = field(default_factory=dict)  # to those CPUs, by program
 
     @property
     def config(self) -> RuntimeConfig | None:
@@ -165,8 +167,9 @@ def _within(
 
 def _runtimes(host: Host, where: Where) -> Runtimes:
     """Return the runtimes, the one first whose NRI socket is asked about."""
+    running = processes(host)
     configs = sorted(
-        runtime_configs(host, processes(host)),
+        runtime_configs(host, running),
         key=lambda config: host.path(config.nri_socket) != host.path(str(where.nri_socket)),
     )
     if not configs:
@@ -174,7 +177,12 @@ def _runtimes(host: Host, where: Where) -> Runtimes:
     config = configs[0]
     plugins = tuple(f"{config.plugin_folder}/{name}" for name in host.names(config.plugin_folder))
     answered = runtime_at(host.path(config.cri_socket))
-    return Runtimes(configs=tuple(configs), answered=answered, plugins=plugins)
+    confined = {
+        process.name: cpus
+        for process in named(running, "containerd", "crio")
+        if (cpus := own_affinity(host, process)) is not None
+    }
+    return Runtimes(configs=tuple(configs), answered=answered, plugins=plugins, confined=confined)
 
 
 def _machine(where: Where) -> Machine | str:

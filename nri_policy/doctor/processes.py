@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.host import Host
+
+_ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +48,35 @@ def processes(host: Host) -> tuple[Process, ...]:
 def named(processes: Iterable[Process], *names: str) -> list[Process]:
     """Return the processes of programs with these names."""
     return [process for process in processes if process.name in names]
+
+
+def own_affinity(host: Host, process: Process) -> CPUSet | None:
+    """Return the CPUs that a process was confined to, but not by its cgroup; None if it was not.
+
+    Only on cgroup v2; None elsewhere, and where its files cannot be read.
+    """
+    status = _ALLOWED.search(host.read(f"/proc/{process.id}/status") or "")
+    given = _given(host, host.read(f"/proc/{process.id}/cgroup") or "")
+    isolated = host.read("/sys/devices/system/cpu/isolated") or ""
+    if status is None or given is None:
+        return None
+    try:
+        allowed = CPUSet.parse(status[1])
+        # at boot the kernel keeps everybody off those
+        return allowed if allowed < CPUSet.parse(given) - CPUSet.parse(isolated) else None
+    except ValueError:
+        return None
+
+
+def _given(host: Host, membership: str) -> str | None:
+    """Return the CPUs of the cgroup v2 that a /proc/PID/cgroup names, or of the nearest above it.
+
+    Those have no cpuset of their own where the controller is not on for them.
+    """
+    name = next((line[3:] for line in membership.splitlines() if line.startswith("0::/")), None)
+    if name is None:
+        return None
+    for folder in (PurePosixPath(name), *PurePosixPath(name).parents):
+        if given := host.read(f"/sys/fs/cgroup{folder}/cpuset.cpus.effective"):
+            return given
+    return host.read("/sys/devices/system/cpu/online")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.facts import Facts, Kernel
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.hardware.machine import Machine
@@ -11,8 +12,9 @@ from nri_policy.settings import Listed, Settings
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Yield what is to be known of CPUs, memory balancing and swap."""
+    """Yield what is to be known of CPUs, affinities, memory balancing and swap."""
     settings = facts.settings if isinstance(facts.settings, Settings) else None
+    yield from _inherited(facts.runtimes.confined)
     if isinstance(facts.machine, Machine):
         yield from _cpus(facts.machine, settings)
         if facts.kernel is not None:
@@ -41,6 +43,19 @@ def _cpus(machine: Machine, settings: Settings | None) -> Iterator[Finding]:
     if ticking := (machine.nohz_full & machine.online) - isolated:
         found = f"CPUs {ticking} are nohz_full but not isolated: they are shared like any other"
         yield Finding("kernel", Verdict.NOTE, found, "isolcpus= with the same list")
+
+
+def _inherited(confined: Mapping[str, CPUSet]) -> Iterator[Finding]:
+    """Yield what containers inherit: since Linux 6.2 a cpuset narrows an affinity, and keeps it."""
+    for name, cpus in confined.items():
+        yield Finding(
+            "kernel",
+            Verdict.WARNING,
+            f"{name} runs with an affinity to CPUs {cpus}, which its containers inherit: where "
+            "their own CPUs overlap with these they use no others, whatever their cgroups say",
+            "remove CPUAffinity= from its unit and from systemd's system.conf, or use a runc from "
+            "1.2.7 or 1.3.1 on, or a crun from 1.9.2 on; then restart it, and the pods",
+        )
 
 
 def _memory(machine: Machine, kernel: Kernel, settings: Settings | None) -> Iterator[Finding]:

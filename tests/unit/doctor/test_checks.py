@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -309,6 +310,25 @@ def test_what_the_kernel_was_told_is_worth_a_note(made: Made) -> None:
     assert worst(found, "CPUs 0,4 are isolated, and used only by") is Verdict.NOTE
     assert worst(found, "CPUs 5 are nohz_full") is Verdict.NOTE
     assert worst(found, "has 0 of the isolated CPUs") is Verdict.WARNING
+
+
+def test_an_affinity_of_the_runtime_is_its_containers_too(made: Made) -> None:
+    def confined(allowed: str) -> Mapping[str, Verdict]:
+        made.write("proc/100/status", f"Name:\tcontainerd\nCpus_allowed_list:\t{allowed}\n")
+        return made.found("kernel")
+
+    made.write("proc/100/cgroup", "0::/system.slice/containerd.service\n")
+    inherited = "containerd runs with an affinity to CPUs 0-1, which its containers inherit"
+    assert confined("0-15") == {}
+    assert worst(confined("0-1"), inherited) is Verdict.WARNING
+    made.write("sys/fs/cgroup/system.slice/cpuset.cpus.effective", "0-1\n")
+    assert confined("0-1") == {}, "its cgroup's, which is not theirs"
+    made.write("sys/fs/cgroup/system.slice/cpuset.cpus.effective", "0-3\n")
+    assert worst(confined("0-1"), inherited) is Verdict.WARNING
+    made.write("sys/devices/system/cpu/isolated", "2-3\n")
+    assert inherited not in str(confined("0-1")), "what the kernel gives to everybody"
+    for garbled in ("", "0-", "abc"):
+        assert inherited not in str(confined(garbled))
 
 
 def test_devices_need_the_kubelets_socket(made: Made) -> None:
