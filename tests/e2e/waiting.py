@@ -9,9 +9,18 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(read: Callable[[], T], accept: Callable[[T], bool], seconds: float = 10) -> T:
-    """Read until *accept* takes the value, and return it; past the deadline, the last one read."""
+def eventually(
+    read: Callable[[], T],
+    accept: Callable[[T], bool],
+    seconds: float = 10,
+    *,
+    every: float = 0.02,
+) -> T:
+    """Read until *accept* takes the value, and return it; past the deadline, the last one read.
+
+    *every* so many seconds.
+    """
     deadline = time.monotonic() + seconds
     while not accept(value := read()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+        time.sleep(every)
     return value

@@ -29,7 +29,8 @@ printf '#!/bin/sh\\nexec python3 -m nri_policy.cli "$@"\\n' > /usr/bin/nri-polic
 chmod 755 /usr/bin/nri-policy
 python3 -m pytest -p no:cacheprovider --confcutdir=tests/guest/inside -o addopts= \\
     --import-mode=importlib --color=no -rA --durations=8 --junitxml=/tmp/out/{RESULTS} \\
-    tests/guest/inside/test_capture.py tests/guest/inside/test_{name}.py
+    tests/guest/inside/test_capture.py tests/guest/inside/test_every_machine.py \\
+    tests/guest/inside/test_{name}.py
 for port in /sys/class/virtio-ports/*; do
     tar -c -C /tmp/out . > /dev/${{port##*/}}
 done

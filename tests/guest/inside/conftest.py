@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nri_policy.control.client import connected
 from tests.e2e import image, packages
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet
+from tests.guest.inside.scene import SETTINGS, Scene
 
 SUITE = "forky"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the daemon logged, where a test fails."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        for value in item.funcargs.values():
+            if isinstance(value, Scene):
+                report.sections.append(("log of the daemon", value.daemon.tail()))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -27,19 +42,11 @@ def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]
     containerd.close()
 
 
-@pytest.fixture(scope="module")
-def settings() -> dict[str, Any]:
-    """The `spec` of the daemon's settings."""
-    return {"reservedResources": {"cpu": "cpuset:0"}}
-
-
-@pytest.fixture(scope="module")
-def daemon(
-    containerd: Containerd, settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Daemon]:
+@pytest.fixture(scope="session")
+def running(containerd: Containerd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("daemon")
     daemon = Daemon(
-        folder, settings=settings, host_root=Path("/"), nri_socket=containerd.nri_socket
+        folder, settings=SETTINGS, host_root=Path("/"), nri_socket=containerd.nri_socket
     )
     try:
         daemon.start()
@@ -49,9 +56,28 @@ def daemon(
         daemon.close()
 
 
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    """The `spec` of the daemon's settings."""
+    return SETTINGS
+
+
+@pytest.fixture(scope="module")
+def daemon(running: Daemon, settings: dict[str, Any]) -> Daemon:
+    running.configure(settings)
+    with connected(running.control) as client:
+        assert client.reload().accepted
+    return running
+
+
 @pytest.fixture
-def kubelet(containerd: Containerd, daemon: Daemon) -> Iterator[Kubelet]:
-    del daemon  # takes part before anything runs
+def scene(containerd: Containerd, daemon: Daemon) -> Iterator[Scene]:
+    """Pods that go when the test is over."""
     kubelet = Kubelet(containerd.socket, containerd.cgroup_root, "runc")
-    yield kubelet
+    yield Scene(kubelet=kubelet, daemon=daemon)
     kubelet.close()
+
+
+@pytest.fixture
+def kubelet(scene: Scene) -> Kubelet:
+    return scene.kubelet

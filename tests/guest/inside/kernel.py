@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,19 +29,17 @@ def effective(container: Container) -> Effective:
     """Return what the container's cgroup gives it; its processes have to agree."""
     folder = CGROUPS / container.cgroup.strip("/")
 
-    def read() -> cgroup.Cpuset:
+    def read() -> set[tuple[CPUSet, CPUSet]]:
         cpus, mems = (
             CPUSet.parse((folder / f"cpuset.{name}.effective").read_text())
             for name in ("cpus", "mems")
         )
-        return cgroup.Cpuset(cpus=cpus, mems=mems)
+        processes = map(cgroup.allowed, cgroup.processes(container.cgroup))
+        return {(cpus, mems), *((each.cpus, each.mems) for each in processes)}
 
-    def agreed(given: cgroup.Cpuset) -> bool:
-        return all(cgroup.allowed(pid) == given for pid in cgroup.processes(container.cgroup))
-
-    given = eventually(read, agreed)  # the kernel changes the cgroup first, then each process
-    assert agreed(given)
-    return Effective(cpus=str(given.cpus), mems=str(given.mems))
+    # the kernel changes the cgroup first, then each process
+    ((cpus, mems),) = eventually(read, lambda found: len(found) == 1)
+    return Effective(cpus=str(cpus), mems=str(mems))
 
 
 def weight(container: Container) -> int:
@@ -47,30 +47,82 @@ def weight(container: Container) -> int:
     return int((CGROUPS / container.cgroup.strip("/") / "cpu.weight").read_text())
 
 
+def weight_of(shares: int) -> int:
+    """Return the weight that runc makes of cgroup v1's shares."""
+    return 1 + (shares - 2) * 9999 // 262_142
+
+
+def memory_limit(container: Container) -> int:
+    """Return the container's memory.max, in bytes."""
+    return int((CGROUPS / container.cgroup.strip("/") / "memory.max").read_text())
+
+
 def touching(megabytes: int) -> Sequence[str]:
     """Return a command that touches so much memory of its own, and stays."""
-    fill = f"x=$(/bin/busybox head -c {megabytes << 20} /dev/zero | /bin/busybox tr '\\0' x)"
-    return ("/bin/busybox", "sh", "-c", f"{fill}; /bin/busybox sleep 1000000; : $x")
+    # it reads a block of that size, and nobody takes it
+    fill = f"/bin/busybox dd if=/dev/zero bs={megabytes}M"
+    return ("/bin/busybox", "sh", "-c", f"{fill} | /bin/busybox sleep 1000000000")
+
+
+@contextmanager
+def touching_more(container: Container, megabytes: int) -> Iterator[None]:
+    """Have one more process in the container, which touches so much memory."""
+    command = ["busybox", "dd", "if=/dev/zero", f"bs={megabytes}M"]
+    with subprocess.Popen(
+        ["busybox", "sh", "-c", f"read; exec {' '.join(command)}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdin is not None
+        try:
+            cgroup.enter(container.cgroup, process.pid)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            yield
+        finally:
+            process.kill()
 
 
 def pages(container: Container, *, at_least: int) -> dict[int, int]:
     """Return the bytes of anonymous memory by node, once the container has so many in all."""
-
-    def read() -> dict[int, int]:
-        stat = (CGROUPS / container.cgroup.strip("/") / "memory.numa_stat").read_text()
-        (line,) = (line for line in stat.splitlines() if line.startswith("anon "))
-        found = {}
-        for field in line.split()[1:]:
-            node, _, count = field.partition("=")
-            found[int(node.removeprefix("N"))] = int(count)
-        return {node: count for node, count in found.items() if count}
-
-    return eventually(read, lambda found: sum(found.values()) >= at_least, seconds=60)
+    return eventually(
+        lambda: anonymous(container), lambda found: sum(found.values()) >= at_least, seconds=60
+    )
 
 
-def start(pod: Pod, **config: Any) -> Container:
-    """Create and start the pod's container `main`."""
-    container = pod.create("main", **config)
+def anonymous(container: Container) -> dict[int, int]:
+    """Return the bytes of anonymous memory by node, where there are any."""
+    stat = (CGROUPS / container.cgroup.strip("/") / "memory.numa_stat").read_text()
+    (line,) = (line for line in stat.splitlines() if line.startswith("anon "))
+    found = {}
+    for field in line.split()[1:]:
+        node, _, count = field.partition("=")
+        found[int(node.removeprefix("N"))] = int(count)
+    return {node: count for node, count in found.items() if count}
+
+
+def online(cpu: int, *, on: bool) -> None:
+    """Switch a CPU on or off."""
+    Path(f"/sys/devices/system/cpu/cpu{cpu}/online").write_text(str(int(on)))
+
+
+def online_cpus() -> CPUSet:
+    """Return the CPUs that are on."""
+    return CPUSet.parse(Path("/sys/devices/system/cpu/online").read_text())
+
+
+def node_of(cpus: CPUSet) -> int:
+    """Return the NUMA node that all the *cpus* are on; LookupError if there is none."""
+    for folder in Path("/sys/devices/system/node").glob("node[0-9]*"):
+        if cpus <= CPUSet.parse((folder / "cpulist").read_text()):
+            return int(folder.name.removeprefix("node"))
+    raise LookupError(f"no node has all of {cpus}")
+
+
+def start(pod: Pod, name: str = "main", **config: Any) -> Container:
+    """Create and start a container of the pod."""
+    container = pod.create(name, **config)
     container.start()
     return container
 

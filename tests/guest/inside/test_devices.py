@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
-from tests.e2e.kubelet import Kubelet, guaranteed
+from nri_policy.cpuset import CPUSet
+from tests.e2e.kubelet import guaranteed
 from tests.guest.inside import kernel
+from tests.guest.inside.kernel import Effective
+from tests.guest.inside.scene import Scene, full_name
 
 NODES = {0: "0-3", 1: "4-7"}
 
@@ -28,24 +34,55 @@ def _node(function: Path) -> int:
     return int((function / "numa_node").read_text())
 
 
-def test_a_disk_pulls_its_container_to_its_node(kubelet: Kubelet) -> None:
+def given(path: str) -> dict[str, Any]:
+    """Return what gives a container the device file."""
+    return {"devices": [{"container_path": path, "host_path": path, "permissions": "rw"}]}
+
+
+@pytest.fixture
+def volumes(tmp_path: Path) -> Iterator[dict[int, Path]]:
+    """A file system on each disk, mounted on the host."""
+    mounted = {node: tmp_path / f"volume-{node}" for node in NODES}
+    for node, folder in mounted.items():
+        folder.mkdir()
+        subprocess.run(["busybox", "mke2fs", disk(node)], check=True, capture_output=True)
+        subprocess.run(["busybox", "mount", "-t", "ext2", disk(node), folder], check=True)
+    yield mounted
+    for folder in mounted.values():
+        subprocess.run(["busybox", "umount", folder], check=True)
+
+
+def test_a_disk_pulls_its_container_to_its_node(scene: Scene) -> None:
+    pod = scene.kubelet.run_pod("disks", {f"disk-{node}": guaranteed(1000) for node in NODES})
     for node, cpus in NODES.items():
-        path = disk(node)
-        device = {"container_path": path, "host_path": path, "permissions": "rw"}
-        pod = kubelet.run_pod(f"disk-{node}", {"main": guaranteed(1000)})
-        here = kernel.effective(kernel.start(pod, devices=[device]))
-        first, last = map(int, cpus.split("-"))
-        assert first <= int(here.cpus) <= last
+        container = kernel.start(pod, f"disk-{node}", **given(disk(node)))
+        here = kernel.effective(container)
+        assert CPUSet.parse(here.cpus) <= CPUSet.parse(cpus)
         assert here.mems == str(node)
+        (decided,) = (scene.explain(full_name(container))["decided_by"],)
+        assert "hint" in decided
+    scene.settle()
 
 
-def test_a_strict_hint_that_cannot_be_met_refuses_nothing_else(kubelet: Kubelet) -> None:
-    path = disk(1)
-    device = {"container_path": path, "host_path": path, "permissions": "rw"}
-    strict = {"strict.topologyhints.resource-policy.nri.io": "true"}
-    full = kernel.run(kubelet, "full", guaranteed(4000))
-    assert kernel.effective(full).cpus == "4-7"
-    pod = kubelet.run_pod("strict", {"main": guaranteed(2000)}, annotations=strict)
+def test_a_volume_pulls_its_container_to_the_node_of_its_disk(
+    scene: Scene, volumes: dict[int, Path]
+) -> None:
+    pod = scene.kubelet.run_pod("volumes", {f"volume-{node}": guaranteed(1000) for node in NODES})
+    for node, folder in volumes.items():
+        mount = {"container_path": "/data", "host_path": str(folder)}
+        here = kernel.effective(kernel.start(pod, f"volume-{node}", mounts=[mount]))
+        assert CPUSet.parse(here.cpus) <= CPUSet.parse(NODES[node])
+        assert here.mems == str(node)
+    scene.settle()
+    pod.delete()  # so that its volumes can be unmounted
+
+
+def test_a_strict_hint_that_cannot_be_met_refuses_nothing_else(scene: Scene) -> None:
+    strict = {"strict.topologyhints.resource-policy.nri.io/container.strict": "true"}
+    asked = {"full": guaranteed(4000), "strict": guaranteed(2000)}
+    pod = scene.kubelet.run_pod("both", asked, annotations=strict)
+    full = kernel.start(pod, "full")
     with pytest.raises(grpc.RpcError, match="hint"):
-        pod.create("main", devices=[device])
-    assert kernel.effective(full).cpus == "4-7"
+        pod.create("strict", **given(disk(1)))
+    scene.settle()
+    assert kernel.effective(full) == Effective(cpus="4-7", mems="1")

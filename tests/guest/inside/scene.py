@@ -1,0 +1,139 @@
+"""Pods on the guest's own hardware, and the daemon that placed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nri_policy.control.client import connected
+from nri_policy.cpuset import CPUSet
+from tests.e2e.daemon import Daemon
+from tests.e2e.kubelet import Container, Kubelet, Resources
+from tests.e2e.waiting import eventually
+from tests.guest.inside import kernel
+from tests.guest.inside.kernel import Effective
+
+SETTINGS = {"reservedResources": {"cpu": "cpuset:0"}}
+AFFINITY = """\
+main:
+- scope: {{key: namespace, operator: Equals, values: [default]}}
+  match: {{key: pod/name, operator: Equals, values: [{pod}]}}
+"""
+
+
+def near(pod: str) -> dict[str, str]:
+    """Return annotations of a pod whose container `main` is to run near those of another pod."""
+    return {"resource-policy.nri.io/affinity": AFFINITY.format(pod=pod)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What runs in a test."""
+
+    kubelet: Kubelet
+    daemon: Daemon
+
+    def run(self, name: str, resources: Resources, **pod: Any) -> Container:
+        """Run a pod whose container `main` asks for *resources*."""
+        return self.kubelet.run(name, resources, **pod)
+
+    def run_all(
+        self,
+        pod: str,
+        asked: Mapping[str, Resources],
+        annotations: Mapping[str, str] | None = None,
+        *,
+        touching: int = 0,
+    ) -> list[Container]:
+        """Run one pod of several containers; each touches so many megabytes."""
+        running = self.kubelet.run_pod(pod, asked, annotations=annotations)
+        command = {"command": kernel.touching(touching)} if touching else {}
+        return [kernel.start(running, name, **command) for name in asked]
+
+    def containers(self) -> Iterator[Container]:
+        """Yield all that were created and not removed."""
+        for pod in self.kubelet.pods:
+            yield from pod.created
+
+    def effective(self) -> dict[str, Effective]:
+        """Return what the kernel gives each container now, by namespace/pod/name."""
+        return {full_name(each): kernel.effective(each) for each in self.containers()}
+
+    def settle(self) -> dict[str, Effective]:
+        """Return what the kernel gives each, once that is what the policy says; assert it is so.
+
+        That is: CPUs, memory nodes and weights are as decided, nobody runs on CPUs that are
+        somebody else's own, pages are where they may be, and an audit finds nothing.
+        """
+        # not too often: it is the machine's one emulated CPU that has to come to agree
+        differences = eventually(
+            lambda: [*self._differences()], lambda found: not found, 60, every=0.5
+        )
+        assert not differences
+        audit = self.audit()
+        assert not audit["unseen"] + audit["threads_hidden"] + audit["drifts"]
+        return self.effective()
+
+    def _differences(self) -> Iterator[str]:
+        decided, here = self.holdings(), self.effective()
+        for container in self.containers():
+            name = full_name(container)
+            yield from _differences(container, decided[name], here[name])
+            own = CPUSet.parse(decided[name]["exclusive"])
+            for other, its in here.items():
+                if other != name and not own.isdisjoint(CPUSet.parse(its.cpus)):
+                    yield f"{other} runs on {its.cpus}, of which {own} are {name}'s own"
+
+    def holdings(self) -> Any:
+        """Return what the policy says of all containers, by namespace/pod/name."""
+        with connected(self.daemon.control) as client:
+            return client.containers()
+
+    def audit(self) -> Any:
+        """Return what an audit finds."""
+        with connected(self.daemon.control) as client:
+            return client.audit()
+
+    def explain(self, name: str) -> Any:
+        """Return what the daemon says of why a container is where it is."""
+        with connected(self.daemon.control) as client:
+            return client.explain(name)
+
+    def pool_of(self, name: str) -> CPUSet:
+        """Return the CPUs of the pool that a container is on."""
+        with connected(self.daemon.control) as client:
+            pool = client.containers()[name]["pool"]
+            (cpus,) = (each["cpus"] for each in client.pools() if each["name"] == pool)
+        return CPUSet.parse(cpus)
+
+    def await_machine(self) -> None:
+        """Wait until the policy knows which CPUs are on."""
+
+        def known() -> CPUSet:
+            with connected(self.daemon.control) as client:
+                return CPUSet.parse(client.status().online_cpus)
+
+        online = kernel.online_cpus()
+        assert eventually(known, lambda now: now == online, 60, every=0.5) == online
+
+
+def _differences(
+    container: Container, decided: Mapping[str, Any], here: Effective
+) -> Iterator[str]:
+    """Yield how the kernel's view of a container differs from the policy's."""
+    name = full_name(container)
+    if here != Effective(cpus=decided["cpus"], mems=decided["mems"]):
+        yield f"{name} has {here}, decided is {decided}"
+    if decided["sort"] != "preserve":
+        weight = kernel.weight_of(decided["shares"])
+        if kernel.weight(container) != weight:
+            yield f"{name} has weight {kernel.weight(container)}, not {weight}"
+    astray = CPUSet(kernel.anonymous(container)) - CPUSet.parse(here.mems)
+    if astray:
+        yield f"{name} has pages on {astray}, outside of {here.mems}"
+
+
+def full_name(container: Container) -> str:
+    """Return the container's name as the policy says it."""
+    return f"{container.pod.namespace}/{container.pod.name}/{container.name}"

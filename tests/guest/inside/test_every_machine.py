@@ -1,0 +1,136 @@
+"""What has to come out on every machine, held against what its kernel does."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from tests.e2e.containerd import Containerd
+from tests.e2e.daemon import Daemon
+from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
+from tests.e2e.waiting import eventually
+from tests.guest.inside import kernel
+from tests.guest.inside.scene import Scene, full_name, near
+
+RESERVED = CPUSet([0])
+MEMORY = 32 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd(Scene):
+    """One container of each class, which run through all tests of this module."""
+
+    own: Container
+    mixed: Container
+    best_effort: Container
+    system: Container
+
+    def cpus(self, container: Container) -> CPUSet:
+        """Return the CPUs that the kernel gives the container."""
+        return CPUSet.parse(kernel.effective(container).cpus)
+
+
+@pytest.fixture(scope="module")
+def crowd(containerd: Containerd, daemon: Daemon) -> Iterator[Crowd]:
+    kubelet = Kubelet(containerd.socket, containerd.cgroup_root, "runc")
+    pod = kubelet.run_pod("guaranteed", {"own": guaranteed(2000), "mixed": guaranteed(1500)})
+    own, mixed = (kernel.start(pod, name, command=kernel.touching(8)) for name in pod.containers)
+    yield Crowd(
+        kubelet=kubelet,
+        daemon=daemon,
+        own=own,
+        mixed=mixed,
+        best_effort=kubelet.run("best-effort", BEST_EFFORT),
+        system=kubelet.run("system", BEST_EFFORT, namespace="kube-system"),
+    )
+    kubelet.close()
+
+
+def test_each_class_of_container_has_what_the_policy_says_and_explains(crowd: Crowd) -> None:
+    crowd.settle()
+    own = crowd.cpus(crowd.own)
+    assert len(own) == 2
+    kernel.node_of(own)
+    assert sum(kernel.pages(crowd.own, at_least=8 << 20).values()) >= 8 << 20
+    assert crowd.cpus(crowd.system) == RESERVED
+    for guest in (crowd.mixed, crowd.best_effort):
+        assert crowd.cpus(guest).isdisjoint(own | RESERVED)
+    assert len(crowd.cpus(crowd.mixed)) > 1
+    for container in crowd.containers():
+        name = full_name(container)
+        assert crowd.cpus(container) <= crowd.pool_of(name)
+        assert crowd.explain(name)["outcome"] in {"placed", "on the reserved CPUs"}
+
+
+def test_a_resize_changes_cpus_weight_and_memory_of_running_containers(crowd: Crowd) -> None:
+    for size in (3, 1, 2):
+        crowd.own.update(guaranteed(size * 1000, MEMORY + size * 4096))
+        crowd.settle()
+        assert len(crowd.cpus(crowd.own)) == size
+        assert kernel.memory_limit(crowd.own) == MEMORY + size * 4096
+    before = kernel.weight(crowd.mixed)
+    crowd.mixed.update(guaranteed(1900))
+    crowd.settle()
+    assert kernel.weight(crowd.mixed) > before
+
+
+def test_cpus_of_ones_own_come_from_who_shares_them_and_go_back_when_the_process_ends(
+    crowd: Crowd,
+) -> None:
+    before, shared = crowd.settle(), crowd.cpus(crowd.best_effort)
+    passing = crowd.run("passing", guaranteed(1000), annotations=near("best-effort"))
+    crowd.settle()
+    own = crowd.cpus(passing)
+    assert len(own) == 1
+    assert own <= shared
+    assert crowd.cpus(crowd.best_effort) == shared - own
+    os.kill(passing.pid(), signal.SIGKILL)
+    passing.pod.created.remove(passing)
+    assert eventually(crowd.effective, lambda now: now == before) == before
+    passing.pod.delete()
+    assert crowd.settle() == before
+
+
+def test_nobody_moves_when_the_daemon_is_killed_and_comes_back(crowd: Crowd) -> None:
+    before = crowd.settle()
+    crowd.daemon.kill()
+    assert crowd.effective() == before
+    crowd.daemon.start()
+    assert crowd.settle() == before
+
+
+def test_nobody_moves_when_containerd_restarts_and_the_next_are_placed(
+    crowd: Crowd, containerd: Containerd
+) -> None:
+    before = crowd.settle()
+    containerd.restart()
+    crowd.daemon.await_synchronized()
+    assert crowd.settle() == before
+    after = crowd.run("after", guaranteed(1000))
+    assert len(crowd.cpus(after)) == 1
+    crowd.settle()
+    after.pod.delete()
+    assert crowd.settle() == before
+
+
+def test_a_cpu_goes_offline_under_its_container_and_comes_back(crowd: Crowd) -> None:
+    before = crowd.settle()
+    lost = max(crowd.cpus(crowd.own))
+    online = kernel.online_cpus()
+    kernel.online(lost, on=False)
+    try:
+        crowd.await_machine()
+        crowd.settle()
+        assert len(crowd.cpus(crowd.own)) == 2
+        assert lost not in crowd.cpus(crowd.own)
+        assert kernel.effective(crowd.system) == before[full_name(crowd.system)]
+    finally:
+        kernel.online(lost, on=True)
+    assert kernel.online_cpus() == online
+    crowd.await_machine()
+    crowd.settle()
