@@ -2,47 +2,89 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.e2e.kubelet import Kubelet, guaranteed
+from nri_policy.cpuset import CPUSet
+from tests.e2e.kubelet import guaranteed
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
-from tests.guest.inside.kernel import run
+from tests.guest.inside.scene import Scene
 
+MEMORY_TYPE = "memory-type.resource-policy.nri.io"
+FIRST = {"dram": 0, "pmem": 2, "hbm": 4}  # node of the first socket
 SMALL = guaranteed(1000, 64 << 20)
+TOUCHED = 16 << 20
 
 
-@pytest.mark.parametrize(("kind", "first"), [("dram", 0), ("pmem", 2), ("hbm", 4)])
-def test_pages_are_on_the_near_node_of_the_kind_asked_for(
-    kubelet: Kubelet, kind: str, first: int
+def socket(container: kernel.Effective) -> int:
+    """Return the socket of a container's one CPU."""
+    return int(int(container.cpus) >= 4)
+
+
+def test_pages_are_on_the_near_node_of_the_kind_asked_for(scene: Scene) -> None:
+    annotations = {f"{MEMORY_TYPE}/container.{kind}": kind for kind in FIRST}
+    asked = dict.fromkeys([*FIRST, "any"], SMALL)
+    containers = scene.run_all("kinds", asked, annotations, touching=16)
+    scene.settle()
+    for container in containers[:3]:
+        here = kernel.effective(container)
+        node = FIRST[container.name] + socket(here)
+        assert here.mems == str(node)
+        assert set(kernel.pages(container, at_least=TOUCHED)) == {node}
+    here = kernel.effective(containers[3])
+    dram, pmem = socket(here), 2 + socket(here)
+    assert here.mems == f"{dram},{pmem}"
+    assert set(kernel.pages(containers[3], at_least=TOUCHED)) == {dram}, "not on the faster one"
+
+
+def test_a_container_that_is_given_more_memory_than_its_node_has_can_use_others(
+    scene: Scene,
 ) -> None:
-    annotations = {"memory-type.resource-policy.nri.io": kind}
-    pod = kubelet.run_pod(kind, {"main": SMALL}, annotations=annotations)
-    container = kernel.start(pod, command=kernel.touching(16))
-    here = kernel.effective(container)
-    assert here.mems == str(first + (int(here.cpus) >= 4))
-    assert set(kernel.pages(container, at_least=16 << 20)) == {int(here.mems)}
+    (container,) = scene.run_all("growing", {"main": SMALL}, {MEMORY_TYPE: "hbm"}, touching=16)
+    before = kernel.effective(container)
+    kernel.pages(container, at_least=TOUCHED)
+    container.update(guaranteed(1000, 500 << 20))
+    scene.settle()
+    after = kernel.effective(container)
+    assert after.cpus == before.cpus
+    assert after.mems == "4-5"
+    # the kernel moves no page out of a zone that grows
+    assert set(kernel.pages(container, at_least=TOUCHED)) == {int(before.mems)}
 
 
-def test_a_cold_start_has_its_pages_on_pmem_until_dram_is_added(kubelet: Kubelet) -> None:
-    annotations = {"cold-start.resource-policy.nri.io/pod": "duration: 5s"}
-    pod = kubelet.run_pod("cold", {"main": SMALL}, annotations=annotations)
-    container = kernel.start(pod, command=kernel.touching(16))
+def test_a_cold_start_has_its_pages_on_pmem_until_dram_is_added_also_by_the_next_daemon(
+    scene: Scene,
+) -> None:
+    annotations = {"cold-start.resource-policy.nri.io/pod": "duration: 10s"}
+    (container,) = scene.run_all("cold", {"main": SMALL}, annotations, touching=16)
     cold = kernel.effective(container)
-    socket = int(int(cold.cpus) >= 4)
-    pages = kernel.pages(container, at_least=16 << 20)
-    assert cold.mems == str(2 + socket)
-    assert set(pages) == {2 + socket}
-    warm = f"{socket},{2 + socket}"
-    assert eventually(lambda: kernel.effective(container).mems, lambda now: now == warm) == warm
+    dram, pmem = socket(cold), 2 + socket(cold)
+    assert cold.mems == str(pmem)
+    assert set(kernel.pages(container, at_least=TOUCHED)) == {pmem}
+    scene.daemon.kill()
+    scene.daemon.start()
+    warm = f"{dram},{pmem}"
+    assert eventually(lambda: kernel.effective(container).mems, lambda now: now == warm, 60) == warm
+    scene.settle()
+    assert set(kernel.pages(container, at_least=TOUCHED)) == {pmem}, "moved"
 
 
-def test_memory_beyond_a_node_widens_a_zone_and_no_page_is_refused(kubelet: Kubelet) -> None:
-    dram = {"memory-type.resource-policy.nri.io": "dram"}
-    large = guaranteed(1000, 300 << 20)  # each dram node holds one
-    first, second, third = (run(kubelet, f"no-{n}", large, annotations=dram) for n in range(3))
-    zones = [set(kernel.effective(each).mems) for each in (first, second, third)]
-    # three bookings of 300 MiB: no two within one dram node, nor all three within both
-    assert all(zone & {"0", "1"} for zone in zones)
-    assert sorted(map(len, zones)) != [1, 1, 1]
-    assert set.union(*zones) - {"0", "1", ","}
+def test_who_grows_beyond_a_full_node_has_the_rest_of_its_pages_elsewhere(scene: Scene) -> None:
+    # no two fit into one dram node, nor all three into both
+    names = ["first", "second", "third"]
+    asked = dict.fromkeys(names, guaranteed(1000, 280 << 20))
+    pod = scene.kubelet.run_pod("large", asked, annotations={MEMORY_TYPE: "dram"})
+    touched = {"first": 40, "second": 40, "third": 200}
+    containers = [kernel.start(pod, name, command=kernel.touching(touched[name])) for name in names]
+    scene.settle()
+    for container in containers:
+        kernel.pages(container, at_least=touched[container.name] << 20)
+    zones = {each.name: CPUSet.parse(kernel.effective(each).mems) for each in containers}
+    full = zones["third"]
+    assert len(full) == 1, "who comes has room made for it"
+    (widened,) = (each for each in containers[:2] if set(kernel.anonymous(each)) == set(full))
+    assert full < zones[widened.name]
+    with kernel.touching_more(widened, 180):
+        pages = kernel.pages(widened, at_least=220 << 20)
+        assert sum(pages.values()) >= 220 << 20
+        assert set(full) < set(pages) <= set(zones[widened.name])
+        for container in containers:
+            assert sum(kernel.anonymous(container).values()) >= touched[container.name] << 20
