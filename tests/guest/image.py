@@ -27,7 +27,7 @@ PYTHON = "3.13"  # that suite's
 COMPILED = "cpython-313"  # in the names of its compiled modules
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
-SYSTEM = ("python3", "busybox-static", "libstdc++6", "libudev1", "runc")
+SYSTEM = ("python3", "busybox-static", "libc-bin", "libstdc++6", "libudev1", "runc")
 CONTAINERDS = ("trixie", "forky")
 TEST_TOOLS = ("pytest", "grpcio-tools")
 LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/lib/dpkg")

@@ -12,6 +12,7 @@ echo "+cpuset +cpu +memory +pids +io" > /sys/fs/cgroup/cgroup.subtree_control
 for disk in /dev/nvme?n?; do  # disks have names in the order in which they were met
     [ -e "${disk}p1" ] || tar -x -f "$disk" -C /project  # of an empty one, nothing
 done
+ldconfig  # else Python finds no libudev, and the daemon would not hear the kernel
 cd /project
 sh ./run
 # a runtime's shims may still hold what they were given; the disk is a snapshot
