@@ -52,16 +52,18 @@ def volumes(tmp_path: Path) -> Iterator[dict[int, Path]]:
         subprocess.run(["busybox", "umount", folder], check=True)
 
 
-def test_a_disk_pulls_its_container_to_its_node(scene: Scene) -> None:
+def test_a_disk_pulls_its_container_to_its_node_where_it_stays(scene: Scene) -> None:
     pod = scene.kubelet.run_pod("disks", {f"disk-{node}": guaranteed(1000) for node in NODES})
     for node, cpus in NODES.items():
         container = kernel.start(pod, f"disk-{node}", **given(disk(node)))
         here = kernel.effective(container)
         assert CPUSet.parse(here.cpus) <= CPUSet.parse(cpus)
         assert here.mems == str(node)
-        (decided,) = (scene.explain(full_name(container))["decided_by"],)
-        assert "hint" in decided
-    scene.settle()
+        assert "hint" in scene.explain(full_name(container))["decided_by"]
+    before = scene.settle()
+    scene.daemon.kill()
+    scene.daemon.start()
+    assert scene.settle() == before
 
 
 def test_a_volume_pulls_its_container_to_the_node_of_its_disk(

@@ -18,6 +18,7 @@ from tests.guest.inside import kernel
 from tests.guest.inside.scene import Scene, full_name, near
 
 RESERVED = CPUSet([0])
+ORDINARY = {"prefer-isolated-cpus.resource-policy.nri.io": "false"}
 MEMORY = 32 << 20
 
 
@@ -83,7 +84,8 @@ def test_cpus_of_ones_own_come_from_who_shares_them_and_go_back_when_the_process
     crowd: Crowd,
 ) -> None:
     before, shared = crowd.settle(), crowd.cpus(crowd.best_effort)
-    passing = crowd.run("passing", guaranteed(1000), annotations=near("best-effort"))
+    annotations = near("best-effort") | ORDINARY
+    passing = crowd.run("passing", guaranteed(1000), annotations=annotations)
     crowd.settle()
     own = crowd.cpus(passing)
     assert len(own) == 1

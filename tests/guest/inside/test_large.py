@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
+from concurrent.futures import ThreadPoolExecutor
+
+from nri_policy.cpuset import CPUSet
+from tests.e2e.kubelet import BEST_EFFORT, guaranteed
 from tests.guest.inside import kernel
-from tests.guest.inside.kernel import Effective, run
+from tests.guest.inside.kernel import Effective
+from tests.guest.inside.scene import Scene
+
+SOCKETS = {
+    Effective(cpus="24-47", mems="1"),
+    Effective(cpus="48-71", mems="2"),
+    Effective(cpus="72-95", mems="3"),
+}
 
 
-def test_whole_sockets_are_filled_and_the_rest_is_shared(kubelet: Kubelet) -> None:
-    whole = [run(kubelet, f"whole-{number}", guaranteed(24_000)) for number in range(3)]
-    assert {kernel.effective(each) for each in whole} == {
-        Effective(cpus="24-47", mems="1"),
-        Effective(cpus="48-71", mems="2"),
-        Effective(cpus="72-95", mems="3"),
-    }
-    shared = run(kubelet, "shared", BEST_EFFORT)
+def test_whole_sockets_are_filled_and_the_rest_is_shared_also_by_the_next_daemon(
+    scene: Scene,
+) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        asked = [threads.submit(scene.run, f"whole-{n}", guaranteed(24_000)) for n in range(3)]
+        assert {kernel.effective(each.result()) for each in asked} == SOCKETS
+    shared = scene.run("shared", BEST_EFFORT)
+    before = scene.settle()
     assert kernel.effective(shared) == Effective(cpus="1-23", mems="0")
+    scene.daemon.kill()
+    scene.daemon.start()
+    assert scene.settle() == before
+
+
+def test_who_is_larger_than_a_socket_has_the_memory_of_all(scene: Scene) -> None:
+    here = kernel.effective(scene.run("wide", guaranteed(40_000)))
+    scene.settle()
+    assert len(CPUSet.parse(here.cpus)) == 40
+    assert here.mems == "0-3"
