@@ -23,6 +23,7 @@ from nri_policy.engine.state import Placed, State
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
+from nri_policy.workload.remarks import remarks
 
 Cpuset = tuple[CPUSet, CPUSet]  # the CPUs and memory nodes of a container
 
@@ -86,6 +87,8 @@ class Trial:
         fit, misfits = 0, list[dict[str, object]]()
         for name in islice(self._names(wanted), wanted.replicas):
             starts = wanted.starts(name)
+            if not fit:
+                self._warnings += _odd(starts)  # it is the same of each replica
             if not (yield from self._start(starts)):
                 break
             fit += 1
@@ -121,7 +124,7 @@ class Trial:
                 for name, before in self._before.items()
                 if before != after[name]
             },
-            "warnings": self._warnings,
+            "warnings": [*dict.fromkeys(self._warnings)],
         }
 
     def _names(self, wanted: Wanted) -> Iterator[str]:
@@ -182,6 +185,15 @@ class Trial:
             "decided_by": shown["decided_by"],
             "misfit": misfit(self._engine.state, placed),
         }
+
+
+def _odd(starts: tuple[Start, ...]) -> Iterator[str]:
+    """Yield what of the annotations of a pod's containers does nothing."""
+    containers = [start.container for start in starts]
+    names = [each.name for each in containers]
+    for each in containers:
+        for remark in remarks(each.pod.annotations, each.name, names):
+            yield f"{each.full_name}: {remark}"
 
 
 def _told(state: State, otherwise: Mapping[str, Cpuset]) -> dict[str, Cpuset]:

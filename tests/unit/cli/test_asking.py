@@ -163,6 +163,27 @@ def test_explain_gives_values_with_their_units(tmp_path: Path) -> None:
     beside_a_daemon(tmp_path, check, pod("guest"), limited, pod("open", "500m", shared=True))
 
 
+def test_what_if_warns_of_annotations_that_do_nothing_once(tmp_path: Path) -> None:
+    odd = {
+        "memory-type.resource-policy.nri.io/container.mian": "dram",
+        "rdtclass.resource-policy.nri.io/pod": "gold",
+    }
+
+    def check(control: Path) -> None:
+        manifest = json.dumps(pod("new", "1", annotations=odd))
+        result = run(control, "what-if", "-f", "-", "--replicas", "2", "-o", "json", given=manifest)
+        warnings = json.loads(result.stdout)["warnings"]
+        assert [each for each in warnings if "mian" in each] == [
+            (
+                "default/new-1/main: annotation memory-type.resource-policy.nri.io/container.mian:"
+                " the pod has had no container 'mian' so far; did you mean 'main'?"
+            )
+        ]
+        assert sum("new-1/main: annotation rdtclass" in each for each in warnings) == 1
+
+    beside_a_daemon(tmp_path, check)
+
+
 def test_manifests_without_sense_are_named(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("a: b: c")
