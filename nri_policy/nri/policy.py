@@ -390,7 +390,9 @@ class Policy:
         """Keep what is to be told, and log one line."""
         self._decided(event, decision, seconds)
         if decision.explanation is not None and decision.placement is not None:
-            log.info(
+            # once the answer has left: whoever takes the log in may be slow
+            asyncio.get_running_loop().call_soon(
+                log.info,
                 "event=placed container=%s cpus=%s mems=%s pool=%r",
                 decision.explanation.container,
                 decision.placement.cpus,

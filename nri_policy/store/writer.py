@@ -79,13 +79,13 @@ class Writer:
     def _write_grants(self, state: State) -> int:
         """Make the rows of grants those of *state*."""
         grants, placed = self._grants, state.placed
-        changed = {each: None for each in placed if grants.get(each) is not placed[each]}
+        changed = [each for each, value in placed.items() if grants.get(each) is not value]
         if state.cold != self._cold:
             moved = state.cold.items() ^ self._cold.items()
-            changed |= {each: None for each, _ in moved if each in placed}
+            changed += [each for each, _ in moved if each in placed]
             self._cold = state.cold.copy()
         written = 0
-        for each in changed:
+        for each in dict.fromkeys(changed):
             form = encode(to_store(state, each))
             self._connection.execute(_GRANT, (each, checksum(each.encode(), form), form))
             written += len(form)

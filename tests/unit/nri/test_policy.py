@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,17 @@ async def test_what_is_certain_of_a_container_holds_before_its_decision(
     async with stage.turn:
         answer = await stage.late("CreateContainer", request)
     assert answer.adjust.linux.resources.cpu.cpus == cpus
+
+
+async def test_no_answer_waits_for_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    stage = Stage(tmp_path)
+    await stage.policy.create_container(*made("a", 1000))
+    assert "event=placed" not in caplog.text
+    await asyncio.sleep(0)
+    assert "event=placed container=default/a/main" in caplog.text
 
 
 async def test_nothing_is_pinned_that_settings_leave_alone(tmp_path: Path) -> None:
