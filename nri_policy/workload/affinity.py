@@ -34,6 +34,7 @@ COLOCATION = 10  # the weight that colocatePods and colocateNamespaces imply
 MAX_AFFINITIES = 100  # of one container in one annotation
 MAX_SEARCHES = 64  # globs and joint keys in all of these: each costs a look at every container
 _FIELDS = ("match", "scope", "weight")
+_ANNOTATIONS = ((Place(f"{DOMAIN}/affinity"), 1), (Place(f"{DOMAIN}/anti-affinity"), -1))
 
 
 class Affinity(Struct, frozen=True, kw_only=True):
@@ -58,8 +59,7 @@ def affinities_of(container: Container, settings: Settings) -> Affinities:
     """
     found: list[Affinity] = []
     notices: list[str] = []
-    for name, sign in (("affinity", 1), ("anti-affinity", -1)):
-        annotation = Place(f"{DOMAIN}/{name}")
+    for annotation, sign in _ANNOTATIONS:
         text = container.pod.annotations.get(annotation.key)
         if text is not None:
             found += _annotated(annotation, text, container, sign, notices)
