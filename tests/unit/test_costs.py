@@ -11,6 +11,7 @@ not counted: loops inside of kernels are timed by `make bench`.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -39,11 +40,13 @@ def calls(work: Callable[[], object]) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
+    gc.disable()  # others have it call functions of theirs
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
