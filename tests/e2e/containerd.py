@@ -37,7 +37,8 @@ class Recorded:
 class Containerd:
     """One containerd, from `start` to `close`; `stop` and `start` leave the containers running."""
 
-    def __init__(self, programs: Programs) -> None:
+    def __init__(self, programs: Programs, *, emulated: bool = False) -> None:
+        """On an *emulated* machine plugins have a minute to answer, and no program many threads."""
         # Unix socket addresses hold 107 bytes: the folder's path has to be short.
         self.folder = Path(tempfile.mkdtemp(prefix="nri-e2e-"))
         self.socket = self.folder / "containerd.sock"
@@ -51,13 +52,17 @@ class Containerd:
         wrapper = [sys.executable, "-IS", oci_wrapper.__file__, programs.runc, self._record]
         played.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, wrapper))} "$@"\n')
         played.chmod(0o755)
-        (self.folder / "config.toml").write_text(_config(self.folder, programs))
+        self._environment = {"PATH": programs.search_path}
+        if emulated:
+            self._environment["GOMAXPROCS"] = "2"
+        config = _config(self.folder, programs, patience=60 if emulated else 2)
+        (self.folder / "config.toml").write_text(config)
 
     def start(self) -> None:
         """Start it and wait until it serves."""
         self._process = Process(
             [str(self._programs.containerd), "--config", str(self.folder / "config.toml")],
-            {"PATH": self._programs.search_path},
+            self._environment,
         )
         self._process.await_line("containerd successfully booted")
 
@@ -140,8 +145,11 @@ def _mounts_below(folder: Path) -> Iterator[str]:
             yield mount
 
 
-def _config(folder: Path, programs: Programs) -> str:
-    """Return the configuration: nothing outside *folder*, nothing that a small host lacks."""
+def _config(folder: Path, programs: Programs, *, patience: int) -> str:
+    """Return the configuration: nothing outside *folder*, nothing that a small host lacks.
+
+    *patience* is for plugins to answer, in seconds.
+    """
     if programs.major == 1:
         version, cri = 2, "io.containerd.grpc.v1.cri"
         images = f"""\
@@ -188,6 +196,7 @@ disable = false
 socket_path = "{folder}/nri.sock"
 plugin_path = "{folder}/nri/plugins"
 plugin_config_path = "{folder}/nri/conf.d"
+plugin_request_timeout = "{patience}s"
 
 {images}{runtimes}
 [plugins."{cri}".cni]

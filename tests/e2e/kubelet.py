@@ -24,7 +24,6 @@ messages, services = grpc.protos_and_services("tests/e2e/cri.proto")
 
 NAMESPACES = {"network": messages.NODE, "pid": messages.CONTAINER}
 PERIOD = 100_000  # microseconds
-SECONDS = 60  # for any one call
 
 # gRPC itself retries the connection while containerd is down: soon rather than after seconds.
 CHANNEL_OPTIONS = (
@@ -55,9 +54,15 @@ def guaranteed(milli_cpu: int, memory: int = 32 << 20) -> Resources:
 
 
 class Kubelet:
-    """The kubelet of one containerd; *handler* names the runtime of all its pods."""
+    """The kubelet of one containerd; *handler* names the runtime of all its pods.
 
-    def __init__(self, socket: Path, cgroup_root: str, handler: str) -> None:
+    Any one call may take so many *seconds*.
+    """
+
+    def __init__(
+        self, socket: Path, cgroup_root: str, handler: str, *, seconds: float = 60
+    ) -> None:
+        self._seconds = seconds
         self.cgroup_root = cgroup_root
         self.handler = handler
         self.pods: list[Pod] = []
@@ -67,7 +72,7 @@ class Kubelet:
     def call(self, method: str, **fields: Any) -> Any:
         """Call the method of CRI's RuntimeService; grpc.RpcError carries the runtime's refusal."""
         request = getattr(messages, f"{method}Request")(**fields)
-        return getattr(self._runtime, method)(request, timeout=SECONDS, wait_for_ready=True)
+        return getattr(self._runtime, method)(request, timeout=self._seconds, wait_for_ready=True)
 
     def version(self) -> str:
         """Return the version that the runtime reports."""

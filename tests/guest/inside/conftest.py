@@ -13,7 +13,7 @@ from tests.e2e import image, packages
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet
-from tests.guest.inside.scene import SETTINGS, Scene
+from tests.guest.inside.scene import SETTINGS, Scene, pods
 
 SUITE = "forky"
 
@@ -35,7 +35,8 @@ def pytest_runtest_makereport(
 def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]:
     archive = tmp_path_factory.mktemp("image") / "busybox.tar"
     image.write(Path("/usr/bin/busybox"), archive)
-    containerd = Containerd(packages.programs_in(Path("/opt", SUITE), Path("/usr/sbin/runc")))
+    programs = packages.programs_in(Path("/opt", SUITE), Path("/usr/sbin/runc"))
+    containerd = Containerd(programs, emulated=True)
     containerd.start()
     containerd.load(archive)
     yield containerd
@@ -73,9 +74,8 @@ def daemon(running: Daemon, settings: dict[str, Any]) -> Daemon:
 @pytest.fixture
 def scene(containerd: Containerd, daemon: Daemon) -> Iterator[Scene]:
     """Pods that go when the test is over."""
-    kubelet = Kubelet(containerd.socket, containerd.cgroup_root, "runc")
-    yield Scene(kubelet=kubelet, daemon=daemon)
-    kubelet.close()
+    with pods(containerd) as kubelet:
+        yield Scene(kubelet=kubelet, daemon=daemon)
 
 
 @pytest.fixture

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
+from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Container, Kubelet, Resources
 from tests.e2e.waiting import eventually
@@ -25,6 +27,16 @@ main:
 def near(pod: str) -> dict[str, str]:
     """Return annotations of a pod whose container `main` is to run near those of another pod."""
     return {"resource-policy.nri.io/affinity": AFFINITY.format(pod=pod)}
+
+
+@contextmanager
+def pods(containerd: Containerd) -> Iterator[Kubelet]:
+    """Yield who runs pods, which go at the end."""
+    kubelet = Kubelet(containerd.socket, containerd.cgroup_root, "runc", seconds=600)
+    try:
+        yield kubelet
+    finally:
+        kubelet.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

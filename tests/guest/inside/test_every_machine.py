@@ -6,16 +6,19 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.doctor.host import Host
+from nri_policy.doctor.processes import named, own_affinity, processes
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
-from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
+from tests.e2e.kubelet import BEST_EFFORT, Container, guaranteed
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
-from tests.guest.inside.scene import Scene, full_name, near
+from tests.guest.inside.scene import Scene, full_name, near, pods
 
 RESERVED = CPUSet([0])
 ORDINARY = {"prefer-isolated-cpus.resource-policy.nri.io": "false"}
@@ -38,18 +41,18 @@ class Crowd(Scene):
 
 @pytest.fixture(scope="module")
 def crowd(containerd: Containerd, daemon: Daemon) -> Iterator[Crowd]:
-    kubelet = Kubelet(containerd.socket, containerd.cgroup_root, "runc")
-    pod = kubelet.run_pod("guaranteed", {"own": guaranteed(2000), "mixed": guaranteed(1500)})
-    own, mixed = (kernel.start(pod, name, command=kernel.touching(8)) for name in pod.containers)
-    yield Crowd(
-        kubelet=kubelet,
-        daemon=daemon,
-        own=own,
-        mixed=mixed,
-        best_effort=kubelet.run("best-effort", BEST_EFFORT),
-        system=kubelet.run("system", BEST_EFFORT, namespace="kube-system"),
-    )
-    kubelet.close()
+    with pods(containerd) as kubelet:
+        pod = kubelet.run_pod("guaranteed", {"own": guaranteed(2000), "mixed": guaranteed(1500)})
+        touching = kernel.touching(8)
+        own, mixed = (kernel.start(pod, name, command=touching) for name in pod.containers)
+        yield Crowd(
+            kubelet=kubelet,
+            daemon=daemon,
+            own=own,
+            mixed=mixed,
+            best_effort=kubelet.run("best-effort", BEST_EFFORT),
+            system=kubelet.run("system", BEST_EFFORT, namespace="kube-system"),
+        )
 
 
 def test_each_class_of_container_has_what_the_policy_says_and_explains(crowd: Crowd) -> None:
@@ -96,6 +99,19 @@ def test_cpus_of_ones_own_come_from_who_shares_them_and_go_back_when_the_process
     assert eventually(crowd.effective, lambda now: now == before) == before
     passing.pod.delete()
     assert crowd.settle() == before
+
+
+@pytest.mark.usefixtures("crowd")
+def test_the_doctor_sees_what_confines_a_runtime_beside_its_cgroup() -> None:
+    host = Host(Path("/"))
+    (runtime,) = named(processes(host), "containerd")
+    before, confined = os.sched_getaffinity(runtime.id), kernel.online_cpus().first(2)
+    assert own_affinity(host, runtime) is None
+    os.sched_setaffinity(runtime.id, confined)  # its first thread, by which it is judged
+    try:
+        assert own_affinity(host, runtime) == confined
+    finally:
+        os.sched_setaffinity(runtime.id, before)
 
 
 def test_nobody_moves_when_the_daemon_is_killed_and_comes_back(crowd: Crowd) -> None:

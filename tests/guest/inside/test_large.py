@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 from nri_policy.cpuset import CPUSet
 from tests.e2e.kubelet import BEST_EFFORT, guaranteed
 from tests.guest.inside import kernel
@@ -20,9 +18,8 @@ SOCKETS = {
 def test_whole_sockets_are_filled_and_the_rest_is_shared_also_by_the_next_daemon(
     scene: Scene,
 ) -> None:
-    with ThreadPoolExecutor(3) as threads:
-        asked = [threads.submit(scene.run, f"whole-{n}", guaranteed(24_000)) for n in range(3)]
-        assert {kernel.effective(each.result()) for each in asked} == SOCKETS
+    asked = dict.fromkeys(["first", "second", "third"], guaranteed(24_000))
+    assert {kernel.effective(each) for each in scene.run_all("whole", asked)} == SOCKETS
     shared = scene.run("shared", BEST_EFFORT)
     before = scene.settle()
     assert kernel.effective(shared) == Effective(cpus="1-23", mems="0")

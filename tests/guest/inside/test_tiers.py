@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from nri_policy.cpuset import CPUSet
 from tests.e2e.kubelet import guaranteed
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
-from tests.guest.inside.scene import Scene
+from tests.guest.inside.scene import SETTINGS, Scene
 
 MEMORY_TYPE = "memory-type.resource-policy.nri.io"
 FIRST = {"dram": 0, "pmem": 2, "hbm": 4}  # node of the first socket
 SMALL = guaranteed(1000, 64 << 20)
 TOUCHED = 16 << 20
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    return {**SETTINGS, "shrinkMemory": True}
 
 
 def socket(container: kernel.Effective) -> int:
@@ -67,16 +76,18 @@ def test_a_cold_start_has_its_pages_on_pmem_until_dram_is_added_also_by_the_next
     assert set(kernel.pages(container, at_least=TOUCHED)) == {pmem}, "moved"
 
 
-def test_who_grows_beyond_a_full_node_has_the_rest_of_its_pages_elsewhere(scene: Scene) -> None:
+def test_who_grows_beyond_a_full_node_has_pages_elsewhere_until_there_is_room(
+    scene: Scene,
+) -> None:
     # no two fit into one dram node, nor all three into both
-    names = ["first", "second", "third"]
-    asked = dict.fromkeys(names, guaranteed(1000, 280 << 20))
-    pod = scene.kubelet.run_pod("large", asked, annotations={MEMORY_TYPE: "dram"})
     touched = {"first": 40, "second": 40, "third": 200}
-    containers = [kernel.start(pod, name, command=kernel.touching(touched[name])) for name in names]
+    asked = dict.fromkeys(touched, guaranteed(1000, 280 << 20))
+    pod = scene.kubelet.run_pod("large", asked, annotations={MEMORY_TYPE: "dram"})
+    containers = []
+    for name, megabytes in touched.items():
+        containers.append(kernel.start(pod, name, command=kernel.touching(megabytes)))
+        kernel.pages(containers[-1], at_least=megabytes << 20)
     scene.settle()
-    for container in containers:
-        kernel.pages(container, at_least=touched[container.name] << 20)
     zones = {each.name: CPUSet.parse(kernel.effective(each).mems) for each in containers}
     full = zones["third"]
     assert len(full) == 1, "who comes has room made for it"
@@ -88,3 +99,8 @@ def test_who_grows_beyond_a_full_node_has_the_rest_of_its_pages_elsewhere(scene:
         assert set(full) < set(pages) <= set(zones[widened.name])
         for container in containers:
             assert sum(kernel.anonymous(container).values()) >= touched[container.name] << 20
+        containers[2].remove()
+        scene.settle()
+        assert kernel.effective(widened).mems == str(full)
+        pages = kernel.pages(widened, at_least=220 << 20)
+        assert set(pages) == set(full), "a zone that shrinks takes its pages along"
