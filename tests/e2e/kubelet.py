@@ -223,6 +223,11 @@ class Container:
         (pid,) = cgroup.processes(self.cgroup)
         return pid
 
+    def state(self) -> str:
+        """Return the state that the runtime reports, by its name in CRI."""
+        status = self.pod.kubelet.call("ContainerStatus", container_id=self.id).status
+        return str(messages.ContainerState.Name(status.state))
+
     def start(self) -> None:
         """Start it."""
         self.pod.kubelet.call("StartContainer", container_id=self.id)
