@@ -18,7 +18,6 @@ from tests.guest.inside.kernel import Effective, comes_to, run
 SMALL = guaranteed(1000, 64 << 20)
 PMEM = {"memory-type.resource-policy.nri.io": "pmem"}
 OWN_MEMORY = {"memory.preserve.resource-policy.nri.io": "true"}
-HOLDING = "/bin/busybox dd if=/dev/zero bs={}M count=1 | /bin/busybox sleep 1000000"
 
 
 def test_nothing_can_start_on_movable_memory_alone(kubelet: Kubelet) -> None:
@@ -52,8 +51,7 @@ def test_a_cold_start_on_movable_memory_has_dram_from_the_start(kubelet: Kubelet
 
 def test_pages_that_the_near_node_cannot_hold_are_on_the_movable_one(kubelet: Kubelet) -> None:
     pod = kubelet.run_pod("large", {"main": guaranteed(1000, 600 << 20)})
-    command = ("/bin/busybox", "sh", "-c", HOLDING.format(420))
-    container = kernel.start(pod, command=command)
+    container = kernel.start(pod, command=kernel.touching(420))
     zone = {int(node) for node in kernel.effective(container).mems.split(",")}
     assert zone in ({0, 2}, {1, 3})
     assert set(kernel.pages(container, at_least=420 << 20)) == zone
