@@ -78,6 +78,8 @@ GUESTS = {  # those that take longest first: they are shared out in this order
     "isolated": Hardware(
         smp=SIXTEEN, memory=1536, numa=FOUR_NODES, cmdline="isolcpus=4-7 nohz_full=4-7"
     ),
+    # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
+    "tiers": Hardware(smp=EIGHT, memory=2304, machine="q35,hmat=on", numa=[*tiered()]),
     # CPUs 6 and 7 stay offline; the memory of node 2, near to 0, and 3, near to 1, is movable only
     "added": Hardware(
         smp=EIGHT,
@@ -90,8 +92,6 @@ GUESTS = {  # those that take longest first: they are shared out in this order
         devices=[*added(2, 512), *added(3, 512)],
         cmdline="maxcpus=6 memhp_default_state=online_movable",
     ),
-    # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
-    "tiers": Hardware(smp=EIGHT, memory=2304, machine="q35,hmat=on", numa=[*tiered()]),
     "large": Hardware(
         smp="96,sockets=4,cores=12,threads=2",
         memory=2048,
@@ -99,6 +99,12 @@ GUESTS = {  # those that take longest first: they are shared out in this order
             *nodes([f"{cpu}-{cpu + 23}" for cpu in range(0, 96, 24)], [512] * 4),
             *distances({node: node for node in range(4)}),
         ],
+    ),
+    # node 1 has no memory, node 2 no CPUs
+    "asymmetric": Hardware(
+        smp=EIGHT,
+        memory=1024,
+        numa=[*nodes(["0-3", "4-7", ""], [512, 0, 512]), *distances({0: 0, 1: 1, 2: 1})],
     ),
     "devices": Hardware(
         smp=EIGHT,
@@ -114,11 +120,5 @@ GUESTS = {  # those that take longest first: they are shared out in this order
                 f"-device nvme,drive=disk{node},bus=port{node},serial=disk{node}",
             )
         ],
-    ),
-    # node 1 has no memory, node 2 no CPUs
-    "asymmetric": Hardware(
-        smp=EIGHT,
-        memory=1024,
-        numa=[*nodes(["0-3", "4-7", ""], [512, 0, 512]), *distances({0: 0, 1: 1, 2: 1})],
     ),
 }
