@@ -48,7 +48,8 @@ def performance(initiator: int, target: int, latency: int, bandwidth: int) -> It
 def tiered() -> Iterator[str]:
     """Yield two sockets with dram, each with a slower and a faster memory-only node near to it."""
     for node, its_cpus in enumerate(["cpus=0-3,", "cpus=4-7,", "", "", "", ""]):
-        yield f"-object memory-backend-ram,id=m{node},size=384M"
+        megabytes = 512 if its_cpus else 384  # the system itself starts on nodes with CPUs
+        yield f"-object memory-backend-ram,id=m{node},size={megabytes}M"
         yield f"-numa node,nodeid={node},{its_cpus}memdev=m{node},initiator={node % 2}"
     sockets = {node: node % 2 for node in range(6)}
     for one, other in combinations(sockets, 2):
@@ -79,7 +80,7 @@ GUESTS = {  # those that take longest first: they are shared out in this order
         smp=SIXTEEN, memory=1536, numa=FOUR_NODES, cmdline="isolcpus=4-7 nohz_full=4-7"
     ),
     # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
-    "tiers": Hardware(smp=EIGHT, memory=2304, machine="q35,hmat=on", numa=[*tiered()]),
+    "tiers": Hardware(smp=EIGHT, memory=2560, machine="q35,hmat=on", numa=[*tiered()]),
     # CPUs 6 and 7 stay offline; the memory of node 2, near to 0, and 3, near to 1, is movable only
     "added": Hardware(
         smp=EIGHT,

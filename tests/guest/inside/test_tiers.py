@@ -80,8 +80,8 @@ def test_who_grows_beyond_a_full_node_has_pages_elsewhere_until_there_is_room(
     scene: Scene,
 ) -> None:
     # no two fit into one dram node, nor all three into both
-    touched = {"first": 40, "second": 40, "third": 200}
-    asked = dict.fromkeys(touched, guaranteed(1000, 280 << 20))
+    touched = {"first": 40, "second": 40, "third": 240}  # the system itself needs some, too
+    asked = dict.fromkeys(touched, guaranteed(1000, 380 << 20))
     pod = scene.kubelet.run_pod("large", asked, annotations={MEMORY_TYPE: "dram"})
     containers = []
     for name, megabytes in touched.items():
@@ -93,14 +93,14 @@ def test_who_grows_beyond_a_full_node_has_pages_elsewhere_until_there_is_room(
     assert len(full) == 1, "who comes has room made for it"
     (widened,) = (each for each in containers[:2] if set(kernel.anonymous(each)) == set(full))
     assert full < zones[widened.name]
-    with kernel.touching_more(widened, 180):
-        pages = kernel.pages(widened, at_least=220 << 20)
-        assert sum(pages.values()) >= 220 << 20
+    with kernel.touching_more(widened, 240):
+        pages = kernel.pages(widened, at_least=280 << 20)
+        assert sum(pages.values()) >= 280 << 20
         assert set(full) < set(pages) <= set(zones[widened.name])
         for container in containers:
             assert sum(kernel.anonymous(container).values()) >= touched[container.name] << 20
         containers[2].remove()
         scene.settle()
         assert kernel.effective(widened).mems == str(full)
-        pages = kernel.pages(widened, at_least=220 << 20)
+        pages = kernel.pages(widened, at_least=280 << 20)
         assert set(pages) == set(full), "a zone that shrinks takes its pages along"
