@@ -2,7 +2,7 @@
 
 Owns a folder per container below one of ours, bind-mounted read-only into it. A file that somebody
 may read is replaced by renaming, never written in place: a workload that watches the folder reads
-whole versions only.
+whole versions only. Whatever others put into our folder is neither followed nor waited for.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nri_policy.proto.nri_pb2 import Mount
 
 DESTINATION = "/.nri-resource-policy"
 FILE = "resources.sh"
+
+_NEW = f".{FILE}"  # until it is whole
 
 _MODE, _FILE_MODE = 0o755, 0o644
 # Ids become folder names: nothing that leads elsewhere.
@@ -34,12 +36,21 @@ class Exposure:
 
     def add(self, container_id: str, resources: Mapping[str, str]) -> None:
         """Make a folder for a container; raises OSError, and ValueError for an odd id."""
-        folder = self._of(container_id)
-        _make(self._folder)
-        if _make(folder):  # nobody sees it yet
-            _write(f"{folder}/{FILE}", _text(resources), os.O_EXCL)
-        else:
-            self.replace(container_id, resources)
+        name, text = _name(container_id), _text(resources)
+        try:
+            ours = _opened(self._folder)
+        except FileNotFoundError:
+            os.makedirs(self._folder)  # noqa: PTH103
+            ours = _opened(self._folder)
+        with _closing(ours):
+            _open_to_all(ours)
+            new = _made(name, ours)
+            with _closing(_opened(name, ours)) as folder:
+                _open_to_all(folder)
+                if new:  # nobody sees it yet
+                    _write(FILE, text, folder)
+                else:
+                    _put(text, folder)
 
     def replace(self, container_id: str, resources: Mapping[str, str]) -> None:
         """Show a container its *resources* as they are now.
@@ -47,77 +58,94 @@ class Exposure:
         FileNotFoundError where its folder is gone. Replacing a file can wait for the disk; one that
         is right already is left alone.
         """
-        folder, text = self._of(container_id), _text(resources)
-        file, new = f"{folder}/{FILE}", f"{folder}/.{FILE}"
-        if not _holds(file, text):
-            _write(new, text, os.O_TRUNC)
-            os.replace(new, file)  # noqa: PTH105 - see _make
+        name, text = _name(container_id), _text(resources)
+        with _closing(_opened(self._folder)) as ours, _closing(_opened(name, ours)) as folder:
+            _put(text, folder)
 
     def mount(self, container_id: str) -> Mount:
         """Return the mount that lets a container see its folder."""
         return Mount(
             destination=DESTINATION,
-            source=self._of(container_id),
+            source=f"{self._folder}/{_name(container_id)}",
             type="bind",
             options=["bind", "ro"],
         )
 
     def remove(self, container_id: str) -> None:
         """Forget a container that is gone, or of an odd id never was shown anything."""
-        with suppress(ValueError):
-            shutil.rmtree(self._of(container_id), ignore_errors=True)
+        with suppress(ValueError, OSError), _closing(_opened(self._folder)) as ours:
+            shutil.rmtree(_name(container_id), ignore_errors=True, dir_fd=ours)
 
     def keep_only(self, container_ids: Collection[str]) -> None:
         """Forget all containers but these, as far as the disk lets us."""
-        with suppress(OSError):  # not there yet, or a disk that fails
-            for entry in list(Path(self._folder).iterdir()):
-                if entry.name not in container_ids:
-                    shutil.rmtree(entry, ignore_errors=True)
+        with suppress(OSError), _closing(_opened(self._folder)) as ours:
+            for name in os.listdir(ours):  # noqa: PTH208 - a descriptor
+                if name not in container_ids:
+                    shutil.rmtree(name, ignore_errors=True, dir_fd=ours)
 
-    def _of(self, container_id: str) -> str:
-        if not _ID.fullmatch(container_id):
-            raise ValueError(f"container id {container_id[:80]!r} is not one")
-        return f"{self._folder}/{container_id}"
+
+def _name(container_id: str) -> str:
+    """Return what the folder of a container is called; ValueError for an odd id."""
+    if not _ID.fullmatch(container_id):
+        raise ValueError(f"container id {container_id[:80]!r} is not one")
+    return container_id
 
 
 def _text(resources: Mapping[str, str]) -> bytes:
     return "".join([f'{key}="{value}"\n' for key, value in resources.items()]).encode()
 
 
-def _write(path: str, text: bytes, how: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | how, _FILE_MODE)
+def _opened(folder: str, within: int | None = None) -> int:
+    """Return a descriptor of *folder*; OSError, also where a link or file is in its place."""
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
+
+
+def _made(name: str, within: int) -> bool:
+    """Make a folder, and return whether nothing was in its place."""
     try:
-        os.fchmod(descriptor, _FILE_MODE)
-        if os.write(descriptor, text) != len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        os.mkdir(name, dir_fd=within)
+    except FileExistsError:
+        return False
+    return True
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _holds(path: str, text: bytes) -> bool:
-    """Return whether *path* is a file of that text."""
+def _open_to_all(folder: int) -> None:
+    """Let the containers' own users read through a folder, whatever our umask is."""
+    if stat.S_IMODE(os.fstat(folder).st_mode) != _MODE:
+        os.fchmod(folder, _MODE)
+
+
+def _put(text: bytes, folder: int) -> None:
+    """Replace the file in a container's folder, unless it is right already."""
+    if _holds(text, folder):
+        return
+    with suppress(FileNotFoundError):  # of a run that was killed, or anybody's
+        os.unlink(_NEW, dir_fd=folder)
+    _write(_NEW, text, folder)
+    os.replace(_NEW, FILE, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _write(name: str, text: bytes, folder: int) -> None:
+    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with _closing(os.open(name, how, _FILE_MODE, dir_fd=folder)) as file:
+        os.fchmod(file, _FILE_MODE)
+        if os.write(file, text) != len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), FILE)
+
+
+def _holds(text: bytes, folder: int) -> bool:
+    """Return whether the file in a container's folder has that text."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = os.open(FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
         return False
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        return file.read(len(text) + 1) == text
-
-
-# A Path takes longer to make than a folder. The modes are set again, whatever our umask is: the
-# containers' own users read through them.
-
-
-def _make(folder: str) -> bool:
-    """Make *folder* and return whether it was not there; OSError, also where a link or file is."""
-    try:
-        mode = os.lstat(folder).st_mode
-    except FileNotFoundError:
-        os.makedirs(folder)  # noqa: PTH103
-        os.chmod(folder, _MODE)  # noqa: PTH101
-        return True
-    if not stat.S_ISDIR(mode):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), folder)
-    if stat.S_IMODE(mode) != _MODE:
-        os.chmod(folder, _MODE)  # noqa: PTH101
-    return False
+    with _closing(file):
+        return stat.S_ISREG(os.fstat(file).st_mode) and os.read(file, len(text) + 1) == text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,40 +43,74 @@ def test_a_folder_that_is_right_already_is_not_written(
     """A disk may be read-only; what it shows of the resources then stays as it was."""
     exposure = Exposure(tmp_path / "containers")
     exposure.add("c1", RESOURCES)
-    monkeypatch.setattr(os, "chmod", None)
+    for name in ("fchmod", "write", "replace"):
+        monkeypatch.setattr(os, name, None)
     exposure.add("c1", RESOURCES)
 
 
-@pytest.mark.parametrize("name", ["containers", "containers/c1", f"containers/c1/.{FILE}"])
-def test_a_link_is_never_written_through(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["containers", "containers/c1"])
+def test_a_link_in_the_place_of_a_folder_is_never_followed(tmp_path: Path, name: str) -> None:
+    """Also not where it comes after the folder was made: nothing is written, read or removed."""
     elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o700)
-    target = elsewhere
-    if name.endswith(FILE):
-        target = elsewhere / "file"
-        target.write_text("precious")
+    (elsewhere / "c1").mkdir(parents=True)
+    precious = [elsewhere / FILE, elsewhere / "c1" / FILE]
+    for file in precious:
+        file.write_text("precious")
+    elsewhere.chmod(0o700)
+    exposure = Exposure(tmp_path / "containers")
+    exposure.add("c1", {})
     link = tmp_path / name
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(target)
-    with pytest.raises(OSError, match=r"(?i)exists|symbolic links"):
-        Exposure(tmp_path / "containers").add("c1", RESOURCES)
-    assert [path.read_text() for path in elsewhere.iterdir()] == ["precious"] * (
-        target != elsewhere
-    )
+    link.rename(tmp_path / "aside")
+    link.symlink_to(elsewhere)
+    for write in (exposure.add, exposure.replace):
+        with pytest.raises(NotADirectoryError):
+            write("c1", RESOURCES)
+    exposure.remove("c1")
+    exposure.keep_only({"c2"})
+    assert [file.read_text() for file in precious] == ["precious"] * 2
     assert elsewhere.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_link_in_the_place_of_the_file_is_replaced(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("precious")
+def _link(path: Path) -> None:
+    path.with_name("precious").write_text(TEXT)
+    path.symlink_to("precious")
+
+
+def _device(path: Path) -> None:
+    """Make what /dev/zero is: there is no end to reading it."""
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
+@pytest.mark.parametrize("name", [FILE, f".{FILE}"])
+@pytest.mark.parametrize("make", [_link, os.mkfifo, _device, Path.touch])
+def test_what_is_in_the_place_of_the_file_is_replaced(
+    tmp_path: Path, make: Callable[[Path], None], name: str
+) -> None:
+    """A link is not followed, and nobody waits for the other end of a FIFO."""
     exposure = Exposure(tmp_path / "containers")
     exposure.add("c1", {})
     file = Path(exposure.mount("c1").source) / FILE
-    file.unlink()
-    file.symlink_to(precious)
-    exposure.replace("c1", RESOURCES)
-    assert not file.is_symlink()
-    assert (file.read_text(), precious.read_text()) == (TEXT, "precious")
+    for write in (exposure.replace, exposure.add):
+        for each in file.parent.iterdir():
+            each.unlink()
+        make(file.with_name(name))
+        write("c1", RESOURCES)
+        assert file.is_file()
+        assert not file.is_symlink()
+        assert {*file.parent.iterdir()} <= {file, file.with_name("precious")}
+        assert file.read_text() == TEXT
+
+
+@pytest.mark.parametrize("name", [FILE, f".{FILE}"])
+def test_a_folder_in_the_place_of_the_file_is_an_error(tmp_path: Path, name: str) -> None:
+    exposure = Exposure(tmp_path / "containers")
+    (tmp_path / "containers" / "c1" / name / "precious").mkdir(parents=True)
+    for write in (exposure.replace, exposure.add):
+        with pytest.raises(IsADirectoryError):
+            write("c1", RESOURCES)
 
 
 def test_what_is_forgotten_is_not_followed(tmp_path: Path) -> None:
