@@ -16,7 +16,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nri_policy.daemon import Daemon, Host
 from nri_policy.hardware.discovery import discover
@@ -25,12 +24,14 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.instrumentation.logs import Debug, tell_repeats
 from nri_policy.instrumentation.service_manager import ServiceManager
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.policy import Sources
 from nri_policy.nri.singleton import only_instance
-from nri_policy.nrt.cluster import Cluster, access
+from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.publisher import Sink
 from nri_policy.pools.capacity import CapacityError
@@ -38,9 +39,6 @@ from nri_policy.settings import Reload, Settings, SettingsError
 from nri_policy.settings_source.cluster import ClusterSettings
 from nri_policy.settings_source.file import SettingsFile, watch
 from nri_policy.settings_source.kubernetes import Kubernetes
-
-if TYPE_CHECKING:
-    from lightkube import AsyncClient
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +85,10 @@ async def run(file: SettingsFile, options: Options) -> None:
         stack.enter_context(only_instance(options.state_dir / "lock"))
         stack.enter_context(only_instance(options.containers_dir / LOCK))
         source: ClusterSettings | SettingsFile = file
-        if connect is not None:
-            followed = _cluster_settings(file, connect, options, reload.set)
+        client = None if connect is None else Client(connect)
+        if client is not None:
+            stack.push_async_callback(client.close)
+            followed = _cluster_settings(file, client, options, reload.set)
             source = await stack.enter_async_context(followed)
         async with _told(source):
             settings = settings or source.load()
@@ -108,7 +108,7 @@ async def run(file: SettingsFile, options: Options) -> None:
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
         async with (
-            _publishing(daemon, options),
+            _publishing(daemon, client, options),
             daemon.listening(options.control_socket),
             daemon.serving(options.runtime) as serving,
         ):
@@ -234,14 +234,13 @@ async def _follow_hardware(daemon: Daemon, options: Options) -> None:
 @asynccontextmanager
 async def _cluster_settings(
     file: SettingsFile,
-    connect: Callable[[], AsyncClient],
+    client: Client,
     options: Options,
     changed: Callable[[], None],
 ) -> AsyncIterator[ClusterSettings]:
     """Follow the settings that the cluster has for this node."""
-    api = Kubernetes(connect, options.config_namespace)
     settings = ClusterSettings(
-        api,
+        Kubernetes(client, options.config_namespace),
         options.node_name,
         kept=options.state_dir / "settings.json",
         otherwise=file.load,
@@ -256,7 +255,6 @@ async def _cluster_settings(
     finally:
         following.cancel()
         await asyncio.wait({following})
-        await api.close()
 
 
 @asynccontextmanager
@@ -276,20 +274,16 @@ async def _told(source: ClusterSettings | SettingsFile) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _publishing(daemon: Daemon, options: Options) -> AsyncIterator[None]:
+async def _publishing(
+    daemon: Daemon, client: Client | None, options: Options
+) -> AsyncIterator[None]:
     """Publish the node's topology wherever *options* say, and in the cluster if it is known."""
-    async with AsyncExitStack() as stack:
-        sinks: list[Sink] = [] if options.nrt_file is None else [File(options.nrt_file)]
-        connect = access(options.kubeconfig)
-        if connect is None:
-            log.info(
-                "event=nrt-not-published reason='no cluster: neither in a pod nor --kubeconfig'"
-            )
-        else:
-            cluster = Cluster(connect, options.node_name)
-            stack.push_async_callback(cluster.close)
-            sinks.append(cluster)
-        await stack.enter_async_context(daemon.publishing(sinks))
+    sinks: list[Sink] = [] if options.nrt_file is None else [File(options.nrt_file)]
+    if client is None:
+        log.info("event=nrt-not-published reason='no cluster: neither in a pod nor --kubeconfig'")
+    else:
+        sinks.append(Cluster(client, options.node_name))
+    async with daemon.publishing(sinks):
         yield
 
 

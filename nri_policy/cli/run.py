@@ -12,9 +12,9 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.daemon import IDENTITY
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.instrumentation.logs import Form, set_up
+from nri_policy.kube.errors import KubeconfigError
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.singleton import AlreadyRunningError
-from nri_policy.nrt.cluster import KubeconfigError
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.process import Options, run
 from nri_policy.settings import SettingsError

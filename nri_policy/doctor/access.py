@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from nri_policy.nrt.cluster import Cluster, KubeconfigError, access
+from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.connection import access
+from nri_policy.kube.errors import APIError, KubeconfigError
+from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import GROUP
-
-if TYPE_CHECKING:
-    from lightkube import AsyncClient
 
 # What configs/kubernetes/rbac.yaml gives: group, resource, verbs
 NEEDED = (
@@ -25,6 +24,7 @@ NEEDED = (
     ("config.nri", "topologyawarepolicies", ("list", "watch")),
     ("config.nri", "topologyawarepolicies/status", ("patch",)),
 )
+_REVIEWS = Kind(group="authorization.k8s.io", version="v1", plural="selfsubjectaccessreviews")
 _PATIENCE = 3.0  # seconds for a request
 
 
@@ -47,26 +47,34 @@ def access_to(kubeconfig: Path | None, node: str) -> Access | None:
         return None
 
     async def ask() -> Access:
-        client = connect()
-        cluster = Cluster(lambda: client, node, patience=_PATIENCE)
+        client = Client(connect, patience=_PATIENCE)
         try:
-            await cluster.look()
-            found = Access()
-        except PublishError as error:
-            found = Access(trouble=error.trouble, error=str(error))
-        try:
-            if found.trouble in {Trouble.UNREACHABLE, Trouble.UNAUTHORIZED}:
-                return found
-            denied = [
-                f"{verb} {resource}"
-                for group, resource, verb in _rights()
-                if not await _may(client, group, resource, verb)
-            ]
-            return Access(trouble=found.trouble, error=found.error, denied=tuple(denied))
+            return await _found(client, node)
         finally:
-            await cluster.close()
+            await client.close()
 
     return asyncio.run(ask())
+
+
+async def _found(client: Client, node: str) -> Access:
+    try:
+        await Cluster(client, node).look()
+        found = Access()
+    except PublishError as error:
+        found = Access(trouble=error.trouble, error=str(error))
+    if found.trouble in {Trouble.UNREACHABLE, Trouble.UNAUTHORIZED}:
+        return found
+    try:
+        denied = [
+            f"{verb} {resource}"
+            for group, resource, verb in _rights()
+            if not await _may(client, group, resource, verb)
+        ]
+    except APIError as error:
+        return replace(
+            found, trouble=found.trouble or Trouble.REFUSED, error=found.error or str(error)
+        )
+    return replace(found, denied=tuple(denied))
 
 
 def _rights() -> Iterator[tuple[str, str, str]]:
@@ -75,21 +83,14 @@ def _rights() -> Iterator[tuple[str, str, str]]:
             yield group, resource, verb
 
 
-async def _may(client: AsyncClient, group: str, resource: str, verb: str) -> bool:
+async def _may(client: Client, group: str, resource: str, verb: str) -> bool:
     """Return whether we may do something; a server that does not say so is taken to allow it."""
-    from lightkube.models.authorization_v1 import (  # noqa: PLC0415 - lightkube is large
-        ResourceAttributes,
-        SelfSubjectAccessReviewSpec,
-    )
-    from lightkube.resources.authorization_v1 import (  # noqa: PLC0415 - see above
-        SelfSubjectAccessReview,
-    )
-
     kind, _, part = resource.partition("/")
-    attributes = ResourceAttributes(group=group, resource=kind, subresource=part, verb=verb)
-    review = SelfSubjectAccessReview(
-        spec=SelfSubjectAccessReviewSpec(resourceAttributes=attributes)
-    )
-    async with asyncio.timeout(_PATIENCE):
-        answer = await client.create(review)
-    return answer.status is None or answer.status.allowed
+    asked = {"group": group, "resource": kind, "subresource": part, "verb": verb}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    answer = await client.create(_REVIEWS, review)
+    return bool((answer.get("status") or {}).get("allowed", True))

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import partial
 from typing import NoReturn, Protocol
 
+from nri_policy.kube.backoff import backoff
 from nri_policy.nrt.reading import Feed, Object, Reading
 from nri_policy.proto import control_pb2 as pb
 
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 INTERVAL = 0.25  # seconds between two writes at least
 REFRESH = 600.0  # seconds after which an unchanged object is written again
 FAREWELL = 2.0  # seconds for the last write
-_MIN_DELAY, _MAX_DELAY = 0.5, 30.0  # seconds after failures
+_BACKOFF = partial(backoff, least=0.5, most=30.0)
 LOG_AGAIN = 300.0  # seconds before the same is logged again
 
 
@@ -108,19 +109,13 @@ class Sink(Protocol):
         """Remove the object, if it is there."""
 
 
-def backoff(failures: int, chance: Callable[[], float] = random.random) -> float:
-    """Return the seconds to wait, anywhere from the least to a bound that doubles."""
-    bound = min(_MAX_DELAY, _MIN_DELAY * 2.0 ** min(failures, 10))
-    return _MIN_DELAY + chance() * (bound - _MIN_DELAY)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """The clock that a publisher goes by."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    delay: Callable[[int], float] = backoff  # seconds after so many failures in a row
+    delay: Callable[[int], float] = _BACKOFF  # seconds after so many failures in a row
     farewell: float = FAREWELL
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from nri_policy.kube.backoff import backoff
 from nri_policy.settings import Reload, Settings, from_spec
 from nri_policy.settings_source.objects import Known, Level, Policy, name_of
 
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 2.0  # seconds that anybody waits for the cluster
 GROUP_PERIOD = 60.0  # seconds between two looks at the node's label
-_MIN_DELAY, _MAX_DELAY = 1.0, 60.0  # seconds before the cluster is asked again
+_BACKOFF = partial(backoff, least=1.0, most=60.0)  # before the cluster is asked again
 
 
 class ClusterError(Exception):
@@ -38,19 +39,10 @@ class API(Protocol):
         ...
 
     async def follow(self, name: str, say: Callable[[Policy | None], None]) -> None:
-        """Say what the object of that name is, and whatever becomes of it.
-
-        Returns after some minutes: then it is to be called again.
-        """
+        """Say what the object of that name is, and whatever becomes of it, until that fails."""
 
     async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
         """Write what a node says of an object, None for nothing any more."""
-
-
-def backoff(failures: int, chance: Callable[[], float] = random.random) -> float:
-    """Return the seconds to wait, anywhere from the least to a bound that doubles."""
-    bound = min(_MAX_DELAY, _MIN_DELAY * 2.0 ** min(failures, 10))
-    return _MIN_DELAY + chance() * (bound - _MIN_DELAY)
 
 
 class ClusterSettings:
@@ -65,7 +57,7 @@ class ClusterSettings:
         otherwise: Callable[[], Settings],
         changed: Callable[[], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        delay: Callable[[int], float] = backoff,
+        delay: Callable[[int], float] = _BACKOFF,
     ) -> None:
         """Take where to keep what counts, and whom to call when it changes.
 

@@ -1,134 +1,95 @@
 """The API server's side of settings from the cluster.
 
-Owns how TopologyAwarePolicy objects are listed, watched and patched, and what a Node's label says.
-lightkube and its errors are known here only; it is imported when it is needed, for it is large.
-
-Each object is followed by its name, so that the objects for other nodes cost this one nothing. A
-watch that has nothing to say for long is begun anew, for a connection can die in silence.
+Owns how TopologyAwarePolicy objects are followed and patched, and what a Node's label says. Each
+object is followed by its name, so that the objects for other nodes cost this one nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Any
 
+from nri_policy.kube.client import NODES, Client, Kind, Listing, Object
+from nri_policy.kube.errors import APIError
+from nri_policy.kube.follow import follow
 from nri_policy.settings import API_VERSION, KIND
 from nri_policy.settings_source.cluster import ClusterError
 from nri_policy.settings_source.objects import LABEL, Policy
 
-if TYPE_CHECKING:
-    from lightkube import AsyncClient
-
-PATIENCE = 10.0  # seconds for one request
-PERIOD = 300  # seconds after which an object is listed again
-_PLURAL = "topologyawarepolicies"
+_GROUP, _, _VERSION = API_VERSION.partition("/")
+POLICIES = Kind(group=_GROUP, version=_VERSION, plural="topologyawarepolicies")
 _NO_CRD = f"the cluster has no {KIND}; configs/kubernetes/settings-crd.yaml defines it"
-_MOST_TEXT = 300  # characters of a server's words
 
 
 class Kubernetes:
-    """The objects in one namespace; *connect* makes the client, and may raise anything."""
+    """The objects in one namespace."""
 
-    def __init__(self, connect: Callable[[], AsyncClient], namespace: str) -> None:
-        self._connect = connect
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
         self._namespace = namespace
-        self._client: AsyncClient | None = None
 
     async def group(self, node: str) -> str:
         """Return the group that a node's label names, empty for none."""
-        from lightkube.resources.core_v1 import Node  # noqa: PLC0415 - see above
-
-        async with self._asking(f"Node {node}") as client, asyncio.timeout(PATIENCE):
-            found = await client.get(Node, node)
-            if found.metadata is None or found.metadata.name != node:
-                raise ValueError("the answer is about something else")
-            return str((found.metadata.labels or {}).get(LABEL, ""))
+        with _translated(f"Node {node}"):
+            metadata = _metadata(await self._client.get(NODES, node), node)
+            return str((metadata.get("labels") or {}).get(LABEL, ""))
 
     async def follow(self, name: str, say: Callable[[Policy | None], None]) -> None:
-        """Say what an object is, and whatever becomes of it, for some minutes."""
-        where: Any = {"namespace": self._namespace, "fields": {"metadata.name": name}}
-        async with self._asking(f"{KIND} {name}") as client:
-            async with asyncio.timeout(PATIENCE):
-                listed = client.list(_resource(), **where)
-                try:
-                    found = [each async for each in listed]
-                except _status_error() as error:
-                    if error.response.status_code == 404:
-                        raise ValueError(_NO_CRD) from error
-                    raise
-            say(_policy(found[0], name) if found else None)
-            watch: Any = client.watch(
-                _resource(), **where, resource_version=listed.resourceVersion, server_timeout=PERIOD
-            )
+        """Say what an object is, and whatever becomes of it, until that cannot be known."""
+        with _translated(f"{KIND} {name}"):
+            events = follow(self._client, POLICIES, namespace=self._namespace, name=name)
             try:
-                async with asyncio.timeout(PERIOD), aclosing(watch):
-                    async for kind, changed in watch:
-                        if kind != "BOOKMARK":
-                            policy = _policy(changed, name)
-                            say(None if kind == "DELETED" else policy)
-            except TimeoutError:
-                return
+                async with aclosing(events):
+                    async for event in events:
+                        match event:
+                            case Listing(items=[found, *_]):
+                                say(_policy(found, name))
+                            case Listing() | ("DELETED", _):
+                                say(None)
+                            case (_, found):
+                                say(_policy(found, name))
+            except APIError as error:
+                if error.code != 404:
+                    raise
+                raise APIError(_NO_CRD) from error
 
     async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
         """Write what a node says of an object, None for nothing; one that is gone needs nothing."""
-        from lightkube.types import PatchType  # noqa: PLC0415 - see above
-
         patch = {"status": {"nodes": {node: status}}}
-        async with self._asking(f"{KIND} {name}") as client, asyncio.timeout(PATIENCE):
+        with _translated(f"{KIND} {name}"):
             try:
-                await client.patch(
-                    _resource().Status,
-                    name,
-                    patch,
-                    namespace=self._namespace,
-                    patch_type=PatchType.MERGE,
+                await self._client.merge(
+                    POLICIES, name, patch, namespace=self._namespace, part="status"
                 )
-            except _status_error() as error:
-                if error.response.status_code != 404:
+            except APIError as error:
+                if error.code != 404:
                     raise
 
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._client is not None:
-            await self._client.close()
 
-    @asynccontextmanager
-    async def _asking(self, what: str) -> AsyncIterator[AsyncClient]:
-        """Yield the client; what goes wrong with it becomes a ClusterError."""
-        try:
-            if self._client is None:
-                self._client = await asyncio.to_thread(self._connect)
-            yield self._client
-        except TimeoutError as error:
-            raise ClusterError(f"{what}: no answer within {PATIENCE:g} s") from error
-        except Exception as error:  # a garbled answer makes lightkube raise whatever comes
-            text = " ".join(str(error).split())[:_MOST_TEXT] or type(error).__name__
-            raise ClusterError(f"{what}: {text}") from error
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """Turn what goes wrong with a request into a ClusterError."""
+    try:
+        yield
+    except APIError as error:
+        raise ClusterError(f"{what}: {error}") from error
 
 
-def _resource() -> Any:
-    from lightkube.generic_resource import create_namespaced_resource  # noqa: PLC0415 - see above
+def _metadata(found: Object, name: str) -> Object:
+    """Return the metadata of what is to be the object of that *name*."""
+    metadata = found.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("name") != name:
+        raise APIError("the answer is about something else")
+    return metadata
 
-    group, _, version = API_VERSION.partition("/")
-    return create_namespaced_resource(group, version, KIND, _PLURAL)
 
-
-def _policy(found: Any, name: str) -> Policy:
-    if found.metadata.name != name:
-        raise ValueError("the answer is about something else")
+def _policy(found: Object, name: str) -> Policy:
+    metadata = _metadata(found, name)
     nodes = (found.get("status") or {}).get("nodes") or {}
     return Policy(
         name=name,
-        generation=found.metadata.generation or 0,
+        generation=metadata.get("generation") or 0,
         spec=found.get("spec"),
         nodes=frozenset(nodes),
     )
-
-
-def _status_error() -> Any:
-    """Return what lightkube raises for answers that are errors."""
-    from httpx2 import HTTPStatusError  # noqa: PLC0415 - see above
-
-    return HTTPStatusError

@@ -27,7 +27,7 @@ LAYERS = (
         "audit",
         "settings_source",
     ),
-    ("engine", "picture"),
+    ("engine", "picture", "kube"),
     ("workload", "pools"),
     ("hardware", "settings"),
     ("cpuset", "units", "glob", "yamltext", "proto"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +12,9 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.engine import Engine
-from nri_policy.nrt import cluster as under_test
-from nri_policy.nrt.cluster import Cluster, KubeconfigError, access
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import Feed, Object
 from tests import nodes
@@ -35,11 +34,11 @@ async def reached(
 ) -> AsyncIterator[Cluster]:
     connect = access(server.kubeconfig)
     assert connect is not None
-    cluster = Cluster(connect, node, **options)
+    client = Client(connect, **options)
     try:
-        yield cluster
+        yield Cluster(client, node)
     finally:
-        await cluster.close()
+        await client.close()
 
 
 async def failing(cluster: Cluster, new: Object) -> PublishError:
@@ -306,69 +305,3 @@ async def test_a_server_with_another_authority_is_not_believed(tmp_path: Path) -
             assert error.trouble is Trouble.UNREACHABLE
             assert "certificate verify failed" in str(error).lower()
             assert server.requests == []
-
-
-async def test_in_a_pod_the_service_account_says_how_to_reach_the_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(under_test, "_SERVICE_ACCOUNT", tmp_path)
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    async with APIServer(tmp_path) as server:
-        assert access(None) is None
-        host, port = server.address
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
-        (tmp_path / "namespace").write_text("kube-system")
-        connect = access(None)
-        assert connect is not None
-        cluster = Cluster(connect, "node-a")
-        await cluster.put(await topology(), fresh=True)
-        server.tokens = {"second"}
-        server.token_file.write_text("second")
-        await cluster.put(await topology(alignment="numa"), fresh=False)
-        assert len({str(request.headers["authorization"]) for request in server.requests}) == 2
-        await cluster.close()
-
-
-async def test_a_service_account_that_is_half_there_is_no_reason_to_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(under_test, "_SERVICE_ACCOUNT", tmp_path)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    (tmp_path / "token").write_text("first")
-    connect = access(None)
-    assert connect is not None
-    error = await failing(Cluster(connect, "node-a"), await topology())
-    assert error.trouble is Trouble.UNREACHABLE
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "",
-        "a: b",
-        "{",
-        "[1, 2]",
-        "clusters: 7",
-        "clusters: []\ncontexts: []\ncurrent-context: none",
-        "clusters: [{name: c, cluster: {server: 7}}]\ncontexts: []",
-        (
-            "clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: none}}]\n"
-            "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
-            "current-context: c"
-        ),
-    ],
-)
-def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: str | None) -> None:
-    path = tmp_path / "kubeconfig"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(KubeconfigError, match=f"--kubeconfig {path}: .+"):
-        access(path)
-
-
-def test_lightkube_is_not_imported_before_it_is_needed() -> None:
-    """It is large, and most commands have no use for it."""
-    program = "import sys, nri_policy.process; sys.exit('lightkube' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True)

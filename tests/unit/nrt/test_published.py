@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from nri_policy.control.client import connected
-from nri_policy.nrt.cluster import Cluster, access
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.proto.control_pb2 import StatusResponse
@@ -31,11 +33,12 @@ async def published(folder: Path, **spec: Any) -> AsyncIterator[tuple[Served, AP
     ):
         connect = access(server.kubeconfig)
         assert connect is not None
-        cluster = Cluster(connect, "localhost")
+        client = Client(connect)
+        cluster = Cluster(client, "localhost")
         async with node.daemon.publishing([cluster, File(folder / "nrt.json")]):
             await server.until(lambda: bool(server.objects))
             yield node, server
-        await cluster.close()
+        await client.close()
 
 
 def exclusive(server: APIServer, pool: str) -> str:

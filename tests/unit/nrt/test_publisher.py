@@ -24,7 +24,6 @@ from nri_policy.nrt.publisher import (
     PublishError,
     Trouble,
     Written,
-    backoff,
     publishing,
 )
 from nri_policy.nrt.reading import Feed, Object
@@ -419,9 +418,3 @@ async def test_a_publication_can_be_sent_as_it_is() -> None:
     assert (message.to, message.phase, message.written) == ("a shelf", "published", 1)
     assert list(message.rivals) == ["exporter"]
     assert message.written_at > 0
-
-
-def test_waits_after_failures_double_up_to_half_a_minute() -> None:
-    longest = [backoff(failures, chance=lambda: 1.0) for failures in range(1, 9)]
-    assert longest == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
-    assert backoff(9, chance=lambda: 0.0) == 0.5

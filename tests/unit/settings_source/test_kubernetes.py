@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from nri_policy.nrt.cluster import access
-from nri_policy.settings_source import kubernetes
+from nri_policy.kube import follow
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
 from nri_policy.settings_source.cluster import ClusterError
 from nri_policy.settings_source.kubernetes import Kubernetes
 from nri_policy.settings_source.objects import Policy
@@ -26,6 +27,10 @@ GONE = Answer(
     status=404, body={"kind": "Status", "code": 404, "message": "not found", "apiVersion": "v1"}
 )
 
+ANOTHER = Answer(
+    status=200, body={"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "x"}}]}
+)
+
 
 @asynccontextmanager
 async def reached(
@@ -34,14 +39,15 @@ async def reached(
     async with APIServer(folder) as server:
         connect = access(server.kubeconfig)
         assert connect is not None
-        cluster = Kubernetes(connect, "kube-system")
+        client = Client(connect)
+        cluster = Kubernetes(client, "kube-system")
         server.disturb = lambda request: next(
             (answer for each in disturbances if (answer := each(request))), None
         )
         try:
             yield cluster, server
         finally:
-            await cluster.close()
+            await client.close()
 
 
 def object_(generation: int = 1, **more: Any) -> dict[str, Any]:
@@ -89,6 +95,11 @@ def expected(generation: int, *nodes: str) -> Policy:
     )
 
 
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_PAUSE", 0)
+
+
 async def test_an_object_is_listed_and_then_watched_from_there(tmp_path: Path) -> None:
     status = {"nodes": {"a": {"status": "Success"}}}
     first = events(("MODIFIED", object_(2, status=status)), ("DELETED", object_(2)))
@@ -103,14 +114,12 @@ async def test_an_object_is_listed_and_then_watched_from_there(tmp_path: Path) -
     assert versions[1:] == ["7", "20", "30"]
 
 
-async def test_an_object_that_is_not_there_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kubernetes, "PERIOD", 0)
+async def test_an_object_that_is_not_there_is_none(tmp_path: Path) -> None:
     said: list[Policy | None] = []
-    async with reached(tmp_path, serving(watched=[events()] * 9)) as (cluster, _):
-        await cluster.follow("default", said.append)
-    assert said == [None], "and it ends, to be called again"
+    async with reached(tmp_path, serving(watched=[events(), CUT])) as (cluster, _):
+        with pytest.raises(ClusterError):
+            await cluster.follow("default", said.append)
+    assert said == [None]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +130,7 @@ async def test_an_object_that_is_not_there_is_none(
         (CUT, "default: "),
         (GARBLED, "default: "),
         (NOT_HTTP, "default: "),
-        (Answer(status=200, body={"items": [{"metadata": {"name": "x"}}]}), "something else"),
+        (ANOTHER, "something else"),
     ],
 )
 async def test_whatever_goes_wrong_says_nothing_of_the_object(
@@ -141,13 +150,26 @@ async def test_whatever_goes_wrong_says_nothing_of_the_object(
 
 
 async def test_a_watch_that_ends_in_an_error_is_one(tmp_path: Path) -> None:
-    gone = {"kind": "Status", "apiVersion": "v1", "code": 410, "message": "too old"}
-    server_side = serving(object_(), watched=[events(("ERROR", gone))])
+    broken = {"kind": "Status", "apiVersion": "v1", "code": 500, "message": "etcd is away"}
+    server_side = serving(object_(), watched=[events(("ERROR", broken))])
     said: list[Policy | None] = []
     async with reached(tmp_path, server_side) as (cluster, _):
-        with pytest.raises(ClusterError, match="too old"):
+        with pytest.raises(ClusterError, match="etcd is away"):
             await cluster.follow("default", said.append)
     assert said == [expected(1)]
+
+
+async def test_a_watch_from_too_long_ago_begins_with_a_list_again(tmp_path: Path) -> None:
+    gone = {"kind": "Status", "apiVersion": "v1", "code": 410, "message": "too old"}
+    told = Answer(status=410, body=gone)
+    server_side = serving(object_(), watched=[events(("ERROR", gone)), told, CUT])
+    said: list[Policy | None] = []
+    async with reached(tmp_path, server_side) as (cluster, server):
+        with pytest.raises(ClusterError):
+            await cluster.follow("default", said.append)
+        lists = [each for each in server.requests if "watch" not in each.query]
+    assert said == [expected(1)] * 3
+    assert len(lists) == 3
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from nri_policy.hardware import synthetic
-from nri_policy.nrt.cluster import access
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
 from nri_policy.settings_source.cluster import ClusterSettings
 from nri_policy.settings_source.kubernetes import Kubernetes
 from tests import nodes
@@ -143,10 +144,10 @@ async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
         connect = access(server.kubeconfig)
         assert connect is not None
         objects = server.disturb = Objects(server)
-        api = Kubernetes(connect, "kube-system")
+        client = Client(connect)
         due, pauses = asyncio.Event(), Pauses()
         source = ClusterSettings(
-            api,
+            Kubernetes(client, "kube-system"),
             "localhost",
             kept=tmp_path / "settings.json",
             otherwise=nodes.settings,
@@ -184,4 +185,4 @@ async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
         await pauses.all_of(3)
         following.cancel()
         await asyncio.wait({following})
-        await api.close()
+        await client.close()

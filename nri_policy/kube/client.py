@@ -1,0 +1,247 @@
+"""A client of the Kubernetes API: objects as JSON in and out, one error for all that goes wrong.
+
+Nothing is tried again here: who asks knows how long that makes sense.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from http.client import BAD_REQUEST, responses
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+
+from nri_policy.kube.connection import Connect
+from nri_policy.kube.errors import APIError
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncClient, Response
+
+PATIENCE = 10.0  # seconds for one request
+WATCH_PERIOD = 300  # seconds after which the server is to end a watch
+_MAX_WAIT = 120.0  # seconds that a server's wish is heeded for
+_MAX_TEXT = 300  # characters of a server's words
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What an object is, as the API's paths name it."""
+
+    group: str = ""
+    version: str = "v1"
+    plural: str
+
+    def path(self, name: str = "", *, namespace: str = "", part: str = "") -> str:
+        """Return the path of an object, of a part of it (`status`), or of all without a *name*."""
+        root = f"apis/{self.group}" if self.group else "api"
+        where = ["namespaces", namespace] if namespace else []
+        return "/".join(
+            [
+                root,
+                self.version,
+                *where,
+                self.plural,
+                *(quote(each, "") for each in (name, part) if each),
+            ]
+        )
+
+
+NODES = Kind(plural="nodes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All objects that were asked for, at one moment."""
+
+    items: list[Object]
+    revision: str  # to watch from
+
+
+class Client:
+    """Asks one API server. Methods raise APIError, and wait *patience* seconds at most."""
+
+    def __init__(self, connect: Connect, *, patience: float = PATIENCE) -> None:
+        """Take what makes the connection, which is made with the first request."""
+        self._connect = connect
+        self._patience = patience
+        self._http: AsyncClient | None = None
+        self._connecting = asyncio.Lock()
+
+    async def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+        """Return an object."""
+        return await self._ask("GET", kind.path(name, namespace=namespace))
+
+    async def create(self, kind: Kind, new: Object, *, namespace: str = "") -> Object:
+        """Create an object; return it as the server has it."""
+        return await self._ask("POST", kind.path(namespace=namespace), body=new)
+
+    async def apply(self, kind: Kind, new: Object, *, manager: str, force: bool) -> Object:
+        """Apply an object by server-side apply; return it as the server has it."""
+        return await self._ask(
+            "PATCH",
+            kind.path(new["metadata"]["name"]),
+            body=new,
+            content="application/apply-patch+yaml",
+            query={"fieldManager": manager, "force": "true" if force else "false"},
+        )
+
+    async def merge(
+        self, kind: Kind, name: str, patch: Object, *, namespace: str = "", part: str = ""
+    ) -> Object:
+        """Merge *patch* into an object, or into a part of it (`status`)."""
+        path = kind.path(name, namespace=namespace, part=part)
+        return await self._ask("PATCH", path, body=patch, content="application/merge-patch+json")
+
+    async def delete(self, kind: Kind, name: str, *, namespace: str = "") -> None:
+        """Delete an object."""
+        await self._ask("DELETE", kind.path(name, namespace=namespace))
+
+    async def list(self, kind: Kind, *, namespace: str = "", name: str = "") -> Listing:
+        """Return all objects, or just that of a *name*."""
+        found = await self._ask("GET", kind.path(namespace=namespace), query=_selecting(name))
+        try:
+            return Listing(
+                items=found["items"] or [], revision=found["metadata"]["resourceVersion"]
+            )
+        except (KeyError, TypeError) as error:
+            raise APIError("the answer makes no sense: it is no list") from error
+
+    async def watch(
+        self, kind: Kind, revision: str, *, namespace: str = "", name: str = ""
+    ) -> AsyncGenerator[tuple[str, Object]]:
+        """Yield what happens to objects after a revision, until the server ends the watch.
+
+        As `ADDED`, `MODIFIED` or `DELETED` with the object, and `BOOKMARK` with a revision to watch
+        from later. A server that says nothing for longer than a watch lasts is an error.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_PERIOD),
+            "resourceVersion": revision,
+            **_selecting(name),
+        }
+        path = kind.path(namespace=namespace)
+        rest = b""
+        try:
+            http = await self._connected()
+            timeout = WATCH_PERIOD + self._patience
+            async with http.stream("GET", path, params=query, timeout=timeout) as response:
+                await _check(response)
+                async for some in response.aiter_bytes():
+                    *lines, rest = (rest + some).split(b"\n")
+                    for line in lines:
+                        yield _event(line)
+        except APIError:
+            raise
+        except Exception as error:  # whatever the connection's layers raise
+            raise APIError(_text(error)) from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def _connected(self) -> AsyncClient:
+        async with self._connecting:
+            if self._http is None:
+                self._http = await asyncio.to_thread(self._connect)
+        return self._http
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Object | None = None,
+        content: str = "application/json",
+        query: Mapping[str, str] = MappingProxyType({}),
+    ) -> Object:
+        sent = None if body is None else msgspec.json.encode(body)
+        headers = {} if body is None else {"Content-Type": content}
+        try:
+            http = await self._connected()
+            async with asyncio.timeout(self._patience):
+                response = await http.request(
+                    method, path, params=query, headers=headers, content=sent
+                )
+        except TimeoutError as error:
+            raise APIError(f"no answer within {self._patience:g} s") from error
+        except Exception as error:  # whatever the connection's layers raise
+            raise APIError(_text(error)) from error
+        await _check(response)
+        return _decoded(response.content)
+
+
+async def _check(response: Response) -> None:
+    """Raise the error that an answer is, if it is one."""
+    if response.status_code >= BAD_REQUEST:
+        await response.aread()
+        raise _error(response)
+
+
+def _selecting(name: str) -> dict[str, str]:
+    return {"fieldSelector": f"metadata.name={name}"} if name else {}
+
+
+def _decoded(text: bytes) -> Object:
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise APIError(f"the answer makes no sense: {error}") from error
+    if not isinstance(found, dict):
+        raise APIError("the answer makes no sense: it is no object")
+    return found
+
+
+def _event(line: bytes) -> tuple[str, Object]:
+    """Return what a line of a watch says; APIError where it is an error."""
+    found = _decoded(line)
+    kind, about = found.get("type"), found.get("object")
+    if not isinstance(kind, str) or not isinstance(about, dict):
+        raise APIError("the answer makes no sense: it is no event")
+    if kind == "ERROR":
+        raise _status(about, about.get("code", 0))
+    return kind, about
+
+
+def _error(response: Response) -> APIError:
+    """Return the error that an answer is."""
+    after = response.headers.get("Retry-After", "")
+    wait = min(float(after), _MAX_WAIT) if after.isdecimal() else 0.0
+    code = response.status_code
+    try:
+        return _status(_decoded(response.content), code, wait)
+    except APIError:  # from something before the API server: only plain text is worth showing
+        plain = response.headers.get("Content-Type", "").startswith("text/plain")
+        text = response.text if plain else ""
+        return APIError(f"{code}: {_short(text) or _phrase(code)}", code=code, wait=wait)
+
+
+def _status(status: Mapping[str, Any], code: int, wait: float = 0.0) -> APIError:
+    details, message = status.get("details"), status.get("message")
+    return APIError(
+        f"{code}: {_short(str(message or '')) or _phrase(code)}",
+        code=code,
+        reason=str(status.get("reason", "")),
+        details=details if isinstance(details, dict) else {},
+        wait=wait,
+    )
+
+
+def _phrase(code: int) -> str:
+    return responses.get(code, "an error without words")
+
+
+def _text(error: Exception) -> str:
+    return _short(str(error)) or type(error).__name__
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:_MAX_TEXT]

@@ -1,0 +1,61 @@
+"""Where the cluster is, and as whom we reach it: a kubeconfig, or our pod's service account.
+
+lightkube reads these, and answers for TLS and tokens; it is known here only. It is large, so it is
+imported where there is a cluster. That happens in `access`, whole, before anything runs beside it:
+two threads that import parts of it at one time lock each other out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nri_policy.kube.errors import KubeconfigError
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncClient
+
+Connect = Callable[[], "AsyncClient"]
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_MAX_TEXT = 300  # characters of an error's text
+
+
+def access(kubeconfig: Path | None) -> Connect | None:
+    """Return what makes a connection to the cluster, None where none is known.
+
+    What is returned may take long, and raise anything. KubeconfigError where a *kubeconfig* was
+    named and cannot be used.
+    """
+    if kubeconfig is not None:
+        connection = _connect(kubeconfig)
+        return lambda: connection
+    if "KUBERNETES_SERVICE_HOST" in os.environ and (_SERVICE_ACCOUNT / "token").exists():
+        import lightkube.config.client_adapter  # noqa: F401, PLC0415 - see above
+
+        return lambda: _connect(None)
+    return None
+
+
+def _connect(kubeconfig: Path | None) -> AsyncClient:
+    from lightkube import KubeConfig  # noqa: PLC0415 - see above
+    from lightkube.config.client_adapter import (  # noqa: PLC0415 - see above
+        AsyncClient,
+        ConnectionParams,
+    )
+
+    requests = logging.getLogger("httpx2")  # which has a line of INFO for each
+    if requests.level == logging.NOTSET:
+        requests.setLevel(logging.WARNING)
+    if kubeconfig is None:
+        service_account = KubeConfig.from_service_account(_SERVICE_ACCOUNT)
+        return AsyncClient(service_account.get(), ConnectionParams())  # type: ignore[arg-type]
+    try:
+        config = KubeConfig.from_file(kubeconfig).get()
+        return AsyncClient(config, ConnectionParams())  # type: ignore[arg-type]  # or it raises
+    except Exception as error:  # whatever its parts lead lightkube, ssl and httpx2 to
+        text = " ".join(str(error).split())[:_MAX_TEXT] or type(error).__name__
+        raise KubeconfigError(f"--kubeconfig {kubeconfig}: {text}") from error
