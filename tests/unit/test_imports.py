@@ -13,6 +13,7 @@ ROOT = Path(nri_policy.__file__).parent
 # are listed: settings name the kinds of memory that hardware tells apart.
 LAYERS = (
     ("cli",),
+    ("cluster",),
     ("doctor",),
     ("process",),
     ("daemon",),
@@ -32,7 +33,7 @@ LAYERS = (
     ("hardware", "settings"),
     ("cpuset", "units", "glob", "yamltext", "proto"),
     ("wording",),
-    ("_affinity", "_cpuset", "_pools", "_picker", "_table"),
+    ("_affinity", "_cluster", "_cpuset", "_pools", "_picker", "_table"),
 )
 ALLOWED = {
     ("settings", "hardware"),
@@ -40,6 +41,9 @@ ALLOWED = {
     ("runtime", "nri"),
     ("workload", "pools"),
 }
+
+
+CLUSTER_MAY_IMPORT = {"units", "glob", "wording", "yamltext", "_cluster", "cluster"}
 
 
 def layer(name: str) -> int:
@@ -70,6 +74,15 @@ def test_imports_run_one_way() -> None:
                 wrong.append(f"{path.relative_to(ROOT)} imports {other}")
     assert len(modules) > 50
     assert not wrong
+
+
+def test_the_cluster_side_and_the_nodes_know_nothing_of_each_other() -> None:
+    for path in ROOT.rglob("*.py"):
+        own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if own == "cluster":
+            assert imports(path) <= CLUSTER_MAY_IMPORT, path
+        elif own != "cli":
+            assert "cluster" not in imports(path), path
 
 
 def test_the_engine_and_what_is_below_do_no_io() -> None:

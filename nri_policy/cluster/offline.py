@@ -1,0 +1,46 @@
+"""Placing, fitting and spreading without a cluster: plain values in, plain values out.
+
+`cluster` is a dict of lists of Kubernetes objects as plain dicts, every key optional:
+
+| key | |
+|---|---|
+| `nodes`, `pods` | Node and Pod objects |
+| `zones` | NodeResourceTopology objects |
+| `groups` | PlacementGroup objects; their assignments are in use |
+| `failures` | node name -> recent failures of the service asked about |
+| `stale` | names of the nodes whose zones are not to be trusted |
+
+`settings` is a ClusterPlacement object, or None for the defaults. All raise DocumentError, a
+ValueError with the path of what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nri_policy.cluster import numa_fit, spreading
+from nri_policy.cluster.group import read_group
+from nri_policy.cluster.pod import read_pod
+from nri_policy.cluster.settings import read_settings
+from nri_policy.cluster.snapshot import read_snapshot
+
+Object = dict[str, Any]
+
+
+def place(cluster: Object, group: Object, settings: Object | None = None) -> Object:
+    """Return the status of the PlacementGroup *group* if it were placed now.
+
+    It has `state`, `message`, `assignments`; refused is `Unplaceable` with the reason and none.
+    A group with `status.assignments` and `status.unhealthyNodes` asks for a replacement.
+    """
+    raise NotImplementedError
+
+
+def fit(cluster: Object, pod: Object, settings: Object | None = None) -> dict[str, Object]:
+    """Return, by node name, `fits`, `reason` (empty where it fits) and `score` (0 to 100)."""
+    return numa_fit.fit(read_snapshot(cluster), read_pod(pod, ""), read_settings(settings))
+
+
+def spread(cluster: Object, group: Object, settings: Object | None = None) -> dict[str, int]:
+    """Return, by node name, the pods of *group* placed there; those not placed under ""."""
+    return spreading.spread(read_snapshot(cluster), read_group(group), read_settings(settings))

@@ -1,0 +1,93 @@
+"""NodeResourceTopology objects: the zones of a node, what each has, the kubelet's policy there."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nri_policy.cluster.document import Amounts, DocumentError, Wire, convert, join, parse_supply
+
+
+class Zone(Struct, frozen=True):
+    """One zone; *parent* is the name of another one, or empty."""
+
+    name: str
+    type: str
+    parent: str = ""
+    costs: dict[str, int] = {}  # distance to zones by name; the last of duplicates counts
+    allocatable: Amounts = {}
+    available: Amounts = {}
+
+
+class NodeZones(Struct, frozen=True):
+    """The zones of one node, in the order of the object."""
+
+    node: str
+    zones: tuple[Zone, ...] = ()
+    policies: tuple[str, ...] = ()  # `topologyPolicies`
+    attributes: tuple[tuple[str, str], ...] = ()  # name and value, duplicates kept
+
+
+class _Meta(Struct):
+    name: str
+
+
+class _Attribute(Struct):
+    name: str
+    value: str
+
+
+class _Cost(Struct):
+    name: str
+    value: int
+
+
+class _Resource(Struct):
+    name: str
+    allocatable: Wire
+    available: Wire
+
+
+class _Zone(Struct):
+    name: str
+    type: str
+    parent: str | None = None
+    costs: list[_Cost] | None = None
+    resources: list[_Resource] | None = None
+
+
+class _Object(Struct):
+    metadata: _Meta
+    zones: list[_Zone] | None = None
+    topologyPolicies: list[str] | None = None  # noqa: N815 - as documents have it
+    attributes: list[_Attribute] | None = None
+
+
+def read_zones(value: object, path: str) -> NodeZones:
+    """Return the zones in a NodeResourceTopology object; raises DocumentError."""
+    document = convert(value, _Object, path)
+    if not document.metadata.name:
+        raise DocumentError(join(path, "metadata.name"), "it is the name of a node")
+    zones = []
+    for number, each in enumerate(document.zones or ()):
+        place = join(join(path, "zones"), number)
+        resources = each.resources or []
+        zones.append(
+            Zone(
+                name=each.name,
+                type=each.type,
+                parent=each.parent or "",
+                costs={cost.name: cost.value for cost in each.costs or ()},
+                allocatable=parse_supply(
+                    {one.name: one.allocatable for one in resources}, join(place, "resources")
+                ),
+                available=parse_supply(
+                    {one.name: one.available for one in resources}, join(place, "resources")
+                ),
+            )
+        )
+    return NodeZones(
+        node=document.metadata.name,
+        zones=tuple(zones),
+        policies=tuple(document.topologyPolicies or ()),
+        attributes=tuple((each.name, each.value) for each in document.attributes or ()),
+    )
