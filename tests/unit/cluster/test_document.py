@@ -51,8 +51,10 @@ BAD: list[tuple[Callable[[Any], object], Any, str]] = [
     (
         read_snapshot,
         {"pods": [pod(containers=[{"resources": {"requests": {"cpu": "-1"}}}])]},
-        "pods[0].spec.containers[0].resources.requests.cpu: '-1' is negative;"
-        " wanted is a CPU quantity, as in 2, 1.5 or 750m",
+        (
+            "pods[0].spec.containers[0].resources.requests.cpu: '-1' is negative;"
+            " wanted is a CPU quantity, as in 2, 1.5 or 750m"
+        ),
     ),
     (
         read_group,
@@ -93,7 +95,14 @@ def test_what_is_wrong_is_refused_with_its_path(
 
 
 def test_a_node_may_report_quantities_of_every_form() -> None:
-    given = {"cpu": "1500m", "memory": "1Gi", "pods": 110, "x/gpu": "-2", "big": 2**70, "e": "1e3"}
+    given: dict[str, str | int | float] = {
+        "cpu": "1500m",
+        "memory": "1Gi",
+        "pods": 110,
+        "x/gpu": "-2",
+        "big": 2**70,
+        "e": "1e3",
+    }
     assert parse_supply(given, "") == {
         "cpu": 1500,
         "memory": 2**30,
