@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from nri_policy.wording import quoted
 
 MAX_AMOUNT = 2**63 - 1
+BILLIONTHS = 10**9  # the finest that a Kubernetes quantity holds
 _MAX_LENGTH = 64  # characters
 _EXPONENT_BOUND = 200  # with at most 64 digits, all powers beyond round or overflow alike
 
@@ -58,6 +59,17 @@ def parse_bytes(value: str | float) -> int:
     Raises ValueError for anything else, and for negative or absurdly large amounts.
     """
     return _parse(value, 1, "a memory quantity, as in 512Mi, 2G or 1073741824")
+
+
+def parse_exact(value: str | float) -> int:
+    """Return a quantity of any resource, negative ones too, in billionths (BILLIONTHS to a unit).
+
+    Exact, as Kubernetes compares them: what is finer is rounded away from zero, what is beyond
+    2^63-1 units is that. Raises ValueError for what is no quantity.
+    """
+    sign, numerator, denominator = _ratio(value, "a quantity, as in 2, 1.5, 750m or 512Mi")
+    amount = -(-numerator * BILLIONTHS // denominator)
+    return sign * min(amount, MAX_AMOUNT * BILLIONTHS)
 
 
 def parse_duration(text: str) -> float:
@@ -105,26 +117,32 @@ def format_time(seconds: float) -> str:
 
 def _parse(value: str | float, scale: int, wanted: str) -> int:
     """Return ceil(*value* · *scale*)."""
-    if isinstance(value, str):
-        text = value
-    elif isinstance(value, int) and abs(value) > MAX_AMOUNT:
+    if isinstance(value, int) and abs(value) > MAX_AMOUNT:
         raise ValueError(f"{quoted(value)} is out of range; wanted is {wanted}")
-    else:  # a float's repr is its shortest form, which is what was written
-        text = repr(value) if isinstance(value, int | float) else ""
+    sign, numerator, denominator = _ratio(value, wanted)
+    amount = -(-numerator * scale // denominator)
+    if sign < 0 and amount:
+        raise ValueError(f"{quoted(value)} is negative; wanted is {wanted}")
+    if amount > MAX_AMOUNT:
+        raise ValueError(f"{quoted(value)} is out of range; wanted is {wanted}")
+    return amount
+
+
+def _ratio(value: str | float, wanted: str) -> tuple[int, int, int]:
+    """Return sign, numerator and denominator of a quantity."""
+    # A float's repr is its shortest form, which is what was written.
+    text = value if isinstance(value, str) else ""
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**128):
+        text = repr(value)
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise ValueError(f"{quoted(value)} is not {wanted}")
     sign, whole, fraction, suffix, exponent = match.groups()
     power = max(-_EXPONENT_BOUND, min(int(exponent or 0), _EXPONENT_BOUND)) - len(fraction)
-    numerator = int(whole + fraction) * scale * _MULTIPLIERS.get(suffix, 1)
+    numerator = int(whole + fraction) * _MULTIPLIERS.get(suffix, 1)
     denominator = _DIVISORS.get(suffix, 1)
     if power > 0:
         numerator *= 10**power
     else:
         denominator *= 10**-power
-    amount = -(-numerator // denominator)
-    if sign == "-" and amount:
-        raise ValueError(f"{quoted(value)} is negative; wanted is {wanted}")
-    if amount > MAX_AMOUNT:
-        raise ValueError(f"{quoted(value)} is out of range; wanted is {wanted}")
-    return amount
+    return -1 if sign == "-" else 1, numerator, denominator

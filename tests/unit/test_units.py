@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.units import format_bytes, format_cpu, parse_bytes, parse_cpu, parse_duration
+from nri_policy.units import (
+    BILLIONTHS,
+    MAX_AMOUNT,
+    format_bytes,
+    format_cpu,
+    parse_bytes,
+    parse_cpu,
+    parse_duration,
+    parse_exact,
+)
 
 
 @pytest.mark.parametrize(
@@ -159,3 +168,29 @@ def test_cpus_are_shown_as_kubernetes_writes_them(milli: int, text: str) -> None
 )
 def test_memory_is_shown_as_people_read_it(amount: int, text: str) -> None:
     assert format_bytes(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "billionths"),
+    [
+        ("2", 2 * BILLIONTHS),
+        ("-1", -BILLIONTHS),
+        ("-500m", -BILLIONTHS // 2),
+        ("1n", 1),
+        ("0.1n", 1),
+        ("-0.1n", -1),
+        ("1500u", 1_500_000),
+        (0.1, BILLIONTHS // 10),
+        ("1Ki", 1024 * BILLIONTHS),
+        ("1e30", MAX_AMOUNT * BILLIONTHS),
+        (-(2**70), -MAX_AMOUNT * BILLIONTHS),
+    ],
+)
+def test_an_exact_quantity_is_in_billionths(text: str | float, billionths: int) -> None:
+    assert parse_exact(text) == billionths
+
+
+@pytest.mark.parametrize("text", ["", "x", "1,5", "4x", "--1", "nan", float("nan"), True, 2**4000])
+def test_what_is_no_quantity_has_no_exact_amount(text: str | float) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        parse_exact(text)
