@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 from nri_policy.audit.auditor import Auditor, Reader
 from nri_policy.audit.cgroup import Cgroups
@@ -42,6 +43,7 @@ from nri_policy.instrumentation.metrics import Metrics
 from nri_policy.kubelet.stock import Left
 from nri_policy.nri.beat import Beat
 from nri_policy.nri.clock import Clock
+from nri_policy.nri.enforcement import Cgroups as Writer
 from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.grpc_service import plugin_handler
 from nri_policy.nri.plugin import Identity
@@ -65,6 +67,10 @@ IDENTITY = Identity(name="nri-policy", index="90")
 LEAVING = 10.0  # seconds, at most, for the runtime to hear that we leave
 
 
+class ContainerCgroups(Reader, Writer, Protocol):
+    """The cgroups of a host's containers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """What an engine's session has around it."""
@@ -72,7 +78,7 @@ class Host:
     state_dir: Path
     containers_dir: Path | None = None  # what containers are shown; None: below the state folder
     root: Path = Path("/")  # holds the host's /sys and /proc
-    cgroups: Reader | None = None  # of the containers, if not those below `root`
+    cgroups: ContainerCgroups | None = None  # of the containers, if not those below `root`
     load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
     report: Callable[[Reload], None] | None = None  # hears what became of them
     identity: Identity = IDENTITY
@@ -110,11 +116,14 @@ class Daemon:
         self._latest: Explanation | None = None  # of a decision about a container
         self._called: Service | None = None  # for a runtime that calls over gRPC
         self._telling = Telling(self.engine)
+        self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
         self._policy = Policy(
             self.engine,
             exposure,
             self._telling,
-            sources=replace(host.sources, held=lambda: self._store.held.grants),
+            sources=replace(
+                host.sources, held=lambda: self._store.held.grants, cgroups=self._cgroups
+            ),
             synchronized=self._took_over,
             decided=self._decided,
             pod_came=self.topology_changed,
@@ -136,7 +145,7 @@ class Daemon:
         )
         self.auditor = Auditor(
             self,
-            host.cgroups or Cgroups(host.root),
+            self._cgroups,
             now=self._now,
             drifted=self.metrics.drifted,
         )
@@ -174,6 +183,7 @@ class Daemon:
         async with asyncio.TaskGroup() as group:
             others = [
                 group.create_task(self._telling.run(self._session), name="telling"),
+                group.create_task(self._policy.enforcement.run(), name="enforcement"),
                 group.create_task(self.beat.run(), name="beat"),
             ]
             if isinstance(runtime, int):

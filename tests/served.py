@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nri_policy.audit.auditor import Reader
 from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon, Host
+from nri_policy.daemon import ContainerCgroups, Daemon, Host
 from nri_policy.nri.policy import Sources
 from nri_policy.runtime.adaptation import Timeouts
 from nri_policy.runtime.containers import CRIError
@@ -48,14 +47,15 @@ async def served(
     listening: bool = True,
     load: Callable[[], Settings] | None = None,
     report: Callable[[Reload], None] | None = None,
+    name: str = "containerd",
     version: str = "2.1.9",
     sources: Sources | None = None,
     before: Sequence[Mapping[str, Any]] = (),
-    cgroups: Callable[[EmbeddedRuntime], Reader] | None = None,
+    cgroups: Callable[[EmbeddedRuntime], ContainerCgroups] | None = None,
     timeouts: Timeouts | None = None,
     **spec: Any,
 ) -> AsyncIterator[Served]:
-    """Yield a daemon that is synchronized with its runtime, a containerd of *version*.
+    """Yield a daemon that is synchronized with its runtime, one of *name* and *version*.
 
     *folder* is the root of its host. The pods *before* have been running for long when it comes.
     """
@@ -64,6 +64,7 @@ async def served(
         folder / "nri.sock",
         online_cpus=hardware.online,
         memory_nodes=CPUSet(node.id for node in hardware.nodes),
+        name=name,
         version=version,
         kubelet=Kubelet(memory_capacity=hardware.memory),
         timeouts=timeouts or Timeouts(),

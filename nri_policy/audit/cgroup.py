@@ -1,8 +1,8 @@
 """Reading what the kernel says of a container, from the files of its cgroup and its threads.
 
-Owns where these files are, for cgroup v1 and v2. Nothing is written, nothing outside the root is
-opened, no link is followed that a container could have made, and every read is bounded. A container
-that ends half-way is simply not there.
+Owns where these files are, for cgroup v1 and v2. Nothing is written but the CPUs of a cgroup that
+is there, nothing outside the root is opened, no link is followed that a container could have made,
+and every read is bounded. A container that ends half-way is simply not there.
 
 The cgroup is the one that the runtime names, not the one that a process says it is in: a container
 may move its processes. For one that was moved out, the oldest thread ever seen in the cgroup is
@@ -11,6 +11,7 @@ remembered by its start time, and its process is looked at wherever it is.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,10 @@ from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, Tree
+from nri_policy.workload.pod import Resources
 
 MOST_THREADS = 32  # looked at in one turn: the others have theirs in the next ones
+_WRITE = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LONGEST = 1 << 20  # bytes of a list of threads
 _STARTED = 19  # field of /proc/PID/stat behind the name: 22 in proc(5), which counts from 1
 # crun keeps processes one level deeper under systemd (its `run.oci.systemd.subgroup`)
@@ -29,9 +32,11 @@ _INNER = "container"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hierarchy:
-    """Where the cpuset controller is, and what it calls its files."""
+    """Where the controllers are, and what the cpuset controller calls its files."""
 
     mount: str
+    cpu: str
+    memory: str
     written: str
     effective: str
     threads: str
@@ -39,12 +44,16 @@ class _Hierarchy:
 
 _V1 = _Hierarchy(
     mount="sys/fs/cgroup/cpuset",
+    cpu="sys/fs/cgroup/cpu",
+    memory="sys/fs/cgroup/memory",
     written="cpuset.{}",
     effective="cpuset.effective_{}",
     threads="tasks",
 )
 _V2 = _Hierarchy(
     mount="sys/fs/cgroup",
+    cpu="sys/fs/cgroup",
+    memory="sys/fs/cgroup",
     written="cpuset.{}",
     effective="cpuset.{}.effective",
     threads="cgroup.threads",
@@ -114,6 +123,55 @@ class Cgroups:
         seen = {each: cpus for each, cpus in found.items() if cpus is not None}
         return Observed(cpus=cpus, mems=mems, threads=seen, hidden=hidden)
 
+    def resources(self, cgroup: str) -> Resources | None:
+        """Return what a cgroup is set to; None if it is not here.
+
+        What this kernel does not say, or says in a form that the runtime's cannot be told from, is
+        not set. Where the cpuset was never set, it is what the cgroup may use.
+        """
+        path = folder_of(cgroup)
+        if path is None:
+            return None
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
+                cpus, mems = (_cpuset(folder, hierarchy, name) for name in ("cpus", "mems"))
+            if cpus is None or mems is None:
+                return None
+            with tree.folder(f"{hierarchy.cpu}/{path}") as folder:
+                shares, quota, period = _v1_cpu(folder) if hierarchy is _V1 else _v2_cpu(folder)
+            with tree.folder(f"{hierarchy.memory}/{path}") as folder:
+                name = "memory.limit_in_bytes" if hierarchy is _V1 else "memory.max"
+                limit = _number(folder.text(name))
+        return Resources(
+            cpu_shares=shares,
+            cpu_quota=quota,
+            cpu_period=period,
+            memory_limit=limit,
+            cpus=str(cpus.written or cpus.effective),
+            mems=str(mems.written or mems.effective),
+        )
+
+    def confine(self, cgroup: str, cpus: CPUSet) -> str:
+        """Set the CPUs of a cgroup; return why that failed, or nothing."""
+        path = folder_of(cgroup)
+        if path is None:
+            return f"{cgroup} names no cgroup"
+        notes = Notes()
+        with Tree(self._root, notes) as tree:
+            hierarchy = _hierarchy(tree)
+            file = f"{hierarchy.mount}/{path}/{hierarchy.written.format('cpus')}"
+            descriptor = tree.open(file, _WRITE)
+            if descriptor is None:
+                return next(iter(notes.texts()), f"{file}: is not there")
+            try:
+                os.write(descriptor, f"{cpus}\n".encode())
+            except OSError as error:
+                return f"{file}: {os.strerror(error.errno or 0)}"
+            finally:
+                os.close(descriptor)
+        return ""
+
     def keep_only(self, container_ids: Iterable[str]) -> None:
         """Forget all other containers."""
         self._oldest = {each: self._oldest[each] for each in container_ids if each in self._oldest}
@@ -147,6 +205,27 @@ def _cpuset(folder: Folder, hierarchy: _Hierarchy, name: str) -> Cpuset | None:
     if effective is None:  # before Linux 3.17 there was one file
         effective = written
     return None if effective is None else Cpuset(written=written or EMPTY, effective=effective)
+
+
+def _v1_cpu(folder: Folder) -> tuple[int, int, int]:
+    """Return shares, quota and period."""
+    names = ("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+    shares, quota, period = (_number(folder.text(name)) for name in names)
+    return shares, quota, period
+
+
+def _v2_cpu(folder: Folder) -> tuple[int, int, int]:
+    """Return quota and period; runtimes turn shares into weights in more than one way."""
+    quota, _, period = (folder.text("cpu.max") or "").partition(" ")
+    return 0, -1 if quota == "max" else _number(quota), _number(period)
+
+
+def _number(text: str | None) -> int:
+    """Return a number, 0 for anything else."""
+    try:
+        return int(text or "0")
+    except ValueError:
+        return 0
 
 
 def _listed(folder: Folder, name: str) -> set[int]:

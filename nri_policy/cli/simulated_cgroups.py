@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.cpuset import CPUSet
-from nri_policy.runtime.containers import State
+from nri_policy.nri.convert import resources_of
+from nri_policy.runtime.containers import Container, State
 from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.workload.pod import Resources
 
 
 class SimulatedCgroups:
@@ -33,6 +37,32 @@ class SimulatedCgroups:
                     mems=_cpuset(each.mems, machine.memory_nodes),
                     threads={},
                 )
+        return None
+
+    def resources(self, cgroup: str) -> Resources | None:
+        """Return what a container's cgroup is set to."""
+        container = self._of(cgroup)
+        if container is None or container.in_force is None:
+            return None
+        machine, found = self._runtime.machine, resources_of(container.in_force)
+        return replace(
+            found,
+            cpus=found.cpus or str(machine.online_cpus),
+            mems=found.mems or str(machine.memory_nodes),
+        )
+
+    def confine(self, cgroup: str, cpus: CPUSet) -> str:
+        """Set the CPUs of a container's cgroup."""
+        container = self._of(cgroup)
+        if container is None or container.in_force is None:
+            return f"{cgroup} is not there"
+        container.in_force.cpu.cpus = str(cpus)
+        return ""
+
+    def _of(self, cgroup: str) -> Container | None:
+        for each in self._runtime.containers:
+            if each.message.linux.cgroups_path == cgroup:
+                return each
         return None
 
     def keep_only(self, container_ids: Iterable[str]) -> None:

@@ -58,13 +58,22 @@ class Plugin(Protocol):
     ) -> CreateContainerResponse:
         """Return the adjustment of a container to be, and updates of others."""
 
+    async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
+        """Hear that the runtime has created a container, and takes updates of it from now on."""
+
     async def start_container(self, pod: PodSandbox, container: Container) -> None:
         """Hear that a container is about to start."""
+
+    async def post_start_container(self, pod: PodSandbox, container: Container) -> None:
+        """Hear that a container runs."""
 
     async def update_container(
         self, pod: PodSandbox, container: Container, resources: LinuxResources
     ) -> UpdateContainerResponse:
         """Return updates of a container that *resources* are asked for, and of others."""
+
+    async def post_update_container(self, pod: PodSandbox, container: Container) -> None:
+        """Hear that a container was updated as answered; of one that is refused nothing comes."""
 
     async def stop_container(self, pod: PodSandbox, container: Container) -> StopContainerResponse:
         """Release a container; return updates of others."""

@@ -39,6 +39,7 @@ from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.view import exposed
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
+from nri_policy.nri.confirmation import Phase
 from nri_policy.nri.convert import (
     adjustment_of,
     container_of,
@@ -48,6 +49,7 @@ from nri_policy.nri.convert import (
     resources_of,
     update_of,
 )
+from nri_policy.nri.enforcement import Cgroups, Enforcement
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.plugin import overdue
@@ -58,7 +60,7 @@ from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
 from nri_policy.workload.annotations import AnnotationError, warnings
 from nri_policy.workload.hints import candidates
-from nri_policy.workload.pod import Container, Pod
+from nri_policy.workload.pod import Container, Pod, Resources, State
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +98,7 @@ class Sources:
 
     locator: Locator | None = None  # None: devices and mounts are no hints
     assignments: Assignments | None = None  # None: the kubelet is not asked
+    cgroups: Cgroups | None = None  # None: only the runtime's events say what is in force
     now: Callable[[], float] = time.time  # seconds since the epoch
     held: Callable[[], Mapping[str, StoredGrant]] = dict  # what an earlier daemon granted, by id
 
@@ -130,6 +133,8 @@ class Policy:
         self._engine = engine
         self._exposure = exposure
         self._telling = telling
+        self._confirmations = telling.confirmations
+        self.enforcement = Enforcement(engine, telling, sources.cgroups)
         self._synchronized = synchronized
         self._decided = decided
         self._pod_came = pod_came
@@ -170,13 +175,23 @@ class Policy:
             running = [pod_of(pod) for pod in pods]
             assignments.ask_all(running)
             await assignments.ready(running)
-        present = tuple(
-            self._listed(by_id[container.pod_sandbox_id], container)
+        listed = [
+            container
             for container in containers
             if container.pod_sandbox_id in by_id and container.state != nri_pb2.CONTAINER_STOPPED
+        ]
+        found = await self.enforcement.observe(
+            {each.id: each.linux.cgroups_path for each in listed}
+        )
+        present = tuple(
+            self._listed(by_id[each.pod_sandbox_id], each, found.get(each.id)) for each in listed
         )
         decision = self._decide(
             Synchronized(containers=present, held=self._held(), now=self._now())
+        )
+        self._confirmations.restart(
+            (each.id, Phase.RUNNING if each.state is State.RUNNING else Phase.CREATED)
+            for each in present
         )
         self._telling.only(decision.changes)  # whoever differs from the decisions is among them
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
@@ -215,6 +230,8 @@ class Policy:
         """Return where a container to be must run, and who has to move for it."""
         if assignments := self._kubelet:
             await assignments.ready([pod_of(pod)])
+        self._confirmations.heard()
+        self._confirmations.enter(container.id, Phase.CREATING)
         decision = self._decide(
             Created(container=self.container(pod, container), admitted=overdue() or self._on_paper)
         )
@@ -223,15 +240,41 @@ class Policy:
         )
         if decision.placement is not None:
             response.adjust.CopyFrom(adjustment_of(self._telling.own(decision.placement)))
+            self._telling.answered(container.id)
             if self._show(container.id):
                 response.adjust.mounts.append(self._exposure.mount(container.id))
         return response
 
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
-        """Note when a container starts: it has its place since its creation."""
+        """Note when a container starts: it has its place since its creation.
+
+        It waits until it and those whose CPUs it got are in their places, as far as that is quick.
+        """
         del pod
+        self._confirmations.heard()
         self._telling.created(container.id)
         self._decide(Started(container_id=container.id, now=self._now()))
+        self._confirmations.enter(container.id, Phase.STARTING)
+        await self.enforcement.settle(container.id)
+
+    async def post_create_container(
+        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
+    ) -> None:
+        """Make up for what the runtime has lost while it created the container."""
+        del pod
+        self._confirmations.heard()
+        self._confirmations.enter(container.id, Phase.CREATED)
+        await self.enforcement.settle(container.id)
+
+    async def post_start_container(
+        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
+    ) -> None:
+        """Make up for what the runtime has lost while it started the container."""
+        del pod
+        self._confirmations.heard()
+        self._confirmations.enter(container.id, Phase.RUNNING)
+        self.enforcement.expect()
+        await self.enforcement.settle(container.id)
 
     async def update_container(
         self,
@@ -241,6 +284,7 @@ class Policy:
     ) -> nri_pb2.UpdateContainerResponse:
         """Return where a resized container must run now, and who has to move for it."""
         del pod
+        self._confirmations.heard()
         decision = self._decide(
             Resized(container_id=container.id, resources=resources_of(resources))
         )
@@ -251,13 +295,30 @@ class Policy:
             if decision.placement is None
             else [update_of(self._telling.own(decision.placement), ignore_failure=False)]
         )
-        return nri_pb2.UpdateContainerResponse(update=[*own, *self._telling.take(container.id)])
+        response = nri_pb2.UpdateContainerResponse(update=[*own, *self._telling.take(container.id)])
+        if own:
+            self._telling.answered(container.id)
+            if self._confirmations.phase(container.id) is Phase.RUNNING:
+                self._confirmations.enter(container.id, Phase.UPDATING)
+        return response
+
+    async def post_update_container(
+        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
+    ) -> None:
+        """Hear that a resize is in force."""
+        del pod
+        self._confirmations.heard()
+        if self._confirmations.phase(container.id) is Phase.UPDATING:
+            self._confirmations.enter(container.id, Phase.RUNNING)
+        self.enforcement.expect()
 
     async def stop_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> nri_pb2.StopContainerResponse:
         """Release a container; return who may spread now."""
         del pod
+        self._confirmations.heard()
+        self._confirmations.forget(container.id)
         self._decide(Stopped(container_id=container.id))
         self._telling.ended(container.id)
         return nri_pb2.StopContainerResponse(update=self._telling.take(container.id))
@@ -265,6 +326,8 @@ class Policy:
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
         del pod
+        self._confirmations.heard()
+        self._confirmations.forget(container.id)
         self._decide(Stopped(container_id=container.id))
         self._exposure.remove(container.id)
 
@@ -320,16 +383,21 @@ class Policy:
         settings = self._engine.layout.settings
         return not (settings.pin_cpu or settings.pin_memory)
 
-    def _listed(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
-        """Return a container that the runtime lists.
+    def _listed(
+        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container, found: Resources | None
+    ) -> Container:
+        """Return a container that the runtime lists, with the cpuset that was *found* in force.
 
-        Of one that has something to hear, its word on the cpuset does not count: it is told even
-        where the runtime believes to have done it.
+        Where there is nothing to be found, the runtime's word on the cpuset does not count for one
+        that has something to hear, or was told when updates are lost.
         """
         listed = self.container(pod, container)
-        if listed.id not in self._telling.untold:
+        said, cpus, mems = listed.resources, "", ""
+        if found is not None:  # of what was never set the kernel names all there is
+            cpus, mems = said.cpus and found.cpus, said.mems and found.mems
+        elif listed.id not in self._telling.untold and not self._confirmations.lost(listed.id):
             return listed
-        return replace(listed, resources=replace(listed.resources, cpus="", mems=""))
+        return replace(listed, resources=replace(said, cpus=cpus, mems=mems))
 
     async def disconnected(self) -> None:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""

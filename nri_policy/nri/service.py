@@ -47,11 +47,20 @@ _EVENTS: dict[str, Callable[[Plugin, Any], Awaitable[Message | None]]] = {
     "CreateContainer": lambda plugin, request: plugin.create_container(
         request.pod, request.container
     ),
+    "PostCreateContainer": lambda plugin, request: plugin.post_create_container(
+        request.pod, request.container
+    ),
     "StartContainer": lambda plugin, request: plugin.start_container(
+        request.pod, request.container
+    ),
+    "PostStartContainer": lambda plugin, request: plugin.post_start_container(
         request.pod, request.container
     ),
     "UpdateContainer": lambda plugin, request: plugin.update_container(
         request.pod, request.container, request.linux_resources
+    ),
+    "PostUpdateContainer": lambda plugin, request: plugin.post_update_container(
+        request.pod, request.container
     ),
     "StopContainer": lambda plugin, request: plugin.stop_container(request.pod, request.container),
     "RemoveContainer": lambda plugin, request: plugin.remove_container(
@@ -69,7 +78,10 @@ _STATE_CHANGES = {
     nri_pb2.RUN_POD_SANDBOX: "RunPodSandbox",
     nri_pb2.STOP_POD_SANDBOX: "StopPodSandbox",
     nri_pb2.REMOVE_POD_SANDBOX: "RemovePodSandbox",
+    nri_pb2.POST_CREATE_CONTAINER: "PostCreateContainer",
     nri_pb2.START_CONTAINER: "StartContainer",
+    nri_pb2.POST_START_CONTAINER: "PostStartContainer",
+    nri_pb2.POST_UPDATE_CONTAINER: "PostUpdateContainer",
     nri_pb2.REMOVE_CONTAINER: "RemoveContainer",
 }
 

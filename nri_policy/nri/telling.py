@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NoReturn
 
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.interim import known, unmanaged
 from nri_policy.nri.clock import Clock
+from nri_policy.nri.confirmation import Confirmations
 from nri_policy.nri.convert import update_of
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.plugin import overdue
@@ -51,13 +52,18 @@ class Telling:
 
     def __init__(self, engine: Engine, clock: Clock | None = None) -> None:
         self._engine = engine
-        self._clock = clock or Clock()
+        self.clock = clock or Clock()
         self._untold: dict[str, Placement] = {}  # by container id, the latest
         # whose creation's answer took whom along, until it starts: if it fails, nobody was told
         self._along: dict[str, tuple[str, ...]] = {}
         self._tries: dict[str, int] = {}  # calls that failed for a container, one after the other
+        # who is right by now, though the runtime may not know: it hears, but nobody hurries
+        self._reminders: dict[str, Placement] = {}
         self._calling = asyncio.Lock()
-        self._leaving = False
+        self._hurry = asyncio.Event()  # set while no response is waited for for long
+        self.leaving = False
+        self.confirmations = Confirmations()
+        self.sent = asyncio.Event()  # set whenever something was sent
         self._some, self._none = asyncio.Event(), asyncio.Event()  # are untold
         self._none.set()
         self.refused: dict[str, Placement] = {}  # what the runtime failed to do, however often told
@@ -67,8 +73,8 @@ class Telling:
         """The ids of containers that the runtime has not heard the latest of."""
         return self._untold.keys()
 
-    def note(self, changes: Iterable[Placement]) -> None:
-        """Have containers told of their new placements."""
+    def note(self, changes: Iterable[Placement], *, hurry: bool = False) -> None:
+        """Have containers told of their new placements; in a *hurry* no response is waited for."""
         for change in changes:
             each = change.container_id
             before = self._untold.get(each)
@@ -77,12 +83,21 @@ class Telling:
                 new = replace(new, shares=before.shares)
             self._untold[each] = new
             self._tries.pop(each, None)
+            self._reminders.pop(each, None)
             self.refused.pop(each, None)
         self._noted()
+        if hurry:
+            self._hurry.set()
+
+    def remind(self, changes: Iterable[Placement]) -> None:
+        """Have a response tell what is in force already, for the runtime to know it too."""
+        for change in changes:
+            if change.container_id not in self._untold:
+                self._reminders[change.container_id] = change
 
     def own(self, decided: Placement) -> Placement:
         """Return what a container is to be told that was *decided* to run there."""
-        if not self._leaving:
+        if not self.leaving:
             return decided
         return replace(unmanaged(self._engine.state, decided.container_id), shares=decided.shares)
 
@@ -91,28 +106,38 @@ class Telling:
         self._untold.clear()
         self._along.clear()
         self._tries.clear()
+        self._reminders.clear()
         self.refused.clear()
         self.note(changes)
-        if self._leaving:
+        if self.leaving:
             self._widen()
 
     def take(self, asked: str = "", *, creating: bool = False) -> list[ContainerUpdate]:
         """Return the updates for a response about container *asked*, who hears of its own there.
 
-        They count as told, except where nobody listens to the response any more. What goes along
+        They count as sent, except where nobody listens to the response any more. What goes along
         with *creating* a container is lost if that fails, as by another plugin's veto: `ended`.
         """
         if overdue():
             return []
         self._untold.pop(asked, None)
+        self._reminders.pop(asked, None)
         self._drop_gone()
-        taken = self._batch(ignore_failure=True, tried=False)
+        taken = self._batch(self._reminders | self._untold, ignore_failure=True, tried=False)
         for each in taken:
-            del self._untold[each]
+            self._untold.pop(each, None)
+            self._reminders.pop(each, None)
+        self._sent(taken)
         if creating and taken:
             self._along[asked] = (*taken,)
         self._noted()
         return [*taken.values()]
+
+    def answered(self, container_id: str) -> None:
+        """Take note that a container's own placement goes with the answer about it."""
+        if not overdue():
+            self.confirmations.answered(container_id, self.clock.now())
+            self.sent.set()
 
     def created(self, container_id: str) -> None:
         """Take note that the answer about a container's creation has arrived."""
@@ -134,11 +159,20 @@ class Telling:
             if not self._untold:  # a response has taken it all along
                 continue
             told = asyncio.ensure_future(self._none.wait())
+            hurry = asyncio.ensure_future(self._hurry.wait())
+            end = asyncio.ensure_future(
+                asyncio.wait({told, hurry}, return_when=asyncio.FIRST_COMPLETED)
+            )
             try:
-                if not await self._clock.done_within(self._patience(session), told):
+                await self.clock.done_within(self._patience(session), end)
+                if not told.done() and hurry.done():
+                    await self.clock.done_within(PATIENCE, told)
+                if not told.done():
                     await self._tell(session)
             finally:
-                told.cancel()
+                self._hurry.clear()
+                for each in (end, told, hurry):
+                    each.cancel()
 
     async def tell(self, session: Session) -> None:
         """Tell everything now, and return when it is told."""
@@ -151,19 +185,19 @@ class Telling:
         From now on nobody is told anything else. Where there is no runtime to be connected to
         nobody waits for one, unless we are *called* by another way.
         """
-        self._leaving = True
+        self.leaving = True
         self._widen()
         if not self._untold:
             return True
         telling = asyncio.ensure_future(self.tell(session))
         ends = {telling} if called else {telling, asyncio.ensure_future(session.missing.wait())}
         end = asyncio.ensure_future(asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED))
-        await self._clock.done_within(seconds, end)
+        await self.clock.done_within(seconds, end)
         told = telling.done()
         for each in (end, *ends):
             each.cancel()
         if told:
-            await self._clock.sleep(LINGER)
+            await self.clock.sleep(LINGER)
         return told
 
     def _widen(self) -> None:
@@ -194,7 +228,7 @@ class Telling:
     async def _call(self, session: Session) -> bool:
         """Tell in a call of our own; return whether there is more to be told at once."""
         waiting = self._untold.copy()
-        sent = self._batch(ignore_failure=False, tried=True)
+        sent = self._batch(waiting, ignore_failure=False, tried=True)
         log.info("event=telling way=call containers=%d", len(sent))
         try:
             updates = await session.update_containers(sent.values())
@@ -207,10 +241,11 @@ class Telling:
                 session.reconnect()
                 return False
             failed = {*sent}
+        self._sent(each for each in sent if each not in failed)
         state, more = self._engine.state, len(sent) < len(waiting)
         for each in sent:
             now = known(state, each)
-            if self._leaving and now is not None:
+            if self.leaving and now is not None:
                 now = unmanaged(state, each)
             if now is None:
                 self._untold.pop(each, None)
@@ -245,14 +280,16 @@ class Telling:
     def _drop_gone(self) -> None:
         """Forget the containers that hold nothing any more."""
         placed = self._engine.state.placed
-        for table in (self._untold, self._tries, self.refused):
+        for table in (self._untold, self._reminders, self._tries, self.refused):
             for gone in table.keys() - placed.keys():
                 del table[gone]
 
-    def _batch(self, *, ignore_failure: bool, tried: bool) -> dict[str, ContainerUpdate]:
+    def _batch(
+        self, waiting: Mapping[str, Placement], *, ignore_failure: bool, tried: bool
+    ) -> dict[str, ContainerUpdate]:
         """Return as many updates as go into a message, with those *tried* before or without."""
         batch, size = {}, 0
-        for each, placement in self._untold.items():
+        for each, placement in waiting.items():
             if each in self._tries and not tried:
                 continue  # a response would not tell us that it failed again
             update = update_of(placement, ignore_failure=ignore_failure)
@@ -261,6 +298,10 @@ class Telling:
                 break
             batch[each] = update
         return batch
+
+    def _sent(self, container_ids: Iterable[str]) -> None:
+        self.confirmations.told(container_ids, self.clock.now())
+        self.sent.set()
 
     def _noted(self) -> None:
         if self._untold:

@@ -6,6 +6,7 @@ truth; what reads better (`cpus`, `shares`, …) is computed from it. Must not k
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -16,6 +17,7 @@ from nri_policy.runtime.adjustment import overlay
 from nri_policy.runtime.manifest import PodManifest
 from nri_policy.wording import quoted
 
+_MIN_PERIOD, _MAX_PERIOD = 1000, 1_000_000  # microseconds
 _MIN_QUOTA = 1000  # microseconds; kernel/sched/core.c, tg_set_cfs_bandwidth
 
 
@@ -57,8 +59,11 @@ class Container:
 
     pod: Pod
     name: str
-    message: nri.Container
+    message: nri.Container  # with its specification
     state: State = State.CREATING
+    in_force: nri.LinuxResources | None = None  # of its cgroup, while there is one
+    asked: nri.LinuxResources | None = None  # what it was created with
+    usage: int = 0  # bytes of memory that no limit can be set below
     updated_by: list[Update] = field(default_factory=list)
 
     @property
@@ -72,29 +77,34 @@ class Container:
         return f"{self.pod.key}/{self.name}"
 
     @property
+    def effective(self) -> nri.LinuxResources:
+        """What its cgroup is set to; before there is one, what it will be set to."""
+        return self.message.linux.resources if self.in_force is None else self.in_force
+
+    @property
     def cpus(self) -> CPUSet:
-        """CPUs that it is pinned to; empty if it is not."""
-        return _parsed(self.message.linux.resources.cpu.cpus)
+        """CPUs that it is pinned to, or will be; empty if it is not."""
+        return _parsed(self.effective.cpu.cpus)
 
     @property
     def mems(self) -> CPUSet:
-        """Memory nodes that it is pinned to; empty if it is not."""
-        return _parsed(self.message.linux.resources.cpu.mems)
+        """Memory nodes that it is pinned to, or will be; empty if it is not."""
+        return _parsed(self.effective.cpu.mems)
 
     @property
     def shares(self) -> int:
         """CPU shares."""
-        return self.message.linux.resources.cpu.shares.value
+        return self.effective.cpu.shares.value
 
     @property
     def quota(self) -> int:
         """CFS quota in microseconds per period; 0 or -1: none."""
-        return self.message.linux.resources.cpu.quota.value
+        return self.effective.cpu.quota.value
 
     @property
     def memory_limit(self) -> int:
         """Bytes; 0: none."""
-        return self.message.linux.resources.memory.limit.value
+        return self.effective.memory.limit.value
 
     @property
     def env(self) -> dict[str, str]:
@@ -111,18 +121,28 @@ class Container:
         self.state = state
         self.message.state = _NRI_STATES[state]
 
-    def apply(self, wanted: nri.LinuxResources, *, machine: Machine, cause: str) -> None:
+    def make_cgroup(self) -> None:
+        """Make its cgroup, by the specification as it is now."""
+        self.in_force = nri.LinuxResources()
+        self.in_force.CopyFrom(self.message.linux.resources)
+
+    def apply(
+        self, wanted: nri.LinuxResources, *, machine: Machine, cause: str, into_cgroup: bool
+    ) -> None:
         """Set what is *wanted*; 0 and "" leave alone. Raises CRIError, and then nothing is set.
 
-        Only a running container has a cgroup that can refuse a value; before that the values wait
-        in its spec for the start.
+        Only a cgroup can refuse a value; what does not go *into_cgroup* changes the specification
+        alone, which may or may not be read again.
         """
         effective = nri.LinuxResources()
         effective.CopyFrom(self.message.linux.resources)
         asked = _surviving(wanted)
         overlay(effective, asked)
-        if self.state is State.RUNNING:
+        if into_cgroup and self.in_force is not None:
             machine.check(effective)
+            if 0 < effective.memory.limit.value < self.usage:
+                raise CRIError("runc: cannot decrease memory limit: device or resource busy")
+            self.in_force.CopyFrom(effective)
         self.message.linux.resources.CopyFrom(effective)
         if asked.ListFields():
             self.updated_by.append(Update(cause=cause, container=self.key, resources=asked))
@@ -135,6 +155,7 @@ class Pod:
     manifest: PodManifest
     message: nri.PodSandbox
     ready: bool = True  # until it is stopped
+    calls: asyncio.Lock = field(default_factory=asyncio.Lock)  # the kubelet makes one at a time
     containers: list[Container] = field(default_factory=list)
 
     @property
@@ -175,6 +196,10 @@ class Machine:
                     f"(there are {present})",
                     code=Code.UNKNOWN,
                 )
+        if cpu.period.value and not _MIN_PERIOD <= cpu.period.value <= _MAX_PERIOD:
+            raise CRIError(
+                f"runc: failed to write {cpu.period.value} to the CPU period: invalid argument"
+            )
         if 0 < cpu.quota.value < _MIN_QUOTA:
             raise CRIError(
                 f"runc: failed to write {cpu.quota.value} to the CPU quota: invalid argument"

@@ -9,13 +9,16 @@ the panic of NRI 0.11 at sysctl adjustments; a Synchronize over 4 MiB in one mes
 on NRI < 0.7 (refused here); a plugin left deaf by a slow Synchronize on NRI < 0.7 (closed here);
 plugins started by the runtime; the built-in validator, and the owners in validation requests; net
 devices and memory policies in adjustments; containers that are missed for lack of a barrier
-between synchronization and events; the exit of a container by itself.
+between synchronization and events.
 
 Where the two runtimes differ:
 
 |                                | containerd        | CRI-O                          |
 |--------------------------------|-------------------|--------------------------------|
-| runc sees a new cpuset first   | at StartContainer | at CreateContainer             |
+| the cgroup is made             | at StartContainer | at CreateContainer             |
+| an update before POST_CREATE   | is skipped        | is skipped                     |
+| an update before POST_START    | changes the spec  | takes effect                   |
+| lists after its restart        | what it has set   | what was asked at the creation |
 | update of another fails        | is logged         | fails the call that carried it |
 | an update of Synchronize fails | is logged         | plugin is left deaf, or closed |
 """
@@ -24,7 +27,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
@@ -49,6 +52,10 @@ _TIMEOUTS = Timeouts()
 _LIVE = (State.CREATED, State.RUNNING)
 
 log = logging.getLogger(__name__)
+
+# Where: "creating" (its creation was answered), "starting" (its cgroup is made), "started" (its
+# start was answered), "updating" (its update was answered).
+Between = Callable[[str, Container], Awaitable[None]]
 
 
 class PodStartError(CRIError):
@@ -86,6 +93,8 @@ class EmbeddedRuntime:
         self.machine = Machine(online_cpus=online_cpus, memory_nodes=memory_nodes)
         self.kubelet = kubelet
         self.devices = DeviceManager()
+        # Called where another call can come between: where in a container's life.
+        self.between: Between = _nobody
         self._clock = clock
         self._pods: dict[str, Pod] = {}
         self._containers: dict[str, Container] = {}
@@ -105,7 +114,16 @@ class EmbeddedRuntime:
     async def restart(self) -> None:
         """Stop and start again: plugins see end of file and a new socket, containers run on."""
         await self._nri.stop()
+        if self.release.name == "cri-o":
+            for container in self.containers:
+                if container.asked is not None:
+                    container.message.linux.resources.CopyFrom(container.asked)
         await self._nri.start()
+
+    def vanish(self, container: Container) -> None:
+        """Let a container exit, and no plugin hear of it."""
+        container.enter(State.STOPPED)
+        container.in_force = None
 
     # ---- what is there
 
@@ -215,16 +233,17 @@ class EmbeddedRuntime:
         """RunPodSandbox, if the kubelet admits the pod. Raises ManifestError for a bad manifest."""
         if not isinstance(manifest, PodManifest):
             manifest = read_pod(manifest)
-        async with self._call():
-            if any(pod.key == manifest.key for pod in self.pods):
-                raise CRIError(f"pod {manifest.key} exists already")
-            pod = self._new_pod(manifest)
+        if any(pod.key == manifest.key for pod in self.pods):
+            raise CRIError(f"pod {manifest.key} exists already")
+        pod = self._new_pod(manifest)
+        async with self._call(pod):
             try:
                 self.devices.admit(pod.manifest)
             except AdmissionError as error:
                 raise CRIError(str(error)) from error
             try:
-                await self._nri.notify(nri.RUN_POD_SANDBOX, pod.message)
+                async with self._nri.lock:
+                    await self._nri.notify(nri.RUN_POD_SANDBOX, pod.message)
             except Refused:
                 self.devices.forget(pod.manifest.metadata.uid)
                 await self._tell(nri.STOP_POD_SANDBOX, pod)
@@ -238,7 +257,7 @@ class EmbeddedRuntime:
     ) -> Container:
         """CreateContainer, with what a device plugin would add. Raises KeyError for the name."""
         manifest = pod.manifest.container(name)
-        async with self._call():
+        async with self._call(pod):
             if not pod.ready:
                 raise CRIError(f"pod {pod.key} is not ready")
             if any(other.name == name and other.state in _LIVE for other in pod.containers):
@@ -248,6 +267,10 @@ class EmbeddedRuntime:
             pod.containers.append(container)
             try:
                 await self._adjust(container)
+                await self.between("creating", container)
+                if self.release.makes_cgroups_early:
+                    self.machine.check(container.message.linux.resources)
+                    container.make_cgroup()
             except Refused:
                 await self._stopped(container)
                 await self._removed(container)
@@ -259,16 +282,21 @@ class EmbeddedRuntime:
 
     async def start_container(self, container: Container) -> None:
         """StartContainer; one that fails is stopped."""
-        async with self._call():
+        async with self._call(container.pod):
             _require(container, State.CREATED)
             try:
                 self.machine.check(container.message.linux.resources)
-                await self._nri.notify(
-                    nri.START_CONTAINER, container.pod.message, container.message
-                )
+                if not self.release.makes_cgroups_early:
+                    container.make_cgroup()
+                await self.between("starting", container)
+                async with self._nri.lock:
+                    await self._nri.notify(
+                        nri.START_CONTAINER, container.pod.message, container.message
+                    )
             except Refused:
                 await self._stopped(container)
                 raise
+            await self.between("started", container)
             container.enter(State.RUNNING)
             container.message.pid = next(self._pid)
             self._show_time(container, "started_at")
@@ -281,12 +309,14 @@ class EmbeddedRuntime:
         for value in (request.cpu.shares, request.cpu.quota, request.cpu.period):
             value.SetInParent()  # the runtimes always fill in these, and the limit
         request.memory.limit.SetInParent()
-        async with self._call():
+        async with self._call(container.pod):
             _require(container, *_LIVE, State.STOPPED)
-            results = await self._nri.update(container.pod.message, container.message, request)
             cause = f"UpdateContainer {container.key}"
-            self._update_others(results.others, cause)
-            container.apply(results.requested, machine=self.machine, cause=cause)
+            async with self._nri.lock:
+                results = await self._nri.update(container.pod.message, container.message, request)
+                self._update_others(results.others, cause)
+            await self.between("updating", container)
+            self._set(container, results.requested, cause)
             await self._tell(nri.POST_UPDATE_CONTAINER, container.pod, container)
 
     async def update_pod(
@@ -297,11 +327,12 @@ class EmbeddedRuntime:
         overhead: nri.LinuxResources | None = None,
     ) -> None:
         """UpdatePodSandboxResources; fails as unimplemented where the release has none."""
-        async with self._call():
+        async with self._call(pod):
             if not self.release.updates_pods:
                 raise CRIError("not implemented", code=Code.UNIMPLEMENTED)
             linux = pod.message.linux
-            await self._nri.update_pod(pod.message, overhead or linux.pod_overhead, resources)
+            async with self._nri.lock:
+                await self._nri.update_pod(pod.message, overhead or linux.pod_overhead, resources)
             linux.pod_resources.CopyFrom(resources)
             if overhead is not None:
                 linux.pod_overhead.CopyFrom(overhead)
@@ -309,23 +340,23 @@ class EmbeddedRuntime:
 
     async def stop_container(self, container: Container) -> None:
         """StopContainer; does nothing to a container that is stopped."""
-        async with self._call():
+        async with self._call(container.pod):
             await self._stopped(container)
 
     async def remove_container(self, container: Container) -> None:
         """RemoveContainer; stops it first."""
-        async with self._call():
+        async with self._call(container.pod):
             await self._stopped(container)
             await self._removed(container)
 
     async def stop_pod(self, pod: Pod) -> None:
         """StopPodSandbox; stops its containers first."""
-        async with self._call():
+        async with self._call(pod):
             await self._pod_stopped(pod)
 
     async def remove_pod(self, pod: Pod) -> None:
         """RemovePodSandbox; stops it first, and removes its containers."""
-        async with self._call():
+        async with self._call(pod):
             await self._pod_stopped(pod)
             for container in list(pod.containers):
                 await self._removed(container)
@@ -352,7 +383,7 @@ class EmbeddedRuntime:
             if container is None or container.state is State.CREATING:
                 continue
             try:
-                container.apply(update.linux.resources, machine=self.machine, cause=cause)
+                self._set(container, update.linux.resources, cause)
             except CRIError as error:
                 log.warning(
                     "event=update-failed container=%s cause=%r reason=%r",
@@ -367,9 +398,12 @@ class EmbeddedRuntime:
     # ---- parts of CRI calls
 
     @asynccontextmanager
-    async def _call(self) -> AsyncIterator[None]:
-        """Serialize a CRI call with all others, and turn what plugins refuse into its error."""
-        async with self._nri.lock:
+    async def _call(self, pod: Pod) -> AsyncIterator[None]:
+        """Serialize a pod's CRI calls, and turn what plugins refuse into their errors.
+
+        Calls on other pods come between its events.
+        """
+        async with pod.calls:
             try:
                 yield
             except Refused as error:
@@ -378,7 +412,8 @@ class EmbeddedRuntime:
     async def _tell(self, event: nri.Event, pod: Pod, container: Container | None = None) -> None:
         """Tell plugins of an event whose failure changes nothing."""
         try:
-            await self._nri.notify(event, pod.message, container.message if container else None)
+            async with self._nri.lock:
+                await self._nri.notify(event, pod.message, container.message if container else None)
         except Refused as error:
             log.warning(
                 "event=ignored-error pod=%s of=%s reason=%r",
@@ -417,11 +452,17 @@ class EmbeddedRuntime:
         return Container(pod=pod, name=manifest.name, message=message)
 
     async def _adjust(self, container: Container) -> None:
-        results = await self._nri.create(container.pod.message, container.message)
-        self._update_others(results.others, f"CreateContainer {container.key}")
+        async with self._nri.lock:
+            results = await self._nri.create(container.pod.message, container.message)
+            self._update_others(results.others, f"CreateContainer {container.key}")
         container.message.CopyFrom(results.container)
-        if self.release.name == "cri-o":
-            self.machine.check(container.message.linux.resources)
+        container.asked = nri.LinuxResources()
+        container.asked.CopyFrom(container.message.linux.resources)
+
+    def _set(self, container: Container, wanted: nri.LinuxResources, cause: str) -> None:
+        early = self.release.makes_cgroups_early
+        into_cgroup = early or container.state is State.RUNNING
+        container.apply(wanted, machine=self.machine, cause=cause, into_cgroup=into_cgroup)
 
     def _update_others(self, updates: list[nri.ContainerUpdate], cause: str) -> None:
         failed = self.apply_updates(updates, cause=cause)
@@ -433,15 +474,16 @@ class EmbeddedRuntime:
         if container.state in (State.STOPPED, State.REMOVED):
             return
         try:
-            results = await self._nri.stop_container(container.pod.message, container.message)
-            self._update_others(results.others, f"StopContainer {container.key}")
+            async with self._nri.lock:
+                results = await self._nri.stop_container(container.pod.message, container.message)
+                self._update_others(results.others, f"StopContainer {container.key}")
         except Refused as error:
             log.warning(
                 "event=ignored-error container=%s of=STOP_CONTAINER reason=%r",
                 container.key,
                 str(error),
             )
-        container.enter(State.STOPPED)
+        self.vanish(container)
         self._show_time(container, "finished_at")
 
     async def _removed(self, container: Container) -> None:
@@ -464,6 +506,10 @@ class EmbeddedRuntime:
     def _show_time(self, container: Container, field: str) -> None:
         if self.release.shows_times:
             setattr(container.message, field, int(self._clock() * 1e9))
+
+
+async def _nobody(where: str, container: Container) -> None:
+    """Let nothing come between."""
 
 
 def _require(container: Container, *states: State) -> None:

@@ -96,6 +96,11 @@ class Release:
         return self.number >= ((2, 3, 0) if self.name == "containerd" else (1, 33, 0))
 
     @property
+    def makes_cgroups_early(self) -> bool:
+        """True if a container has its cgroup from its creation on, not only from its start."""
+        return self.name == "cri-o"
+
+    @property
     def dedicated_calls(self) -> bool:
         """True if each event has a call of its own, with StateChange only as fallback."""
         return self.nri_version >= (0, 12, 0)

@@ -76,6 +76,7 @@ class Pinning(Plugin):
 
     configure = disconnected = start_container = remove_container = _nothing
     run_pod_sandbox = update_pod_sandbox = stop_pod_sandbox = remove_pod_sandbox = _nothing
+    post_create_container = post_start_container = post_update_container = _nothing
 
     def late(self, method: str, request: Message) -> None:
         pass

@@ -8,6 +8,7 @@ import pytest
 from nri_policy.audit.cgroup import MOST_THREADS, Cgroups, folder_of
 from nri_policy.audit.comparison import Observed
 from nri_policy.cpuset import CPUSet
+from nri_policy.workload.pod import Resources
 from tests.unit.audit.host import Root
 
 POD = "kubepods/burstable/pod12"
@@ -192,3 +193,54 @@ def test_on_v2_nothing_may_have_been_written(tmp_path: Path) -> None:
     observed = seen(Cgroups(root.path))
     assert observed is not None
     assert (str(observed.cpus.written), str(observed.cpus.effective)) == ("", "0-15")
+
+
+def test_what_a_cgroup_is_set_to_is_what_its_files_say(root: Root) -> None:
+    cgroup = root.cgroup(f"{POD}/1", "2-5", "0-1")
+    if root.version == 1:
+        for controller, name, text in (
+            ("cpu", "cpu.shares", "512"),
+            ("cpu", "cpu.cfs_quota_us", "-1"),
+            ("cpu", "cpu.cfs_period_us", "100000"),
+            ("memory", "memory.limit_in_bytes", "4096"),
+        ):
+            folder = root.path / "sys/fs/cgroup" / controller / POD / "1"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(f"{text}\n")
+    else:
+        (cgroup.folder / "cpu.max").write_text("max 100000\n")
+        (cgroup.folder / "cpu.weight").write_text("20\n")
+        (cgroup.folder / "memory.max").write_text("4096\n")
+    assert Cgroups(root.path).resources(f"/{POD}/1") == Resources(
+        cpu_shares=512 if root.version == 1 else 0,
+        cpu_quota=-1,
+        cpu_period=100_000,
+        memory_limit=4096,
+        cpus="2-5",
+        mems="0-1",
+    )
+
+
+def test_a_cgroup_that_was_never_set_may_use_what_it_inherits(root: Root) -> None:
+    root.cgroup(f"{POD}/1").set("cpus", "0-7", written="")
+    found = Cgroups(root.path).resources(f"/{POD}/1")
+    assert found is not None
+    assert (found.cpus, found.cpu_quota, found.memory_limit) == ("0-7", 0, 0)
+
+
+def test_the_cpus_of_a_cgroup_are_written(root: Root) -> None:
+    root.cgroup(f"{POD}/1", "2-5")
+    cgroups = Cgroups(root.path)
+    assert cgroups.confine(f"/{POD}/1", CPUSet.parse("2,4")) == ""
+    file = root.path / ("sys/fs/cgroup/cpuset" if root.version == 1 else "sys/fs/cgroup") / POD
+    assert (file / "1/cpuset.cpus").read_text() == "2,4\n"
+
+
+@pytest.mark.parametrize("cgroup", ["", f"/{POD}/2", "/../etc"])
+def test_what_is_no_cgroup_is_neither_read_nor_written(cgroup: str, root: Root) -> None:
+    root.cgroup(f"{POD}/1")
+    cgroups = Cgroups(root.path)
+    before = sorted(root.path.rglob("*"))
+    assert cgroups.resources(cgroup) is None
+    assert cgroups.confine(cgroup, CPUSet.parse("0"))
+    assert sorted(root.path.rglob("*")) == before

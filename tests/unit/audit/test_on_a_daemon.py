@@ -62,7 +62,8 @@ async def test_repair_has_the_runtime_set_again_what_it_believes_to_be_set(
     async with audited(tmp_path, monkeypatch, audit="repair", version=version) as (node, root):
         await node.start(pod("own", "2"), pod("other", "2"))
         drifted, other = node.runtime.containers
-        cgroup(root, drifted).set("cpus", "0-15")
+        files = cgroup(root, drifted)
+        files.set("cpus", "0-15")
         cgroup(root, other)
         believed = drifted.cpus
         await node.daemon.auditor.round()
@@ -72,6 +73,7 @@ async def test_repair_has_the_runtime_set_again_what_it_believes_to_be_set(
         (update,) = drifted.updated_by
         assert update.resources.cpu.cpus == str(believed) == "4-5"
         assert not other.updated_by
+        files.set("cpus", str(believed))
         before = node.runtime.synchronizations
         await node.runtime.restart()
         await node.runtime.synchronized(after=before)

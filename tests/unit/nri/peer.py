@@ -213,6 +213,15 @@ class RecordingPlugin:
     async def start_container(self, pod: pb.PodSandbox, container: pb.Container) -> None:
         await self.note("start_container", pod.id, container.id)
 
+    async def post_create_container(self, pod: pb.PodSandbox, container: pb.Container) -> None:
+        await self.note("post_create_container", pod.id, container.id)
+
+    async def post_start_container(self, pod: pb.PodSandbox, container: pb.Container) -> None:
+        await self.note("post_start_container", pod.id, container.id)
+
+    async def post_update_container(self, pod: pb.PodSandbox, container: pb.Container) -> None:
+        await self.note("post_update_container", pod.id, container.id)
+
     async def update_container(
         self, pod: pb.PodSandbox, container: pb.Container, resources: pb.LinuxResources
     ) -> pb.UpdateContainerResponse:

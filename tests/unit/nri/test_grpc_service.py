@@ -36,7 +36,7 @@ async def test_a_life_cycle_over_grpc(tmp_path: Path) -> None:
     path = tmp_path / "nri.sock"
     async with serving(plugin, path, asyncio.Lock()) as stub:
         configured = await stub.Configure(pb.ConfigureRequest(NRI_version="v0.12.2"))
-        assert configured.events == 0xEAF
+        assert configured.events == 0xFFF
         synchronized = await stub.Synchronize(pb.SynchronizeRequest(pods=[POD]))
         assert list(synchronized.update) == plugin.updates
         assert await stub.RunPodSandbox(pb.RunPodSandboxRequest(pod=POD)) is not None
@@ -81,7 +81,7 @@ async def test_failures_are_grpc_statuses(
 async def test_methods_that_the_plugin_lacks_are_unimplemented(tmp_path: Path) -> None:
     async with serving(RecordingPlugin(), tmp_path / "nri.sock", asyncio.Lock()) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as error:
-            await stub.PostStartContainer(pb.PostStartContainerRequest(pod=POD))
+            await stub.PostUpdatePodSandbox(pb.PostUpdatePodSandboxRequest(pod=POD))
         assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 

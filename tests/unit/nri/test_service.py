@@ -42,6 +42,21 @@ async def ask(
             ("start_container", ("p0", "c0")),
         ),
         (
+            "PostCreateContainer",
+            pb.PostCreateContainerRequest(pod=POD, container=CONTAINER),
+            ("post_create_container", ("p0", "c0")),
+        ),
+        (
+            "PostStartContainer",
+            pb.PostStartContainerRequest(pod=POD, container=CONTAINER),
+            ("post_start_container", ("p0", "c0")),
+        ),
+        (
+            "PostUpdateContainer",
+            pb.PostUpdateContainerRequest(pod=POD, container=CONTAINER),
+            ("post_update_container", ("p0", "c0")),
+        ),
+        (
             "RemoveContainer",
             pb.RemoveContainerRequest(pod=POD, container=CONTAINER),
             ("remove_container", ("p0", "c0")),
@@ -84,7 +99,10 @@ async def test_events_with_an_answer_return_it() -> None:
         (pb.RUN_POD_SANDBOX, "run_pod_sandbox"),
         (pb.STOP_POD_SANDBOX, "stop_pod_sandbox"),
         (pb.REMOVE_POD_SANDBOX, "remove_pod_sandbox"),
+        (pb.POST_CREATE_CONTAINER, "post_create_container"),
         (pb.START_CONTAINER, "start_container"),
+        (pb.POST_START_CONTAINER, "post_start_container"),
+        (pb.POST_UPDATE_CONTAINER, "post_update_container"),
         (pb.REMOVE_CONTAINER, "remove_container"),
     ],
 )
@@ -96,7 +114,7 @@ async def test_state_changes_reach_the_same_methods(event: pb.Event, called: str
     assert plugin.calls == [(called, about)]
 
 
-@pytest.mark.parametrize("event", [0, pb.POST_START_CONTAINER, pb.CREATE_CONTAINER, 99])
+@pytest.mark.parametrize("event", [0, pb.POST_UPDATE_POD_SANDBOX, pb.CREATE_CONTAINER, 99])
 async def test_state_changes_that_are_not_ours_do_no_harm(event: int) -> None:
     plugin = RecordingPlugin()
     change = pb.StateChangeEvent(pod=POD, container=CONTAINER)
@@ -106,7 +124,7 @@ async def test_state_changes_that_are_not_ours_do_no_harm(event: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["PostCreateContainer", "ValidateContainerAdjustment", "Shutdown", "", "Hack" * 99]
+    "method", ["PostUpdatePodSandbox", "ValidateContainerAdjustment", "Shutdown", "", "Hack" * 99]
 )
 async def test_methods_that_the_plugin_lacks_are_unimplemented(method: str) -> None:
     with pytest.raises(Refused) as refused:

@@ -20,7 +20,7 @@ def test_each_event_of_the_protocol_has_its_bit() -> None:
 
 
 def test_the_lifecycle_mask_is_the_one_that_every_runtime_takes() -> None:
-    assert LIFECYCLE == 0x6AF
+    assert LIFECYCLE == 0x7FF
 
 
 @pytest.mark.parametrize(
