@@ -1,0 +1,85 @@
+"""Two owners of one CPU, on the cgroups of this host: the races with the runtime's own work.
+
+A BestEffort container starts; a moment later one with an exclusive CPU is created, which takes a
+CPU from it while the runtime is starting it. NRI_POLICY_RACE is the tries on each runtime
+(`make stress`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from nri_policy.cpuset import CPUSet
+from tests.e2e import cgroup
+from tests.e2e.containerd import Containerd
+from tests.e2e.daemon import Daemon
+from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
+from tests.e2e.test_real_host import host_root, settings
+
+__all__ = ["host_root", "settings"]  # fixtures
+
+log = logging.getLogger(__name__)
+
+TRIES = int(os.environ.get("NRI_POLICY_RACE", "8"))
+LONGEST = 0.1  # seconds that an overlap may live after both have started
+
+
+@contextmanager
+def starting(container: Container) -> Iterator[None]:
+    """Start a container in the background."""
+    thread = threading.Thread(target=container.start)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def overlap(first: Container, second: Container) -> float:
+    """Return the seconds, from now, that two running containers have a CPU in common."""
+    began = time.monotonic()
+    while True:
+        cpus = [cgroup.cpuset(each.cgroup).cpus for each in (first, second)]
+        if cpus[0].isdisjoint(cpus[1]):
+            return time.monotonic() - began
+        assert time.monotonic() < began + 10, f"both on {cpus[0] & cpus[1]} for good"
+        time.sleep(0.001)
+
+
+@pytest.mark.usefixtures("daemon")
+def test_an_exclusive_cpu_is_taken_from_a_container_that_is_just_starting(
+    kubelet: Kubelet, daemon: Daemon
+) -> None:
+    lived = []
+    for number in range(TRIES):
+        guest = kubelet.run_pod(f"guest{number}", {"main": BEST_EFFORT}).create("main")
+        owner = kubelet.run_pod(f"owner{number}", {"main": guaranteed(1000)})
+        with starting(guest):
+            time.sleep(0.03 + 0.02 * (number % 8) / 7)
+            own = owner.create("main")
+            own.start()
+        first = cgroup.cpuset(guest.cgroup).cpus
+        immediate = first.isdisjoint(cgroup.cpuset(own.cgroup).cpus)
+        lived.append(0.0 if immediate else overlap(guest, own))
+        decided = {each.cpus for each in (cgroup.cpuset(guest.cgroup), cgroup.cpuset(own.cgroup))}
+        assert len(decided) == 2
+        guest.pod.delete()
+        owner.delete()
+    late = [seconds for seconds in lived if seconds]
+    log.info(
+        "%s: %d tries, %d overlaps, the longest of %.0f ms; %d cpusets written, registered %d times",
+        kubelet.version(),
+        TRIES,
+        len(late),
+        1000 * max(lived),
+        daemon.counted("event=enforced"),
+        daemon.counted("event=synchronized"),
+    )
+    assert max(lived) < LONGEST
