@@ -18,7 +18,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from nri_policy.cluster import numa_fit, spreading
+from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.settings import read_settings
@@ -33,7 +36,18 @@ def place(cluster: Object, group: Object, settings: Object | None = None) -> Obj
     It has `state`, `message`, `assignments`; refused is `Unplaceable` with the reason and none.
     A group with `status.assignments` and `status.unhealthyNodes` asks for a replacement.
     """
-    raise NotImplementedError
+    snapshot = read_snapshot(cluster)
+    engine = Engine(read_settings(settings), snapshot.nodes)
+    for pod in snapshot.pods:
+        engine.set_pod(pod)
+    for each in snapshot.groups:
+        engine.set_group(each)
+    status = engine.place(read_group(group))
+    return {
+        "state": status.state,
+        "message": status.message,
+        "assignments": msgspec.to_builtins(status.assignments),
+    }
 
 
 def fit(cluster: Object, pod: Object, settings: Object | None = None) -> dict[str, Object]:

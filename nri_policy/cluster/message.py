@@ -1,0 +1,49 @@
+"""Why a pod set does not fit: texts that users of Kueue know and search for."""
+
+from __future__ import annotations
+
+from nri_policy._domains import Counts
+from nri_policy.cluster.request import Plan
+from nri_policy.cluster.tree import Filter
+
+
+def not_fit(  # noqa: PLR0913 - what the text is made of
+    topology: str,
+    levels: tuple[str, ...],
+    plan: Plan,
+    counts: Counts,
+    kind: Filter,
+    *,
+    count: int,
+    fits: int,
+    level: int,
+) -> str:
+    """Return why *count* pods do not fit on *topology*: *fits* of its units would at *level*."""
+    if plan.layers:
+        text = f'topology "{topology}" doesn\'t allow to fit'
+        best = counts.best_of_level(level)
+        for each in plan.layers if best >= 0 else ():
+            own = counts.whole_below(best, levels.index(each.level), each.size)
+            text += f"; {own}/{count // each.size} slice(s) fit on level {each.level}"
+    else:
+        unit = "slice(s)" if plan.size > 1 else "pod(s)"
+        wanted = count // plan.size
+        text = f'topology "{topology}" '
+        if fits > 0:
+            text += f"allows to fit only {fits} out of {wanted} {unit}"
+        else:
+            text += f"doesn't allow to fit any of {wanted} {unit}"
+    return text + excluded(counts, kind)
+
+
+def excluded(counts: Counts, kind: Filter) -> str:
+    """Return the end of the text: the leaves that cannot take one pod, by reason."""
+    total, codes, outside, resources = counts.exclusions()
+    reasons = {kind.reason(code): number for code, number in codes.items()}
+    reasons |= {f'resource "{name}"': number for name, number in resources.items()}
+    if outside:
+        reasons["topologyDomain"] = outside
+    if not reasons:
+        return ""
+    parts = ", ".join(f"{reason}: {number}" for reason, number in sorted(reasons.items()))
+    return f". Total nodes: {total}; excluded: {parts}"

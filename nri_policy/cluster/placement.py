@@ -1,0 +1,74 @@
+"""Placing one pod set, or workers with their leader, on one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nri_policy._domains import Counts
+from nri_policy._packing import Refusal, pack
+from nri_policy.cluster.group import Assignment, Placed
+from nri_policy.cluster.message import not_fit
+from nri_policy.cluster.request import Plan, Refused, Unit, plan
+from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.tree import Filter, Tree
+
+
+def assign(tree: Tree, unit: Unit, settings: Settings, *, implied: bool) -> dict[str, Assignment]:
+    """Return the assignment of each pod set of *unit*, by name; raises Refused."""
+    wanted = plan(unit, implied=implied, topology=tree.topology, settings=settings)
+    if not tree.domains.leaves:
+        raise Refused(f"no topology domains at level: {tree.levels[wanted.level]}")
+    spec = unit.workers.template.spec
+    scored = settings.preferred_node_affinity
+    kind = tree.filter(spec, scored=scored)
+    leader = unit.leader.template.spec if unit.leader else None
+    counts = tree.counts(
+        spec.effective(),
+        kind,
+        size=wanted.size,
+        slice_level=wanted.slice_level,
+        inner=wanted.inner,
+        leader=leader.effective() if leader else None,
+        leader_kind=tree.filter(leader, scored=scored) if leader else None,
+    )
+    places, leader_at = search(tree, counts, kind, wanted, unit.workers.count)
+    out = {unit.workers.name: assignment(tree, unit.workers.name, places)}
+    if unit.leader is not None:
+        out[unit.leader.name] = assignment(tree, unit.leader.name, [(leader_at, 1)])
+    return out
+
+
+def search(
+    tree: Tree, counts: Counts, kind: Filter, wanted: Plan, count: int
+) -> tuple[list[tuple[int, int]], int]:
+    """Return leaves and pods, and the leader's leaf; raises Refused with the reason."""
+    levels = tree.levels
+    try:
+        return pack(
+            counts,
+            count,
+            level=wanted.level,
+            required=wanted.required,
+            unconstrained=wanted.unconstrained,
+            ascending=wanted.ascending,
+            balanced=wanted.balanced,
+        )
+    except Refusal as refusal:
+        raise Refused(
+            not_fit(
+                tree.topology.name,
+                levels,
+                wanted,
+                counts,
+                kind,
+                count=count,
+                fits=refusal.fits,
+                level=refusal.level,
+            )
+        ) from None
+
+
+def assignment(tree: Tree, name: str, places: Iterable[tuple[int, int]]) -> Assignment:
+    """Return where a pod set is, as groups store it."""
+    domains = [Placed(values=tree.values(leaf), count=count) for leaf, count in places]
+    return Assignment(pod_set=name, levels=tree.named_levels(), domains=domains)

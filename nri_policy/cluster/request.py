@@ -1,0 +1,231 @@
+"""What a pod set asks for, made into a plan for one topology: the rules of requests.
+
+| case | level | |
+|---|---|---|
+| `required`, `preferred` | that one | |
+| slices alone | the topmost | unconstrained |
+| `unconstrained`, nothing | the last | unconstrained; nothing: all pod sets of the group are |
+
+`Refused` is what depends on the cluster, DocumentError what is wrong with the request alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nri_policy.cluster.document import DocumentError, join
+from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Slice
+from nri_policy.cluster.settings import Settings, Topology
+from nri_policy.wording import did_you_mean, quoted
+
+MAX_LAYERS = 3
+NO_LEVEL = "topology level not specified"
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """A pod set cannot be placed; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Pod sets that are placed in one step: workers, and their leader if they have one."""
+
+    workers: PodSet
+    leader: PodSet | None = None
+
+    @property
+    def pod_sets(self) -> tuple[PodSet, ...]:
+        """Both."""
+        return (self.workers,) if self.leader is None else (self.workers, self.leader)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A request on one topology; levels by index."""
+
+    level: int
+    slice_level: int
+    size: int = 1
+    inner: dict[int, int] = field(default_factory=dict)  # level -> size of the layer there
+    layers: tuple[Slice, ...] = ()
+    required: bool = False
+    unconstrained: bool = False
+    ascending: bool = False  # LeastFree
+    balanced: bool = False
+
+
+def asks(request: Request | None) -> bool:
+    """Return whether a request names where its pods are to go."""
+    return request is not None and bool(
+        request.required or request.preferred or request.unconstrained or request.slices
+    )
+
+
+def units(group: PlacementGroup) -> list[Unit]:
+    """Return the pod sets of *group* in the order in which they are placed.
+
+    Raises DocumentError for requests that break a rule.
+    """
+    found: dict[str, list[PodSet]] = {}
+    for number, pod_set in enumerate(group.pod_sets):
+        path = f"spec.podSets[{number}]"
+        if pod_set.request is not None:
+            check_request(pod_set.request, join(path, "request"))
+            check_count(pod_set, path)
+        name = pod_set.request.leader_group if pod_set.request else None
+        found.setdefault(f"group {name}" if name else f"set {number}", []).append(pod_set)
+    out = []
+    for key, members in found.items():
+        if key.startswith("set "):
+            out.append(Unit(workers=members[0]))
+            continue
+        _check_leader_group(key.removeprefix("group "), members)
+        leader, workers = sorted(reversed(members), key=lambda each: each.count)
+        out.append(Unit(workers=workers, leader=leader))
+    return out
+
+
+def check_request(request: Request, path: str) -> None:
+    """Raise DocumentError for a request that contradicts itself."""
+    named = {"required": request.required, "preferred": request.preferred}
+    given = [f"{name} {quoted(level)}" for name, level in named.items() if level is not None]
+    given += ["unconstrained"] * request.unconstrained
+    if len(given) > 1:
+        raise DocumentError(path, f"{' and '.join(given)} exclude each other")
+    for name, level in named.items():
+        if level == "":
+            raise DocumentError(join(path, name), "it is the name of a level")
+    slices = join(path, "slices")
+    if len(request.slices) > MAX_LAYERS:
+        raise DocumentError(
+            slices, f"{len(request.slices)} layers of slices; at most {MAX_LAYERS} are supported"
+        )
+    for number, each in enumerate(request.slices):
+        place = join(slices, number)
+        if each.size < 1:
+            raise DocumentError(join(place, "size"), f"{each.size} is not at least 1")
+        before = request.slices[:number]
+        if before and before[-1].size % each.size:
+            raise DocumentError(
+                join(place, "size"), f"{each.size} does not divide {before[-1].size}"
+            )
+        if any(each.level == other.level for other in before):
+            raise DocumentError(join(place, "level"), f"{quoted(each.level)} is there twice")
+    if request.max_per_host is not None and request.max_per_host < 1:
+        raise DocumentError(
+            join(path, "maxPerHost"), f"{quoted(request.max_per_host)} is not at least 1"
+        )
+    if request.leader_group is not None and request.leader_group.isdecimal():
+        raise DocumentError(
+            join(path, "leaderGroup"), f"{quoted(request.leader_group)} must not be a number"
+        )
+
+
+def check_count(pod_set: PodSet, path: str) -> None:
+    """Raise DocumentError for pods that are no whole number of slices."""
+    slices = pod_set.request.slices if pod_set.request else []
+    if slices and pod_set.count % slices[0].size:
+        raise DocumentError(
+            join(path, "count"),
+            f"{pod_set.count} pods are no whole number of slices of {slices[0].size}",
+        )
+
+
+def plan(unit: Unit, *, implied: bool, topology: Topology, settings: Settings) -> Plan:
+    """Return what *unit* asks for on *topology*; raises Refused.
+
+    *implied* is whether some pod set of the group asks for nothing, so that none is constrained.
+    """
+    request = unit.workers.request or Request()
+    levels = topology.every_level
+    slices_alone = bool(request.slices) and not (request.required or request.preferred)
+    unconstrained = request.unconstrained or implied or slices_alone
+    name = request.required or request.preferred
+    if name is None:
+        name = _level_without_a_name(request, unit, levels, implied=implied)
+    level = _index(name, levels, "topology level")
+    outer = request.slices[0] if request.slices else None
+    slice_level = len(levels) - 1
+    if outer is not None:
+        slice_level = _index(outer.level, levels, "topology level for slices")
+        if level > slice_level:
+            raise Refused(f"podset slice topology {outer.level} is above the podset topology {name}")
+    balanced = request.algorithm == "Balanced" or (request.algorithm is None and settings.balanced)
+    algorithm = settings.algorithm
+    if request.algorithm is not None and request.algorithm != "Balanced":
+        algorithm = request.algorithm
+    return Plan(
+        level=level,
+        slice_level=slice_level,
+        size=outer.size if outer else 1,
+        inner=_inner(request.slices, levels, slice_level),
+        layers=tuple(request.slices) if len(request.slices) > 1 else (),
+        required=request.required is not None,
+        unconstrained=unconstrained,
+        ascending=algorithm == "LeastFree" or (algorithm == "Mixed" and unconstrained),
+        balanced=balanced and request.required is None and not unconstrained,
+    )
+
+
+def _level_without_a_name(
+    request: Request, unit: Unit, levels: Sequence[str], *, implied: bool
+) -> str:
+    if request.slices:
+        return levels[0]
+    mate = unit.leader is not None and asks(unit.leader.request)
+    if request.unconstrained or (implied and not mate):
+        return levels[-1]
+    raise Refused(NO_LEVEL)
+
+
+def _inner(slices: Sequence[Slice], levels: Sequence[str], above: int) -> dict[int, int]:
+    """Return the size of the inner layer at every level below the outer one down to the innermost.
+
+    Levels between two layers have the next inner one's.
+    """
+    sizes = {}
+    for each in slices[1:]:
+        level = _index(each.level, levels, "topology level for additional slice layer")
+        if level <= above:
+            raise Refused(
+                f"additional slice layer topology {each.level} must be at a lower level than"
+                f" {levels[above]}"
+            )
+        sizes |= dict.fromkeys(range(above + 1, level + 1), each.size)
+        above = level
+    return sizes
+
+
+def _index(name: str, levels: Sequence[str], what: str) -> int:
+    if name in levels:
+        return levels.index(name)
+    raise UnknownLevel(what, name, did_you_mean(name, levels))
+
+
+class UnknownLevel(Refused):
+    """A request names a level that the topology does not have."""
+
+    def __init__(self, what: str, name: str, hint: str) -> None:
+        super().__init__(f"no requested {what}: {name}{hint}")
+
+
+def _check_leader_group(name: str, members: Sequence[PodSet]) -> None:
+    path = "spec.podSets"
+    if len(members) != 2:
+        raise DocumentError(
+            path, f"leader group {quoted(name)} has {len(members)} pod sets; it takes exactly two"
+        )
+    if all(each.count != 1 for each in members):
+        counts = " and ".join(str(each.count) for each in members)
+        raise DocumentError(
+            path, f"leader group {quoted(name)} has pod sets of {counts} pods; one of them has one"
+        )
+    first, second = (each.request or Request() for each in members)
+    for kind in ("required", "preferred"):
+        one, other = getattr(first, kind), getattr(second, kind)
+        if one and other and one != other:
+            raise DocumentError(
+                path,
+                f"leader group {quoted(name)} asks for {kind} {quoted(one)} and {quoted(other)}",
+            )
