@@ -23,7 +23,7 @@ from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.replacement import replace_failed
 from nri_policy.cluster.request import Refused, asks, units
 from nri_policy.cluster.settings import Settings, Topology
-from nri_policy.cluster.tree import Tree
+from nri_policy.cluster.tree import Path, Tree
 from nri_policy.wording import quoted
 
 POD_SET_LABEL = "placement.nri/pod-set"
@@ -128,7 +128,14 @@ class Engine:
                 topology = self._topology(workers.request.topology if workers.request else None)
                 tree = self.tree(topology.name)
                 if replacing:
-                    new, kept = replace_failed(tree, unit, group.status, self.settings)
+                    new, kept = replace_failed(
+                        tree,
+                        unit,
+                        group.status,
+                        self.settings,
+                        implied=implied(group),
+                        paths=self._paths(tree, group.status.unhealthy_nodes),
+                    )
                 else:
                     new = kept = assign(tree, unit, self.settings, implied=implied(group))
                 for pod_set in unit.pod_sets:
@@ -164,6 +171,12 @@ class Engine:
                 return each
         known = ", ".join(each.name for each in self.settings.topologies)
         raise Refused(f"there is no topology {quoted(name)}; there are: {known}")
+
+    def _paths(self, tree: Tree, names: Iterable[str]) -> dict[str, Path]:
+        """Return the paths of those nodes that still exist, whether they take part or not."""
+        nodes = {name: self.nodes[name] for name in names if name in self.nodes}
+        paths = {name: tree.path_of(node) for name, node in nodes.items()}
+        return {name: path for name, path in paths.items() if path is not None}
 
     def _change(self, old: Node | None, new: Node | None) -> None:
         for name, tree in self._trees.items():

@@ -150,7 +150,9 @@ def plan(unit: Unit, *, implied: bool, topology: Topology, settings: Settings) -
     if outer is not None:
         slice_level = _index(outer.level, levels, "topology level for slices")
         if level > slice_level:
-            raise Refused(f"podset slice topology {outer.level} is above the podset topology {name}")
+            raise Refused(
+                f"podset slice topology {outer.level} is above the podset topology {name}"
+            )
     balanced = request.algorithm == "Balanced" or (request.algorithm is None and settings.balanced)
     algorithm = settings.algorithm
     if request.algorithm is not None and request.algorithm != "Balanced":

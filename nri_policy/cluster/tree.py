@@ -281,6 +281,14 @@ class Tree:
         self.rows.add(leaf, node.allocatable, 1, 1)
         self.rows.add(leaf, self._used.get(node.name, {}), -1)
 
+    def path_of(self, node: Node) -> Path | None:
+        """Return the path that a node's labels name, whether it takes part or not."""
+        try:
+            path: Path = self._get(node.labels)
+        except KeyError:
+            return None
+        return path
+
     def summary(self) -> Counter[str]:
         """Return how many nodes are left out for each reason."""
         return Counter(self.left_out.values())
