@@ -58,7 +58,7 @@ class Options:
     control_socket: Path
     kubeconfig: Path | None
     node_name: str
-    config_namespace: str  # of the cluster's TopologyAwarePolicy objects
+    config_namespace: str  # of the cluster's TopologyAwarePolicy objects; empty: not followed
     nrt_file: Path | None
     once_synchronized_exit: bool
 
@@ -78,7 +78,8 @@ async def run(file: SettingsFile, options: Options) -> None:
     # whoever has changed the settings may say so before they were read for the first time
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     connect = access(options.kubeconfig)
-    settings = file.load() if connect is None else None  # bad ones leave nothing behind
+    following = connect is not None and options.config_namespace != ""
+    settings = None if following else file.load()  # bad ones leave nothing behind
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     options.containers_dir.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
@@ -88,6 +89,7 @@ async def run(file: SettingsFile, options: Options) -> None:
         client = None if connect is None else Client(connect)
         if client is not None:
             stack.push_async_callback(client.close)
+        if client is not None and following:
             followed = _cluster_settings(file, client, options, reload.set)
             source = await stack.enter_async_context(followed)
         async with _told(source):

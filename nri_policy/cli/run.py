@@ -79,7 +79,8 @@ _PATH = click.Path(path_type=Path)
     "--config-namespace",
     default="kube-system",
     show_default=True,
-    help="Where the cluster's TopologyAwarePolicy objects are; they come before --config.",
+    help="Where the cluster's TopologyAwarePolicy objects are; they come before --config. Empty: "
+    "the cluster is not asked for settings.",
 )
 @click.option(
     "--nrt-file",

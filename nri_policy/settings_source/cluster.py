@@ -3,6 +3,7 @@
 Owns when the cluster is asked again, what is done while it does not answer, and what is written to
 the objects' status. Rule 1: nobody waits for the cluster but start and end, and they only so long.
 Rule 2: an outage changes nothing, not even across a restart: what counted is kept in a file.
+Rule 3: until the cluster answers for the first time nothing is pinned: its settings may forbid it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from nri_policy.kube.backoff import backoff
 from nri_policy.settings import Reload, Settings, from_spec
@@ -29,6 +32,10 @@ _BACKOFF = partial(backoff, least=1.0, most=60.0)  # before the cluster is asked
 
 class ClusterError(Exception):
     """The cluster does not answer, or not with what was asked for; the text says why."""
+
+
+class NoKindError(ClusterError):
+    """The cluster does not have the kind of the objects, so it has none of them."""
 
 
 class API(Protocol):
@@ -70,7 +77,7 @@ class ClusterSettings:
         self._changed = changed
         self._sleep = sleep
         self._delay = delay
-        self._known = Known(_read(kept))
+        self._known = _read(kept)
         self._loaded: Policy | None = None
         self._asked: set[Level] = set()  # with an answer, or in vain
         self._all_asked = asyncio.Event()
@@ -85,9 +92,10 @@ class ClusterSettings:
     def load(self) -> Settings:
         """Return the settings that count now. Raises SettingsError."""
         self._loaded = self._known.counting
-        if self._loaded is None:
-            return self._otherwise()
-        return from_spec(self._loaded.spec, f"TopologyAwarePolicy {self._loaded.name}")
+        if self._loaded is not None:
+            return from_spec(self._loaded.spec, f"TopologyAwarePolicy {self._loaded.name}")
+        settings = self._otherwise()
+        return settings if self._known.settled else _unpinned(settings)
 
     def report(self, outcome: Reload) -> None:
         """Have it said in the cluster what became of the settings that were loaded last."""
@@ -143,7 +151,10 @@ class ClusterSettings:
             try:
                 await self._api.follow(name, say)
             except ClusterError as error:
-                self._failed(level, error)
+                if isinstance(error, NoKindError) and not self._known.settled:
+                    self._say(level, None)
+                else:
+                    self._failed(level, error)
                 failures += 1
             await self._sleep(self._delay(failures))
 
@@ -233,10 +244,11 @@ class ClusterSettings:
         policy = self._known.counting
         new = self._kept.with_suffix(".new")
         try:
-            if policy is None:
-                self._kept.unlink(missing_ok=True)
-                return
-            form = {"name": policy.name, "generation": policy.generation, "spec": policy.spec}
+            form = policy and {
+                "name": policy.name,
+                "generation": policy.generation,
+                "spec": policy.spec,
+            }
             new.touch(0o600)
             new.write_text(json.dumps(form))
             new.replace(self._kept)
@@ -244,13 +256,33 @@ class ClusterSettings:
             log.warning("event=settings-not-kept path=%s error=%r", self._kept, str(error))
 
 
-def _read(kept: Path) -> Policy | None:
-    """Return what was kept, None where nothing was, or nothing that makes sense."""
+def _unpinned(settings: Settings) -> Settings:
+    """Return the file's settings for as long as it is not known if the cluster has others."""
+    note = (
+        "nothing is pinned before the cluster has said which settings count; with"
+        " --config-namespace= it is not asked, and the file is enough"
+    )
+    return replace(
+        settings,
+        origin=f"{settings.origin}, without pinning until the cluster answers",
+        notices=(*settings.notices, note),
+        pin_cpu=False,
+        pin_memory=False,
+    )
+
+
+def _read(kept: Path) -> Known:
+    """Return what was kept; nothing is known where that is missing, or makes no sense."""
     try:
         form = json.loads(kept.read_text())
-        return Policy(name=str(form["name"]), generation=int(form["generation"]), spec=form["spec"])
+        if form is None:
+            return Known(settled=True)
+        policy = Policy(
+            name=str(form["name"]), generation=int(form["generation"]), spec=form["spec"]
+        )
+        return Known(policy, settled=True)
     except FileNotFoundError:
-        return None
+        return Known()
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         log.warning("event=kept-settings-unreadable path=%s error=%r", kept, str(error))
-        return None
+        return Known()

@@ -14,12 +14,12 @@ from nri_policy.kube.client import NODES, Client, Kind, Listing, Object
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.follow import follow
 from nri_policy.settings import API_VERSION, KIND
-from nri_policy.settings_source.cluster import ClusterError
+from nri_policy.settings_source.cluster import ClusterError, NoKindError
 from nri_policy.settings_source.objects import LABEL, Policy
 
 _GROUP, _, _VERSION = API_VERSION.partition("/")
 POLICIES = Kind(group=_GROUP, version=_VERSION, plural="topologyawarepolicies")
-_NO_CRD = f"the cluster has no {KIND}; configs/kubernetes/settings-crd.yaml defines it"
+_NO_KIND = f"the cluster has no {KIND}; configs/kubernetes/settings-crd.yaml defines it"
 
 
 class Kubernetes:
@@ -52,7 +52,7 @@ class Kubernetes:
             except APIError as error:
                 if error.code != 404:
                     raise
-                raise APIError(_NO_CRD) from error
+                raise NoKindError(_NO_KIND) from error
 
     async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
         """Write what a node says of an object, None for nothing; one that is gone needs nothing."""

@@ -36,13 +36,17 @@ class Policy:
 class Known:
     """What the cluster has said of the objects for one node."""
 
-    def __init__(self, counting: Policy | None = None) -> None:
-        """Take what counted when the cluster was last heard of."""
+    def __init__(self, counting: Policy | None = None, *, settled: bool = False) -> None:
+        """Take what counted when the cluster was last heard of, if it ever was: *settled*."""
         self.counting = counting
+        self.settled = settled
         self._said: dict[Level, Policy | None] = {}
 
     def say(self, level: Level, policy: Policy | None) -> bool:
-        """Take what the cluster says of one level, None for no object; return whether it counts."""
+        """Take what the cluster says of one level, None for no object.
+
+        Return whether something else counts now, or it is known for the first time what does.
+        """
         self._said[level] = policy
         return self._settle()
 
@@ -57,16 +61,16 @@ class Known:
                 yield policy
 
     def _settle(self) -> bool:
-        """Find out what counts; return whether that is another thing now."""
-        before = self.counting
+        """Find out what counts; return whether that is news."""
+        found: Policy | None = None
         for level in Level:
             if level not in self._said:
                 return False
-            if (policy := self._said[level]) is not None:
-                self.counting = policy
-                return policy != before
-        self.counting = None
-        return before is not None
+            if (found := self._said[level]) is not None:
+                break
+        before = self.settled, self.counting
+        self.settled, self.counting = True, found
+        return before != (True, found)
 
 
 def name_of(level: Level, of: str = "") -> str:

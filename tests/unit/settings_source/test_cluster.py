@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nri_policy.settings import Quantity, Reload, Settings, SettingsError
-from nri_policy.settings_source.cluster import PATIENCE, ClusterError, ClusterSettings
+from nri_policy.settings_source.cluster import PATIENCE, ClusterError, ClusterSettings, NoKindError
 from nri_policy.settings_source.objects import Policy
 from tests import nodes
 
@@ -29,6 +29,8 @@ class Cluster:
         self.objects: dict[str, Policy] = {}
         self.label = ""
         self.down = False
+        self.kind = True
+        self.unknown: set[str] = set()  # objects that cannot be read
         self.read_only: set[str] = set()  # objects of whose status nothing can be written
         self.statuses: list[tuple[str, str, Mapping[str, Any] | None]] = []
         self.loads: list[Settings] = []
@@ -90,6 +92,10 @@ class Cluster:
 
     async def follow(self, name: str, say: Callable[[Policy | None], None]) -> None:
         self.check()
+        if not self.kind:
+            raise NoKindError("no such kind")
+        if name in self.unknown:
+            raise ClusterError("forbidden")
         say(self.objects.get(name))
         self.followers[name] = say
         try:
@@ -120,10 +126,55 @@ def reserved(settings: Settings) -> int:
     return settings.reserved.cpu.milli_cpu // 1000
 
 
+def pinning(settings: Settings) -> tuple[bool, bool]:
+    return settings.pin_cpu, settings.pin_memory
+
+
 async def test_without_objects_the_files_settings_count(cluster: Cluster) -> None:
     async with cluster.followed():
-        assert cluster.loads == []
+        assert [each.origin for each in cluster.loads] == ["test"]
         assert cluster.source.load().origin == "test"
+
+
+async def test_nothing_is_pinned_before_the_cluster_was_heard_of(cluster: Cluster) -> None:
+    cluster.down = True
+    async with cluster.followed():
+        first = cluster.source.load()
+        assert pinning(first) == (False, False)
+        assert first.origin == "test, without pinning until the cluster answers"
+        assert "--config-namespace=" in first.notices[-1]
+        cluster.down = False
+        await cluster.wake()
+        assert [pinning(each) for each in cluster.loads] == [(True, True)], "it has none"
+    cluster.down = True
+    cluster.source = cluster.make()
+    async with cluster.followed():
+        assert pinning(cluster.source.load()) == (True, True), "as before the restart"
+
+
+async def test_as_long_as_one_object_is_not_known_nothing_is_pinned(cluster: Cluster) -> None:
+    cluster.unknown = {"node.a"}
+    cluster.objects["default"] = policy("default")
+    async with cluster.followed():
+        assert pinning(cluster.source.load()) == (False, False)
+        assert cluster.source.load().origin.startswith("test")
+
+
+async def test_a_cluster_without_the_kind_has_no_settings(cluster: Cluster) -> None:
+    cluster.kind = False
+    async with cluster.followed():
+        assert pinning(cluster.source.load()) == (True, True)
+        assert [each.origin for each in cluster.loads] == ["test"]
+
+
+async def test_a_kind_that_goes_takes_no_settings_away(cluster: Cluster) -> None:
+    async with cluster.followed():
+        await cluster.put(policy("default", cpu=3))
+    cluster.kind = False
+    cluster.source = cluster.make()
+    async with cluster.followed():
+        await cluster.wake()
+        assert reserved(cluster.source.load()) == 3
 
 
 async def test_an_object_that_comes_changes_and_goes_is_followed(cluster: Cluster) -> None:
@@ -135,19 +186,20 @@ async def test_an_object_that_comes_changes_and_goes_is_followed(cluster: Cluste
         await cluster.delete("node.a")
         await cluster.delete("default")
     assert [each.origin for each in cluster.loads] == [
+        "test",
         "TopologyAwarePolicy default",
         "TopologyAwarePolicy node.a",
         "TopologyAwarePolicy node.a",
         "TopologyAwarePolicy default",
         "test",
     ]
-    assert [reserved(each) for each in cluster.loads[:-1]] == [2, 3, 5, 4]
+    assert [reserved(each) for each in cluster.loads[1:-1]] == [2, 3, 5, 4]
 
 
 async def test_the_group_is_what_the_nodes_label_says_now(cluster: Cluster) -> None:
     cluster.objects = {each.name: each for each in (policy("group.x"), policy("group.y", cpu=3))}
     async with cluster.followed():
-        assert cluster.loads == []
+        cluster.loads.clear()
         cluster.label = "x"
         await cluster.wake()
         cluster.label = "y"
@@ -186,13 +238,13 @@ async def test_what_counted_counts_after_a_restart_without_the_cluster(cluster: 
     cluster.source = cluster.make()
     async with cluster.followed():
         assert cluster.source.load().origin == "test"
-    assert not cluster.kept.exists()
+    assert json.loads(cluster.kept.read_text()) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"name": 1}', "[" * 100_000])
 async def test_a_kept_file_that_makes_no_sense_is_none(text: str, cluster: Cluster) -> None:
     cluster.kept.write_text(text)
-    assert cluster.make().load().origin == "test"
+    assert pinning(cluster.make().load()) == (False, False)
 
 
 async def test_a_start_waits_until_everything_was_asked_but_not_for_long(cluster: Cluster) -> None:
@@ -287,7 +339,7 @@ async def test_an_object_that_was_made_anew_gets_its_status_again(cluster: Clust
         assert len(cluster.statuses) == 1
         await cluster.put(policy("default"))
     assert len(cluster.statuses) == 2
-    assert len(cluster.loads) == 1
+    assert len(cluster.loads) == 2
 
 
 async def test_a_bad_object_is_an_error_that_names_it(cluster: Cluster) -> None:

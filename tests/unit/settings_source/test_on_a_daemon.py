@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from nri_policy.hardware import synthetic
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
+from nri_policy.settings import API_VERSION, KIND
 from nri_policy.settings_source.cluster import ClusterSettings
 from nri_policy.settings_source.kubernetes import Kubernetes
 from tests import nodes
@@ -84,11 +86,13 @@ class Pauses:
             await self._asleep.acquire()
 
 
-async def started(server: APIServer, folder: Path) -> asyncio.subprocess.Process:
+async def started(
+    server: APIServer, folder: Path, *more: str, config: str = "none.yaml"
+) -> asyncio.subprocess.Process:
     """Return a daemon as a process of its own, without a runtime."""
     synthetic.write(nodes.SMALL, folder)
     places = {
-        "--config": "none.yaml",
+        "--config": config,
         "--host-root": ".",
         "--state-dir": "state",
         "--containers-dir": "containers",
@@ -99,6 +103,7 @@ async def started(server: APIServer, folder: Path) -> asyncio.subprocess.Process
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nri_policy.cli", "run", *command),
         *("--kubeconfig", str(server.kubeconfig), "--node-name", "localhost"),
+        *more,
         stderr=asyncio.subprocess.PIPE,
     )
 
@@ -114,6 +119,32 @@ async def test_a_daemon_starts_with_what_the_cluster_has_for_it(tmp_path: Path) 
         finally:
             daemon.terminate()
             await daemon.communicate()
+
+
+@pytest.mark.parametrize(
+    ("option", "pinned"), [((), False), (("--config-namespace=",), True)], ids=["", "file alone"]
+)
+async def test_a_first_start_without_the_cluster_pins_nothing(
+    option: tuple[str, ...], pinned: bool, tmp_path: Path
+) -> None:
+    spec = {"reservedResources": {"cpu": 1}}
+    head = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "default"}}
+    (tmp_path / "c.yaml").write_text(json.dumps({**head, "spec": spec}))
+    async with APIServer(tmp_path) as server:
+        server.disturb = lambda _: Answer(status=503, body="<html>", headers={"Content-Type": "x"})
+        daemon = await started(server, tmp_path, *option, config="c.yaml")
+        assert daemon.stderr is not None
+        said = []
+        while line := await daemon.stderr.readline():
+            said.append(line.decode())
+            if "event=started" in said[-1]:
+                break
+        daemon.terminate()
+        await daemon.communicate()
+        asked = {each.path for each in server.requests}
+    assert "event=started" in said[-1]
+    assert any("nothing is pinned" in each for each in said) != pinned
+    assert (OBJECTS in asked) != pinned
 
 
 @pytest.mark.parametrize(
