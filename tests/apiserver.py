@@ -101,7 +101,8 @@ class APIServer:
         self._revision = count(1)
         self._uids = count(1)
         self._serving: set[asyncio.Task[Any]] = set()
-        self._context = _context(folder, self.ca)
+        write_certificates(folder)
+        self._context = _context(folder)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -168,6 +169,12 @@ class APIServer:
         for owned in self.owners[self.node].values():
             owned.difference_update(fields)
         self.owners[self.node].setdefault(manager, set()).update(fields)
+
+    def delete_node(self) -> None:
+        """Delete the node; the garbage collector deletes what belongs to it."""
+        del self.nodes[self.node]
+        self.objects.pop(self.node, None)
+        self.owners.pop(self.node, None)
 
     # ---- HTTP
 
@@ -282,7 +289,11 @@ class APIServer:
         ]
         if conflicts and request.query.get("force") != "true":
             raise _conflict(conflicts, version)
-        if new["metadata"].get("resourceVersion", revision) != revision:
+        sent, uid = (new["metadata"].get(each, "") for each in ("resourceVersion", "uid"))
+        if old is None and uid:
+            text = f"uid mismatch: the provided object specified uid {uid}, and no existing object"
+            raise StatusError(409, f"{text} was found", "Conflict")
+        if old is not None and sent not in {"", revision}:  # a missing object is made all the same
             raise StatusError(409, f"{name} was modified: apply to the latest version", "Conflict")
         for other, key in conflicts:
             owners[other].discard(key)
@@ -408,8 +419,8 @@ def invalid(value: Any, schema: Mapping[str, Any], path: str) -> list[str]:
 # ---- certificates
 
 
-def _context(folder: Path, ca: Path) -> ssl.SSLContext:
-    """Write the certificate of a new authority to *ca*; return the server's side of TLS."""
+def write_certificates(folder: Path) -> None:
+    """Write a new authority to `ca.crt`, and what a server at 127.0.0.1 needs to `server.pem`."""
     authority, key = (
         ec.generate_private_key(ec.SECP256R1()),
         ec.generate_private_key(ec.SECP256R1()),
@@ -418,14 +429,17 @@ def _context(folder: Path, ca: Path) -> ssl.SSLContext:
     root = _certificate(issuer, issuer, authority, authority, ca=True)
     leaf = _certificate(_name("test server"), issuer, key, authority, ca=False)
     pem = serialization.Encoding.PEM
-    ca.write_bytes(root.public_bytes(pem))
-    chain = folder / "server.pem"
-    chain.write_bytes(
+    (folder / "ca.crt").write_bytes(root.public_bytes(pem))
+    (folder / "server.pem").write_bytes(
         key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         + leaf.public_bytes(pem)
     )
+
+
+def _context(folder: Path) -> ssl.SSLContext:
+    """Return the server's side of TLS with the certificates in *folder*."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(chain)
+    context.load_cert_chain(folder / "server.pem")
     return context
 
 

@@ -3,8 +3,9 @@
 Owns what an API server's answers mean for the object, and who else writes it.
 
 The first apply is not forced, so that the API server says who else holds the zones; then it is: all
-fields that are sent are ours. Each but the one that makes the object names the revision that it
-replaces: a write that was given up, and arrives late, cannot follow a newer one.
+fields that are sent are ours. Each but the one that makes the object names the object and the
+revision that it replaces: a write that was given up, and arrives late, cannot follow a newer one,
+and an object that went with its Node is not made again for that one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class _Known:
 
     owner: Object  # reference to our Node
     version: str  # that is served
-    revision: str  # of the object; empty: it is not there
+    uid: str = ""  # of the object; empty: it is not there
+    revision: str = ""  # of the object
 
 
 class Cluster:
@@ -66,6 +68,19 @@ class Cluster:
                         raise
                     # somebody else has written or removed it since, or its kind
             return await self._write(new, await self._look_up())
+
+    async def lost(self) -> bool:
+        """Return whether the object that was written is not there any more."""
+        if self._known is None:
+            return False
+        with _translated():
+            try:
+                await self._client.get(_kind(self._known.version), self._node)
+            except APIError as error:
+                if error.code != 404:
+                    raise
+                return True
+            return False
 
     async def look(self) -> None:
         """Look up all that has to be known for a write, and write nothing."""
@@ -92,9 +107,9 @@ class Cluster:
                 if error.code != 404:
                     raise
                 if error.details.get("name") == self._node:
-                    return _Known(owner=owner, version=version, revision="")
+                    return _Known(owner=owner, version=version)
             else:
-                return _Known(owner=owner, version=version, revision=_revision(found))
+                return _found(_Known(owner=owner, version=version), found)
         raise PublishError(
             Trouble.NO_CRD, f"the cluster has no {KIND}; {_REMEDIES[Trouble.NO_CRD]}"
         )
@@ -126,7 +141,7 @@ class Cluster:
                 raise
             rivals = {name for field, name in holders if field.startswith(".zones")}
             applied = await self._client.apply(kind, shown, manager=MANAGER, force=True)
-        self._known = replace(known, revision=_revision(applied))
+        self._known = _found(known, applied)
         return Written(version=known.version, rivals=tuple(sorted(rivals)))
 
 
@@ -137,8 +152,8 @@ def _kind(version: str) -> Kind:
 def _as(known: _Known, new: Object) -> Object:
     """Return an object as it is written where this is *known*."""
     metadata = {**new["metadata"], "ownerReferences": [known.owner]}
-    if known.revision:
-        metadata["resourceVersion"] = known.revision
+    if known.uid:
+        metadata |= {"uid": known.uid, "resourceVersion": known.revision}
     shown = {**new, "apiVersion": f"{GROUP}/{known.version}", "metadata": metadata}
     if known.version == _OLD_VERSION:  # no attributes, a required list in their place (nrt.md §1.2)
         attributes = {each["name"]: each["value"] for each in shown.pop("attributes")}
@@ -147,8 +162,8 @@ def _as(known: _Known, new: Object) -> Object:
     return shown
 
 
-def _revision(found: Object) -> str:
-    return _metadata(found, "resourceVersion")
+def _found(known: _Known, found: Object) -> _Known:
+    return replace(known, uid=_metadata(found, "uid"), revision=_metadata(found, "resourceVersion"))
 
 
 def _metadata(found: Object, field: str) -> str:

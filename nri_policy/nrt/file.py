@@ -30,6 +30,10 @@ class File:
             raise self._unwritable(error) from error
         return Written(version=new["apiVersion"])
 
+    async def lost(self) -> bool:
+        """Return whether somebody has removed the file."""
+        return not await asyncio.to_thread(self._path.exists)
+
     async def remove(self) -> None:
         """Remove the file if it is there; PublishError where that cannot be."""
         try:

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 INTERVAL = 0.25  # seconds between two writes at least
 REFRESH = 600.0  # seconds after which an unchanged object is written again
+LOOK = 60.0  # seconds between two looks whether it is still there: it goes when its Node does
 FAREWELL = 2.0  # seconds for the last write
 _BACKOFF = partial(backoff, least=0.5, most=30.0)
 LOG_AGAIN = 300.0  # seconds before the same is logged again
@@ -105,6 +106,10 @@ class Sink(Protocol):
         """Write an object; *fresh*: rely on nothing that was found out before."""
         ...
 
+    async def lost(self) -> bool:
+        """Return whether what was written is gone."""
+        ...
+
     async def remove(self) -> None:
         """Remove the object, if it is there."""
 
@@ -130,7 +135,7 @@ class Publisher:
         self._changes = feed.follow()
         self._held: Reading | None = None  # what was written last
         self._there = False  # whether there may be something of ours, be it by a write given up
-        self._refresh_at = 0.0
+        self._refresh_at = self._look_at = 0.0
         self._failures = 0
         self._said: dict[str, float] = {}  # warnings -> when they were logged
         self._unsaid = True  # whether the log is to hear of the next success
@@ -163,10 +168,9 @@ class Publisher:
             log.exception("event=nrt-fault to=%r", self._sink.name)
 
     async def _change(self) -> None:
-        """Wait until there may be something new, or it is time to write again anyway."""
-        timer = asyncio.ensure_future(
-            self._pace.sleep(max(0.0, self._refresh_at - self._pace.now()))
-        )
+        """Wait until there may be something new, or it is time to look or write again anyway."""
+        due = min(self._refresh_at, self._look_at) - self._pace.now()
+        timer = asyncio.ensure_future(self._pace.sleep(max(0.0, due)))
         change = asyncio.ensure_future(self._changes.wait())
         try:
             await asyncio.wait({timer, change}, return_when=asyncio.FIRST_COMPLETED)
@@ -190,20 +194,27 @@ class Publisher:
         now = self._pace.now()
         if not self._feed.wanted:
             await self._withdraw()
-            self._refresh_at = now + REFRESH
+            self._refresh_at = self._look_at = now + REFRESH
             return
         reading = await self._feed.read()
-        fresh = now >= self._refresh_at
+        look = now >= self._look_at
+        fresh = now >= self._refresh_at or (look and await self._lost(now))
         if not fresh and not self._failures and reading.same(self._held):
-            self._note(unchanged=self.publication.unchanged + 1)
+            self._note(unchanged=self.publication.unchanged + (not look))
             return
         new = await asyncio.to_thread(reading.object)
         self._there = True
         written = await self._sink.put(new, fresh=fresh or bool(self._failures))
         self._held = reading
+        self._look_at = now + LOOK
         if fresh:
             self._refresh_at = now + REFRESH
         self._succeeded(reading, written)
+
+    async def _lost(self, now: float) -> bool:
+        """Look whether what was written is gone."""
+        self._look_at = now + LOOK
+        return self._there and await self._sink.lost()
 
     async def _withdraw(self) -> None:
         if self._there:

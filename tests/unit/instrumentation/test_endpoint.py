@@ -181,6 +181,9 @@ async def test_it_is_not_ready_while_it_cannot_publish(
                 return Written()
             raise PublishError(trouble, "may not")
 
+        async def lost(self) -> bool:
+            return False
+
         async def remove(self) -> None:
             raise AssertionError("it is to be kept")
 

@@ -114,6 +114,28 @@ async def test_a_node_that_came_anew_is_the_owner_from_the_next_fresh_write_on(
         assert owner["uid"] == "another-uid"
 
 
+async def test_an_object_that_went_with_its_node_is_made_for_the_new_one(tmp_path: Path) -> None:
+    """Else the garbage collector would remove it at once: its owner is gone."""
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        await cluster.put(await topology(), fresh=True)
+        server.delete_node()
+        with pytest.raises(PublishError, match="no Node"):
+            await cluster.put(await topology(alignment="numa"), fresh=False)
+        server.nodes["node-a"] = "another-uid"
+        await cluster.put(await topology(), fresh=False)
+        (owner,) = server.topology["metadata"]["ownerReferences"]
+        assert owner["uid"] == "another-uid"
+
+
+async def test_an_object_that_is_gone_is_missed(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        assert not await cluster.lost(), "there was none"
+        await cluster.put(await topology(), fresh=True)
+        assert not await cluster.lost()
+        server.delete_node()
+        assert await cluster.lost()
+
+
 async def test_another_writer_of_the_zones_is_overruled_and_told_of(tmp_path: Path) -> None:
     async with APIServer(tmp_path) as server, reached(server) as cluster:
         new = await topology()

@@ -16,6 +16,7 @@ from nri_policy.nrt.publisher import (
     FAREWELL,
     INTERVAL,
     LOG_AGAIN,
+    LOOK,
     REFRESH,
     Pace,
     Phase,
@@ -46,6 +47,14 @@ class Shelf:
         self.gate.set()
         self.asked = asyncio.Event()
         self.removed = 0
+        self.gone = False
+        self.looks = 0
+
+    async def lost(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        self.looks += 1
+        return self.gone
 
     async def put(self, new: Object, *, fresh: bool) -> Written:
         self.asked.set()
@@ -140,6 +149,26 @@ async def test_the_first_write_comes_at_once_and_the_next_a_quarter_second_later
         assert len(node.shelf.puts) == 2
         assert available(node.shelf.puts[1]) == ["3", "2", "3", "4"]
         assert attribute(node.shelf.puts[1], "nri-policy/generation") == "2"
+
+
+async def test_an_object_that_somebody_removed_is_written_again_within_a_minute() -> None:
+    node = Node()
+    async with node.running():
+        await node.steps.advance(LOOK)
+        assert (len(node.shelf.puts), node.shelf.looks) == (1, 1)
+        node.shelf.gone = True
+        await node.steps.advance(LOOK - 1.0)
+        assert len(node.shelf.puts) == 1
+        await node.steps.advance(1.0)
+        assert node.shelf.fresh == [True, True]
+
+
+async def test_a_look_that_fails_is_a_failure() -> None:
+    node = Node()
+    async with node.running():
+        node.shelf.error = PublishError(Trouble.UNREACHABLE, "no answer")
+        await node.steps.advance(LOOK)
+        assert node.phase == "failing"
 
 
 async def test_nothing_is_written_before_the_runtime_has_told_its_containers() -> None:
