@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
-from nri_policy.cluster.document import Amounts, DocumentError, Wire, convert, join, parse_supply
+from nri_policy.cluster.document import Amounts, DocumentError, Wire, convert, join
+from nri_policy.units import parse_exact
 
 
 class Zone(Struct, frozen=True):
-    """One zone; *parent* is the name of another one, or empty."""
+    """One zone; *parent* is the name of another one, or empty.
+
+    Amounts are exact, in billionths, and may be negative: what compares them compares exactly.
+    """
 
     name: str
     type: str
@@ -77,12 +83,8 @@ def read_zones(value: object, path: str) -> NodeZones:
                 type=each.type,
                 parent=each.parent or "",
                 costs={cost.name: cost.value for cost in each.costs or ()},
-                allocatable=parse_supply(
-                    {one.name: one.allocatable for one in resources}, join(place, "resources")
-                ),
-                available=parse_supply(
-                    {one.name: one.available for one in resources}, join(place, "resources")
-                ),
+                allocatable=_exact({one.name: one.allocatable for one in resources}, place),
+                available=_exact({one.name: one.available for one in resources}, place),
             )
         )
     return NodeZones(
@@ -91,3 +93,13 @@ def read_zones(value: object, path: str) -> NodeZones:
         policies=tuple(document.topologyPolicies or ()),
         attributes=tuple((each.name, each.value) for each in document.attributes or ()),
     )
+
+
+def _exact(values: Mapping[str, Wire], zone: str) -> Amounts:
+    amounts = {}
+    for resource, value in values.items():
+        try:
+            amounts[resource] = parse_exact(value)
+        except ValueError as error:
+            raise DocumentError(join(join(zone, "resources"), resource), str(error)) from None
+    return amounts

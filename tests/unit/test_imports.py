@@ -33,7 +33,7 @@ LAYERS = (
     ("hardware", "settings"),
     ("cpuset", "units", "glob", "yamltext", "proto"),
     ("wording",),
-    ("_affinity", "_cluster", "_cpuset", "_pools", "_picker", "_table"),
+    ("_affinity", "_cluster", "_cpuset", "_numa_fit", "_picker", "_pools", "_table"),
 )
 ALLOWED = {
     ("settings", "hardware"),
@@ -43,7 +43,7 @@ ALLOWED = {
 }
 
 
-CLUSTER_MAY_IMPORT = {"units", "glob", "wording", "yamltext", "_cluster", "cluster"}
+CLUSTER_MAY_IMPORT = {"units", "glob", "wording", "yamltext", "_cluster", "_numa_fit", "cluster"}
 
 
 def layer(name: str) -> int:

@@ -1,0 +1,26 @@
+/* Exact amounts: signed 128-bit integers, in billionths. Every quantity of Kubernetes is one of them. */
+#ifndef AMOUNT_H
+#define AMOUNT_H
+
+#include <stdint.h>
+
+__extension__ typedef __int128 amount_t;
+
+/* What a zone that does not list a resource has of it. Below every amount, and far from overflow. */
+#define AMOUNT_UNLISTED (-((amount_t)1 << 110))
+
+static inline amount_t amount_of(int64_t high, uint64_t low)
+{
+    return (amount_t)(((unsigned __int128)(uint64_t)high << 64) | low);
+}
+
+static inline int64_t amount_high(amount_t amount) { return (int64_t)(amount >> 64); }
+static inline uint64_t amount_low(amount_t amount) { return (uint64_t)amount; }
+
+/* part * 100 / whole, truncated; 0 <= part <= whole, 0 < whole. Division of 64 bits is several times faster. */
+static inline int amount_percent(int64_t part, int64_t whole)
+{
+    return part < INT64_MAX / 100 ? (int)(part * 100 / whole) : (int)((amount_t)part * 100 / whole);
+}
+
+#endif
