@@ -79,7 +79,7 @@ class NumaNodes:
         stale: bool,
     ) -> NumaNode:
         policy, scope, most = policy_of(document)
-        names = sorted({name for zone in zones.values() for name in zone.available})
+        names = sorted({name for zone in zones.values() for name in zone.free})
 
         def row(amounts: Amounts) -> list[int | None]:
             return [amounts.get(name) for name in names]
@@ -87,8 +87,8 @@ class NumaNodes:
         return NumaNode(
             zones=tuple(zones),
             resources=tuple(map(self.resources.number, names)),
-            available=[row(zone.available) for zone in zones.values()],
-            allocatable=[row(zone.allocatable) for zone in zones.values()],
+            available=[row(zone.free) for zone in zones.values()],
+            allocatable=[row(zone.total) for zone in zones.values()],
             host=[self.resources.number(name) for name in allocatable],
             distances=self._shared(zones),
             known=known,

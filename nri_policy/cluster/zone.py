@@ -6,22 +6,31 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from nri_policy.cluster.document import Amounts, DocumentError, Wire, convert, join
-from nri_policy.units import parse_exact
+from nri_policy.cluster.document import CPU, Amounts, DocumentError, Wire, convert, join
+from nri_policy.units import BILLIONTHS, parse_exact
 
 
 class Zone(Struct, frozen=True):
     """One zone; *parent* is the name of another one, or empty.
 
-    Amounts are exact, in billionths, and may be negative: what compares them compares exactly.
+    *free* and *total* are what is available and allocatable, exact: in billionths, and negative
+    where the object has it so. `available` is in the units of all other amounts.
     """
 
     name: str
     type: str
     parent: str = ""
     costs: dict[str, int] = {}  # distance to zones by name; the last of duplicates counts
-    allocatable: Amounts = {}
-    available: Amounts = {}
+    total: Amounts = {}
+    free: Amounts = {}
+
+    @property
+    def available(self) -> Amounts:
+        """What is available, rounded down; less than nothing is nothing."""
+        return {
+            name: max(amount, 0) // (BILLIONTHS // 1000 if name == CPU else BILLIONTHS)
+            for name, amount in self.free.items()
+        }
 
 
 class NodeZones(Struct, frozen=True):
@@ -83,8 +92,8 @@ def read_zones(value: object, path: str) -> NodeZones:
                 type=each.type,
                 parent=each.parent or "",
                 costs={cost.name: cost.value for cost in each.costs or ()},
-                allocatable=_exact({one.name: one.allocatable for one in resources}, place),
-                available=_exact({one.name: one.available for one in resources}, place),
+                total=_exact({one.name: one.allocatable for one in resources}, place),
+                free=_exact({one.name: one.available for one in resources}, place),
             )
         )
     return NodeZones(

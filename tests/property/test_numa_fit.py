@@ -36,8 +36,8 @@ def nodes(draw: st.DrawFn) -> tuple[list[str], NodeZones | None, bool]:
             name=f"node-{number}",
             type="Node",
             costs={f"node-{to}": draw(costs) for to in ids if draw(st.integers(0, 9))},
-            available=(free := draw(st.dictionaries(st.sampled_from(RESOURCES), FREE))),
-            allocatable={name: max(amount, 4 * twin.UNIT) for name, amount in free.items()},
+            free=(free := draw(st.dictionaries(st.sampled_from(RESOURCES), FREE))),
+            total={name: max(amount, 4 * twin.UNIT) for name, amount in free.items()},
         )
         for number in ids
     ]
@@ -87,7 +87,7 @@ def twin_node(has: list[str], document: NodeZones | None, *, stale: bool) -> twi
             (
                 twin.Zone(
                     int(zone.name[5:]),
-                    zone.available,
+                    zone.free,
                     {int(to[5:]): cost for to, cost in zone.costs.items()},
                 )
                 for zone in document.zones

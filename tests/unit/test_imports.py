@@ -9,6 +9,8 @@ import nri_policy
 
 ROOT = Path(nri_policy.__file__).parent
 
+CLUSTER_KERNELS = ("_domains", "_numa_fit", "_packing", "_spreading")
+
 # Each row knows the rows after it, and itself only where it is one name. Cross-imports within a row
 # are listed: settings name the kinds of memory that hardware tells apart.
 LAYERS = (
@@ -33,7 +35,7 @@ LAYERS = (
     ("hardware", "settings"),
     ("cpuset", "units", "glob", "yamltext", "proto"),
     ("wording",),
-    ("_affinity", "_cluster", "_cpuset", "_numa_fit", "_picker", "_pools", "_table"),
+    ("_affinity", "_cpuset", "_picker", "_pools", "_table", *CLUSTER_KERNELS),
 )
 ALLOWED = {
     ("settings", "hardware"),
@@ -43,7 +45,7 @@ ALLOWED = {
 }
 
 
-CLUSTER_MAY_IMPORT = {"units", "glob", "wording", "yamltext", "_cluster", "_numa_fit", "cluster"}
+CLUSTER_MAY_IMPORT = {"units", "glob", "wording", "yamltext", "cluster", *CLUSTER_KERNELS}
 
 
 def layer(name: str) -> int:

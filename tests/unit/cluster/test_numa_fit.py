@@ -241,7 +241,7 @@ def test_zones_of_other_types_and_names_are_passed_over_and_counted() -> None:
     found, ignored = select_zones(read_zones(document, "").zones)
     assert list(found) == [0, 5000]
     assert ignored == {"other type": 2, "name is not node-N": 8, "same id": 1}
-    assert not found[0].available  # the last of equals counts
+    assert not found[0].free  # the last of equals counts
     assert fit(document, pod(SMALL))["reason"] == NOT_CONTAINER
 
 
