@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: help run demo test faults fuzz stress bench lint proto kubernetes man pictures lock dist release test-packages test-guest
+.PHONY: help run demo test faults fuzz stress bench lint proto kubernetes schema man pictures lock dist release test-packages test-guest
 
 help:
 	@echo "make TARGET, one of: $$(sed -n 's/^\([a-z-]*\):.*/\1/p' Makefile | tr '\n' ' ')"
@@ -41,6 +41,10 @@ lint: $(BUILT)
 
 proto: $(BUILT)
 	$(PY) tools/protos.py
+
+# of what commands print as JSON
+schema: $(BUILT)
+	$(PY) -m tools.report_schema
 
 man: $(BUILT)
 	$(PY) -m tools.manual

@@ -54,6 +54,7 @@ from nri_policy.nri.telling import Telling
 from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed, Object
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.report import AuditReport
 from nri_policy.runtime.hypothetical import Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.settings import Audit, OnExit, Reload, Settings, SettingsError, load
@@ -314,8 +315,8 @@ class Daemon:
         seen = await self.auditor.observe(some)
         return {each: (o.cpus.effective, o.mems.effective) for each, o in seen.items()}
 
-    async def _audited(self) -> object:
-        """Return what an audit finds now, as `audit -o json` prints it."""
+    async def _audited(self) -> AuditReport:
+        """Return what an audit finds now."""
         return document(await self.auditor.look(), self.audit)
 
     @property

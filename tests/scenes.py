@@ -9,31 +9,46 @@ from typing import Any
 from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
-from nri_policy.engine import view
 from nri_policy.engine.engine import Engine
-from nri_policy.hardware.document import to_json
+from nri_policy.engine.view import holdings
 from nri_policy.picture.scene import Scene, scene
+from nri_policy.report import (
+    ContainerReport,
+    Containers,
+    container_report,
+    machine_report,
+    pool_reports,
+)
+from nri_policy.report.codec import convert
 from nri_policy.workload.pod import Container, Pod, QoS
 from tests import nodes
 
 
 def scene_of(engine: Engine, before: Scene | None = None) -> Scene:
     """Return the scene of what an engine holds."""
-    return made_up(engine, view.containers(engine.state), before)
+    return made_up(engine, held_by(engine), before)
+
+
+def held_by(engine: Engine) -> Containers:
+    """Return what the containers of an engine hold."""
+    return {
+        each.placed.container.full_name: container_report(each, "running")
+        for each in holdings(engine.state)
+    }
 
 
 def made_up(
-    engine: Engine, containers: Mapping[str, Mapping[str, Any]], before: Scene | None = None
+    engine: Engine, containers: Mapping[str, ContainerReport], before: Scene | None = None
 ) -> Scene:
     """Return the scene of other containers on an engine's machine."""
     layout = engine.layout
-    pools = view.topology(layout.tree, layout.capacity)
-    return scene(to_json(layout.machine), pools, containers, before)
+    pools = pool_reports(layout.tree, layout.capacity)
+    return scene(machine_report(layout.machine), pools, containers, before)
 
 
-def holding(**fields: Any) -> dict[str, Any]:
-    """Return what a container holds: exclusive CPU 1, or as *fields* say."""
-    return {
+def holding(**fields: Any) -> ContainerReport:
+    """Return what a container holds: exclusive CPU 1, or as *fields* of its JSON form say."""
+    shown = {
         "qos": "Guaranteed",
         "sort": "normal",
         "pool": "root",
@@ -42,8 +57,11 @@ def holding(**fields: Any) -> dict[str, Any]:
         "shared_milli": 0,
         "isolated": "",
         "mems": "0",
-        **fields,
+        "shares": 2,
+        "state": "running",
+        "error": None,
     }
+    return convert({**shown, **fields}, ContainerReport)
 
 
 def container(name: str, request: int, limit: int | None, namespace: str, qos: QoS) -> Container:

@@ -1,10 +1,11 @@
-"""What an audit found: values that are kept until the next one, and their JSON form."""
+"""What an audit found: values that are kept until the next one, and what is shown of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from nri_policy.audit.comparison import Deviation
+from nri_policy.report import AuditReport, DriftReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,26 +41,26 @@ class Report:
         return len({drift.container_id for drift in self.drifts})
 
 
-def document(report: Report, mode: str) -> dict[str, object]:
-    """Return what `audit -o json` prints; *mode* is the setting."""
-    return {
-        "mode": mode,
-        "time": report.time,
-        "audited": report.audited,
-        "unseen": list(report.unseen),
-        "threads_hidden": list(report.hidden),
-        "drifts": [
-            {
-                "container": drift.name,
-                "what": drift.deviation.kind.value,
-                "decided": str(drift.deviation.decided),
-                "found": str(drift.deviation.found),
-                "threads": list(drift.deviation.threads),
-                "reason": drift.deviation.reason,
-                "since": drift.since,
-                "tries": drift.tries,
-                "repairable": drift.curable,
-            }
+def document(report: Report, mode: str) -> AuditReport:
+    """Return what is shown of an audit; *mode* is the setting."""
+    return AuditReport(
+        mode=mode,
+        time=report.time,
+        audited=report.audited,
+        unseen=report.unseen,
+        threads_hidden=report.hidden,
+        drifts=tuple(
+            DriftReport(
+                container=drift.name,
+                what=drift.deviation.kind.value,
+                decided=drift.deviation.decided,
+                found=drift.deviation.found,
+                threads=drift.deviation.threads,
+                reason=drift.deviation.reason,
+                since=drift.since,
+                tries=drift.tries,
+                repairable=drift.curable,
+            )
             for drift in report.drifts
-        ],
-    }
+        ),
+    )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import RenderableType
@@ -18,7 +17,7 @@ from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.cli.pinning import left_alone
-from nri_policy.cpuset import CPUSet
+from nri_policy.report import AuditReport, DriftReport
 
 
 @click.command
@@ -36,46 +35,46 @@ def command(context: click.Context, control_socket: Path, form: str) -> None:
         print_drawing(*_drawn(report), *([Text(f"note: {note}")] if note else []))
     else:
         print_document(report, form)
-    if report["drifts"]:
+    if report.drifts:
         context.exit(Exit.NO)
 
 
-def _drawn(report: Mapping[str, Any]) -> Iterator[RenderableType]:
-    drifts = report["drifts"]
-    astray = len({drift["container"] for drift in drifts})
+def _drawn(report: AuditReport) -> Iterator[RenderableType]:
+    drifts = report.drifts
+    astray = len({drift.container for drift in drifts})
     if drifts:
-        yield Text(f"{astray} of {report['audited']} containers are not as decided:")
+        yield Text(f"{astray} of {report.audited} containers are not as decided:")
         yield Text()
         yield _table(drifts)
     else:
-        yield Text(f"{report['audited']} containers are as decided.")
-    if report["unseen"]:
-        yield Text(f"Not seen here: {', '.join(map(short, report['unseen']))}")
-    if report["threads_hidden"]:
-        names = ", ".join(map(short, report["threads_hidden"]))
+        yield Text(f"{report.audited} containers are as decided.")
+    if report.unseen:
+        yield Text(f"Not seen here: {', '.join(map(short, report.unseen))}")
+    if report.threads_hidden:
+        names = ", ".join(map(short, report.threads_hidden))
         yield Text(f"Threads not seen, for want of the host's process ids: {names}")
 
 
-def _table(drifts: list[Mapping[str, Any]]) -> Table:
+def _table(drifts: Sequence[DriftReport]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("container", "what", "decided", "found", "since", "why", "repair"):
         table.add_column(heading, overflow="fold")
     for drift in drifts:
-        threads = f": {', '.join(map(str, drift['threads']))}" if drift["threads"] else ""
+        threads = f": {', '.join(map(str, drift.threads))}" if drift.threads else ""
         table.add_row(
-            path(short(drift["container"])),
-            Text(drift["what"]),
-            cpu_list(CPUSet.parse(drift["decided"])),
-            cpu_list(CPUSet.parse(drift["found"])),
-            Text(local_time(drift["since"])),
-            Text(f"{drift['reason']}{threads}"),
+            path(short(drift.container)),
+            Text(drift.what),
+            cpu_list(drift.decided),
+            cpu_list(drift.found),
+            Text(local_time(drift.since)),
+            Text(f"{drift.reason}{threads}"),
             Text(_repair(drift)),
         )
     return table
 
 
-def _repair(drift: Mapping[str, Any]) -> str:
-    tried = f"tried {drift['tries']} times" if drift["tries"] else ""
-    if drift["repairable"]:
+def _repair(drift: DriftReport) -> str:
+    tried = f"tried {drift.tries} times" if drift.tries else ""
+    if drift.repairable:
         return tried or "can be"
     return f"{tried}: not repairable" if tried else "not repairable"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
+from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -19,11 +19,18 @@ from nri_policy.cli.options import Source, form_option, machine_options, read_se
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.settings import Problem, Settings, SettingsError, effective, place_of
+from nri_policy.report import CheckReport, ErrorReport, NodeCapacity, SettingsReport
+from nri_policy.settings import (
+    EffectiveSetting,
+    Problem,
+    Settings,
+    SettingsError,
+    effective,
+    place_of,
+)
 from nri_policy.units import format_time
 from nri_policy.yamltext import Mark
 
-_Document = Mapping[str, Any]
 _NONE = {"instrumentation.httpEndpoint": "off"}  # what no value means, if not all there is
 
 
@@ -42,24 +49,12 @@ def check(context: click.Context, file: Path, source: Source, form: str) -> None
 
     With a machine, also whether the daemon would start on it. Exits with 78 if anything is wrong.
     """
-    document: dict[str, Any] = {"valid": False, "errors": [], "notices": [], "settings": []}
-    layout = None
-    try:
-        settings = read_settings(file)
-        document |= {"notices": [*settings.notices], "settings": effective(settings)}
-        layout = _started(settings, source)
-        document["valid"] = True
-    except SettingsError as error:
-        document["errors"] = [*map(_error, error.problems)]
-    except CapacityError as error:
-        document["errors"] = [_error(_capacity_problem(error, file))]
-    if layout is not None:
-        document["machine"] = _machine(layout)
+    report = _check(file, source)
     if form == "table":
-        print_drawing(*_checked(file, document))
+        print_drawing(*_checked(file, report))
     else:
-        print_document(document, form)
-    context.exit(0 if document["valid"] else Exit.SETTINGS)
+        print_document(report, form)
+    context.exit(0 if report.valid else Exit.SETTINGS)
 
 
 @command.command
@@ -68,11 +63,11 @@ def check(context: click.Context, file: Path, source: Source, form: str) -> None
 def show(control_socket: Path, form: str) -> None:
     """Show the settings that the running daemon goes by, and who set each."""
     with asking(control_socket) as client:
-        document = client.settings()
+        report = client.settings()
     if form == "table":
-        print_drawing(*_shown(document))
+        print_drawing(*_shown(report))
     else:
-        print_document(document, form)
+        print_document(report, form)
 
 
 @command.command
@@ -89,6 +84,20 @@ def reload(control_socket: Path) -> None:
     click.echo(f"{outcome.origin}: in force")
 
 
+def _check(file: Path, source: Source) -> CheckReport:
+    """Return what is wrong with the settings in *file*, or what they come to on the machine."""
+    report = CheckReport(valid=False, errors=(), notices=(), settings=())
+    try:
+        settings = read_settings(file)
+        report = replace(report, notices=settings.notices, settings=effective(settings))
+        layout = _started(settings, source)
+    except SettingsError as error:
+        return replace(report, errors=tuple(map(_error, error.problems)))
+    except CapacityError as error:
+        return replace(report, errors=(_error(_capacity_problem(error, file)),))
+    return replace(report, valid=True, machine=None if layout is None else _machine(layout))
+
+
 def _started(settings: Settings, source: Source) -> Layout | None:
     """Return what a daemon would start with on the machine, None where none is given."""
     if source == Source():
@@ -102,59 +111,64 @@ def _capacity_problem(error: CapacityError, file: Path) -> Problem:
     return Problem(f"spec.{path}", text, place_of(f"spec.{path}", file.read_bytes()))
 
 
-def _error(problem: Problem) -> dict[str, Any]:
+def _error(problem: Problem) -> ErrorReport:
     line, column = problem.mark or (None, None)
-    return {"path": problem.path, "text": problem.text, "line": line, "column": column}
+    return ErrorReport(path=problem.path, text=problem.text, line=line, column=column)
 
 
-def _machine(layout: Layout) -> dict[str, Any]:
+def _machine(layout: Layout) -> NodeCapacity:
     capacity = layout.capacity
-    return {
-        "online": str(layout.machine.online),
-        "reserved": str(capacity.reserved),
-        "isolated": str(capacity.isolated),
-        "sharable": str(capacity.sharable),
-        "pools": len(layout.tree.pools),
-        "notes": [*layout.machine.notes, *layout.tree.notes],
-    }
+    return NodeCapacity(
+        online=layout.machine.online,
+        reserved=capacity.reserved,
+        isolated=capacity.isolated,
+        sharable=capacity.sharable,
+        pools=len(layout.tree.pools),
+        notes=(*layout.machine.notes, *layout.tree.notes),
+    )
 
 
-def _checked(file: Path, document: _Document) -> Iterator[RenderableType]:
-    errors = document["errors"]
+def _checked(file: Path, report: CheckReport) -> Iterator[RenderableType]:
+    errors = report.errors
     if errors:
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         yield Text(f"{file}: {count}", style="bold red")
         for error in errors:
-            mark = Mark(error["line"], error["column"]) if error["line"] else None
-            yield Text(f"  {Problem(error['path'], error['text'], mark)}")
+            mark = None if error.line is None else Mark(error.line, error.column or 0)
+            yield Text(f"  {Problem(error.path, error.text, mark)}")
     else:
         yield Text(f"{file}: these settings are good", style="bold")
-    yield from _remarks(document["notices"])
-    if machine := document.get("machine"):
+    yield from _remarks(report.notices)
+    if machine := report.machine:
         yield ""
         yield Text("The daemon would start on this machine:", style="bold cyan")
         table = Table.grid(padding=(0, 2, 0, 0))
-        for name in ("online", "reserved", "isolated", "sharable"):
-            table.add_row(f"CPUs {name}", Text(machine[name] or "-"))
-        table.add_row("pools", str(machine["pools"]))
+        for name, cpus in (
+            ("online", machine.online),
+            ("reserved", machine.reserved),
+            ("isolated", machine.isolated),
+            ("sharable", machine.sharable),
+        ):
+            table.add_row(f"CPUs {name}", Text(str(cpus) or "-"))
+        table.add_row("pools", str(machine.pools))
         yield table
-        yield from _remarks(machine["notes"])
+        yield from _remarks(machine.notes)
     elif not errors:
         yield Text("not held against a machine: --host-root / takes this one", style="dim")
-    if document["settings"] and not errors:
+    if report.settings and not errors:
         yield ""
-        yield _table(document["settings"])
+        yield _table(report.settings)
 
 
-def _shown(document: _Document) -> Iterator[RenderableType]:
-    yield Text(f"from {document['origin']}", style="bold")
-    latest = document["latest_reload"]
-    if latest is not None and not latest["accepted"]:
-        when = format_time(latest["time"])
-        yield Text(f"reload of {when} refused: {latest['reason']}", style="red")
-    yield from _remarks(document["notices"])
+def _shown(report: SettingsReport) -> Iterator[RenderableType]:
+    yield Text(f"from {report.origin}", style="bold")
+    latest = report.latest_reload
+    if latest is not None and not latest.accepted:
+        when = format_time(latest.time)
+        yield Text(f"reload of {when} refused: {latest.reason}", style="red")
+    yield from _remarks(report.notices)
     yield ""
-    yield _table(document["settings"])
+    yield _table(report.settings)
 
 
 def _remarks(texts: Sequence[str]) -> Iterator[RenderableType]:
@@ -162,16 +176,16 @@ def _remarks(texts: Sequence[str]) -> Iterator[RenderableType]:
         yield Text(f"note: {text}")
 
 
-def _table(settings: Sequence[_Document]) -> Columns:
+def _table(settings: Sequence[EffectiveSetting]) -> Columns:
     table = Columns("field", "value", "set by")
     for each in settings:
-        given = each["origin"] != "default"
-        value = each["value"]
+        given = each.origin != "default"
+        value = each.value
         shown = value if isinstance(value, str) and value else json.dumps(value)
         table.add_row(
-            Text(each["field"]),
-            Text(_NONE.get(each["field"], "all") if value is None else shown),
-            Text(each["origin"]),
+            Text(each.field),
+            Text(_NONE.get(each.field, "all") if value is None else shown),
+            Text(each.origin),
             style="" if given else "dim",
         )
     return table

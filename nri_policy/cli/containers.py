@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.text import Text
@@ -15,6 +13,7 @@ from nri_policy.cli.holdings import HEADINGS, cells
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pinning import left_alone
+from nri_policy.report import Containers
 
 
 @click.command
@@ -30,7 +29,7 @@ def command(control_socket: Path, form: str) -> None:
         print_document(containers, form)
 
 
-def _table(containers: Mapping[str, Mapping[str, Any]]) -> Columns | Text:
+def _table(containers: Containers) -> Columns | Text:
     if not containers:
         return Text("no containers")
     table = Columns(
@@ -39,11 +38,11 @@ def _table(containers: Mapping[str, Mapping[str, Any]]) -> Columns | Text:
         "last changed because",
         dispensable=("mems", "pool", "last changed because", "own + shared"),
     )
-    for name, fields in containers.items():
+    for name, each in containers.items():
         table.add_row(
-            *cells(name, fields),
-            Text("refused" if fields["error"] else fields["state"]),
-            Text(fields["error"] or "; ".join(fields["updated_by"])),
-            style="red" if fields["error"] else "",
+            *cells(name, each),
+            Text("refused" if each.error else each.state),
+            Text(each.error or "; ".join(each.updated_by or ())),
+            style="red" if each.error else "",
         )
     return table

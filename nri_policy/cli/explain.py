@@ -29,7 +29,7 @@ def command(name: str, control_socket: Path, form: str) -> None:
     if form != "table":
         print_document(found, form)
         return
-    for number, explanation in enumerate(found if isinstance(found, list) else [found]):
+    for number, explanation in enumerate(found if isinstance(found, tuple) else [found]):
         if number:
             print_drawing("")
         print_drawing(*explained(explanation))

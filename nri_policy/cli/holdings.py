@@ -1,14 +1,11 @@
-"""What containers hold, in the cells of tables; made from the documents that the daemon gives."""
+"""What containers hold, in the cells of tables; made from documents."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 from rich.text import Text
 
 from nri_policy.cli.pieces import Pieces, cpu_list, path
-from nri_policy.cpuset import CPUSet
+from nri_policy.report import ContainerReport
 from nri_policy.units import format_cpu
 
 
@@ -17,25 +14,25 @@ def short(name: str) -> str:
     return name.removeprefix("default/")
 
 
-def amount(fields: Mapping[str, Any]) -> str:
+def amount(container: ContainerReport) -> str:
     """Return the exclusive CPUs and shared milli-CPU of a container."""
-    if fields["pool"] is None:
+    if container.pool is None:
         return "-"
-    exclusive = len(CPUSet.parse(fields["exclusive"]))
-    parts = [f"{exclusive}{' isolated' if fields['isolated'] else ''}"] if exclusive else []
-    if fields["shared_milli"] or not exclusive:
-        parts.append(format_cpu(fields["shared_milli"]))
+    exclusive = len(container.exclusive or ())
+    parts = [f"{exclusive}{' isolated' if container.isolated else ''}"] if exclusive else []
+    if container.shared_milli or not exclusive:
+        parts.append(format_cpu(container.shared_milli or 0))
     return " + ".join(parts)
 
 
-def cells(name: str, fields: Mapping[str, Any]) -> tuple[Pieces | Text, ...]:
+def cells(name: str, container: ContainerReport) -> tuple[Pieces | Text, ...]:
     """Return name, amount, cpuset, memory nodes and pool of a container."""
     return (
         path(short(name)),
-        Text(amount(fields)),
-        cpu_list(CPUSet.parse(fields["cpus"])),
-        cpu_list(CPUSet.parse(fields["mems"])),
-        path(fields["pool"] or "-"),
+        Text(amount(container)),
+        cpu_list(container.cpus),
+        cpu_list(container.mems),
+        path(container.pool or "-"),
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.text import Text
@@ -13,6 +11,7 @@ from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.report import ResourceTopology
 from nri_policy.units import format_bytes
 
 
@@ -32,21 +31,23 @@ def command(control_socket: Path, form: str) -> None:
         print_document(topology, form)
 
 
-def _table(topology: Mapping[str, Any]) -> Columns:
+def _table(topology: ResourceTopology) -> Columns:
     table = Columns(
         *("zone", "type", "CPU", "for pods", "left", "memory", "for pods", "left"),
         right=("CPU", "for pods", "left", "memory"),
         whole=("zone", "memory"),
         dispensable=("type",),
     )
-    for zone in topology["zones"]:
-        amounts = {each["name"]: each for each in zone["resources"]}
+    for zone in topology.zones:
+        amounts = {each.name: each for each in zone.resources}
         cpu, memory = amounts["cpu"], amounts["memory"]
-        kinds = ("capacity", "allocatable", "available")
         table.add_row(
-            Text(zone["name"]),
-            zone["type"],
-            *(cpu[kind] for kind in kinds),
-            *(format_bytes(int(memory[kind])) for kind in kinds),
+            Text(zone.name),
+            zone.type,
+            *(cpu.capacity, cpu.allocatable, cpu.available),
+            *(
+                format_bytes(int(amount))
+                for amount in (memory.capacity, memory.allocatable, memory.available)
+            ),
         )
     return table

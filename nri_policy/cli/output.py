@@ -18,6 +18,7 @@ import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from nri_policy.report import plain
 from nri_policy.wording import printable
 
 _PIPED_WIDTH = 120  # columns
@@ -44,11 +45,12 @@ class Paper(Console):
 
 
 def print_document(document: object, form: str) -> None:
-    """Print plain values as `json` or `yaml`."""
+    """Print a document as `json` or `yaml`."""
+    values = plain(document)
     if form == "json":
-        click.echo(json.dumps(document, indent=2))
+        click.echo(json.dumps(values, indent=2))
     else:
-        click.echo(yaml.safe_dump(document, sort_keys=False, width=100), nl=False)
+        click.echo(yaml.safe_dump(values, sort_keys=False, width=100), nl=False)
 
 
 def print_page(text: str) -> None:

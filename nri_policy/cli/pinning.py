@@ -9,7 +9,7 @@ _WHAT = {"pinCPU": "CPUs", "pinMemory": "memory nodes"}
 
 def left_alone(client: Client) -> str:
     """Return a sentence on what containers are not told, empty where they are told all."""
-    fields = {each["field"]: each["value"] for each in client.settings()["settings"]}
+    fields = {each.field: each.value for each in client.settings().settings}
     unset = [field for field in _WHAT if fields[field] is False]
     if not unset:
         return ""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.text import Text
@@ -20,9 +19,8 @@ from nri_policy.picture import svg
 from nri_policy.picture.page import containers, page, pictured, section, table
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import Drawing
+from nri_policy.report import OccupiedPoolReport
 from nri_policy.units import format_cpu
-
-_Pool = Mapping[str, Any]
 
 _HEADS = ("pool", "CPUs", "own", "shared", "left", "mems", "containers")
 
@@ -41,7 +39,7 @@ def command(control_socket: Path, form: str) -> None:
         _picture(now.scene(), pools, form)
 
 
-def _picture(scene: Scene, pools: Sequence[_Pool], form: str) -> None:
+def _picture(scene: Scene, pools: Sequence[OccupiedPoolReport], form: str) -> None:
     match form:
         case "svg":
             print_page(svg.document([svg.Strip(heading="", scene=scene)]))
@@ -52,7 +50,7 @@ def _picture(scene: Scene, pools: Sequence[_Pool], form: str) -> None:
             print_drawing(Drawing(scene), "", _table(pools))
 
 
-def _table(pools: Sequence[_Pool]) -> Columns:
+def _table(pools: Sequence[OccupiedPoolReport]) -> Columns:
     table = Columns(
         *_HEADS,
         right=("shared", "left", "containers"),
@@ -65,26 +63,30 @@ def _table(pools: Sequence[_Pool]) -> Columns:
     return table
 
 
-def _rows(pools: Sequence[_Pool]) -> Iterator[tuple[str, ...]]:
-    (top,) = (pool for pool in pools if pool["parent"] is None)
+def _rows(pools: Sequence[OccupiedPoolReport]) -> Iterator[tuple[str, ...]]:
+    (top,) = (pool for pool in pools if pool.parent is None)
     for pool, name in _guided(pools, top, "", ""):
         yield (
             name,
-            pool["cpus"],
-            pool["exclusive"],
-            format_cpu(pool["shared_milli_granted"]),
-            format_cpu(pool["shared_milli_allocatable"]),
-            str(CPUSet.union(map(CPUSet.parse, pool["memory"].values()))),
-            str(len(pool["containers"])),
+            str(pool.cpus),
+            str(pool.exclusive),
+            format_cpu(pool.shared_milli_granted),
+            format_cpu(pool.shared_milli_allocatable),
+            str(CPUSet.union(pool.memory.values())),
+            str(len(pool.containers)),
         )
 
 
 def _guided(
-    pools: Sequence[_Pool], pool: _Pool, first: str, rest: str, above: str = ""
-) -> Iterator[tuple[_Pool, str]]:
+    pools: Sequence[OccupiedPoolReport],
+    pool: OccupiedPoolReport,
+    first: str,
+    rest: str,
+    above: str = "",
+) -> Iterator[tuple[OccupiedPoolReport, str]]:
     """Yield *pool* and all below it, parents first, each with its name behind lines to it."""
-    yield pool, first + pool["name"].removeprefix(above)
-    children = [child for child in pools if child["parent"] == pool["id"]]
+    yield pool, first + pool.name.removeprefix(above)
+    children = [child for child in pools if child.parent == pool.id]
     for child in children:
         last = child is children[-1]
         yield from _guided(
@@ -92,5 +94,5 @@ def _guided(
             child,
             rest + ("└─ " if last else "├─ "),
             rest + ("   " if last else "│  "),
-            f"{pool['name']}/",
+            f"{pool.name}/",
         )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
-from msgspec.structs import asdict
+from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -19,8 +18,15 @@ from nri_policy.cli.options import Source, form_option, machine_options, setting
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pieces import path as broken
 from nri_policy.cli.progress import progress
-from nri_policy.engine.tally import Fate, Tally
+from nri_policy.engine.tally import Score, Tally
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.report import (
+    DifferenceReport,
+    FateReport,
+    ReplayReport,
+    TwoFates,
+    fate_report,
+)
 from nri_policy.settings import Settings
 from nri_policy.store.errors import StoreError
 from nri_policy.store.folder import FILE
@@ -30,8 +36,6 @@ from nri_policy.units import format_bytes, format_time
 
 _MOST_ROWS = 40
 _MOST_DIFFERENCES = 1000
-
-_Document = Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -80,11 +84,11 @@ def command(
         raise Failure(str(error), Exit.SETTINGS) from error
     if not course.recorded.tally.fates and course.recorded.engine is None:
         raise Failure(f"{file}: the journal has no record that a replay can start from")
-    document = _document(file, course)
+    report = _report(file, course)
     if form == "table":
-        print_drawing(*_drawn(document))
+        print_drawing(*_drawn(report))
     else:
-        print_document(document, form)
+        print_document(report, form)
     context.exit(Exit.NO if course.differences and course.alternative is None else 0)
 
 
@@ -118,146 +122,129 @@ def _run(journal: Journal, course: _Course) -> None:
             step()
 
 
-def _document(file: Path, course: _Course) -> dict[str, Any]:
-    """Return what `replay -o json` prints."""
+def _report(file: Path, course: _Course) -> ReplayReport:
+    """Return what is shown of a replay."""
     recorded = course.recorded.tally
-    document: dict[str, Any] = {
-        "journal": str(file),
-        "records": course.records,
-        "skipped": course.recorded.skipped,
-        "since": format_time(course.since),
-        "until": format_time(course.until),
-        "reproduced": not course.differences,
-        "differences": [
-            {**asdict(each), "time": format_time(each.time)}
+    report = ReplayReport(
+        journal=str(file),
+        records=course.records,
+        skipped=course.recorded.skipped,
+        since=format_time(course.since),
+        until=format_time(course.until),
+        reproduced=not course.differences,
+        differences=tuple(
+            DifferenceReport(
+                seq=each.seq,
+                time=format_time(each.time),
+                what=each.what,
+                recorded=each.recorded,
+                replayed=each.replayed,
+            )
             for each in course.differences[:_MOST_DIFFERENCES]
-        ],
-        "recorded": asdict(recorded.score()),
-    }
-    if course.alternative is not None:
-        replayed = course.alternative.tally
-        document["replayed"] = asdict(replayed.score())
-        document["changes"] = _changes(recorded, replayed)
-    return document
+        ),
+        recorded=recorded.score(),
+    )
+    if course.alternative is None:
+        return report
+    replayed = course.alternative.tally
+    return replace(report, replayed=replayed.score(), changes=_changes(recorded, replayed))
 
 
-def _changes(recorded: Tally, replayed: Tally) -> dict[str, Any]:
+def _changes(recorded: Tally, replayed: Tally) -> dict[str, TwoFates]:
     """Return the containers that end up elsewhere, before and after."""
     pairs = {
-        name: (recorded.fates.get(name), replayed.fates.get(name))
+        name: TwoFates(
+            recorded=fate_report(recorded.fates.get(name)),
+            replayed=fate_report(replayed.fates.get(name)),
+        )
         for name in {**recorded.fates, **replayed.fates}
     }
-    return {
-        name: {"recorded": _shown(then), "replayed": _shown(now)}
-        for name, (then, now) in pairs.items()
-        if _shown(then) != _shown(now)
-    }
+    return {name: each for name, each in pairs.items() if each.recorded != each.replayed}
 
 
-def _shown(fate: Fate | None) -> dict[str, Any] | None:
-    """Return a fate as plain values."""
-    if fate is None:
-        return None
-    return {
-        "pool": fate.pool,
-        "cpus": str(fate.cpus),
-        "exclusive": str(fate.exclusive),
-        "mems": str(fate.mems),
-        "aligned": fate.aligned,
-        "spilled": fate.spilled,
-        "error": fate.refusal,
-    }
-
-
-def _drawn(document: _Document) -> Iterator[RenderableType]:
-    """Yield the document for people."""
-    span = f"{document['records']} records, {document['since']} to {document['until']}"
-    yield Text(span, style="bold")
-    if document["skipped"]:
+def _drawn(report: ReplayReport) -> Iterator[RenderableType]:
+    """Yield the report for people."""
+    yield Text(f"{report.records} records, {report.since} to {report.until}", style="bold")
+    if report.skipped:
         yield Text(
-            f"{document['skipped']} of them left out: after a start of the daemon, or a loss of"
+            f"{report.skipped} of them left out: after a start of the daemon, or a loss of"
             " records, it goes on from the next list of all containers"
         )
     yield ""
-    replayed = document.get("replayed")
-    yield _scores(document["recorded"], replayed)
+    yield _scores(report.recorded, report.replayed)
     yield ""
-    if document["differences"]:
+    if report.differences:
         yield Text(
-            f"{len(document['differences'])} parts of recorded decisions come out otherwise, with"
+            f"{len(report.differences)} parts of recorded decisions come out otherwise, with"
             " the recorded settings and machine: was it another version that recorded them?",
             style="red",
         )
-        yield _otherwise(document["differences"][:_MOST_ROWS])
-    elif replayed is None:
+        yield _otherwise(report.differences[:_MOST_ROWS])
+    elif report.replayed is None:
         yield Text("Every decision came out as it was recorded.")
-    if replayed is not None:
-        yield from _elsewhere(document["changes"])
+    if report.changes is not None:
+        yield from _elsewhere(report.changes)
 
 
-_LINES: tuple[tuple[str, str], ...] = (
-    ("placed", "containers placed"),
-    ("refused", "containers refused"),
-    ("refused_resizes", "resizes refused"),
-    ("aligned", "aligned: inside one NUMA node, of those that ask for CPU"),
-    ("spilled", "spilled: memory not all beside the CPUs"),
-    ("moves", "moves of running containers"),
-    ("updates", "other updates of running containers"),
+def _aligned(score: Score) -> str:
+    return f"{score.aligned} of {score.asking}"
+
+
+def _spilled(score: Score) -> str:
+    return f"{score.spilled}, {format_bytes(score.spilled_memory)}" if score.spilled else "0"
+
+
+_LINES: tuple[tuple[str, Callable[[Score], str]], ...] = (
+    ("containers placed", lambda score: str(score.placed)),
+    ("containers refused", lambda score: str(score.refused)),
+    ("resizes refused", lambda score: str(score.refused_resizes)),
+    ("aligned: inside one NUMA node, of those that ask for CPU", _aligned),
+    ("spilled: memory not all beside the CPUs", _spilled),
+    ("moves of running containers", lambda score: str(score.moves)),
+    ("other updates of running containers", lambda score: str(score.updates - score.moves)),
 )
 
 
-def _scores(recorded: _Document, replayed: _Document | None) -> Columns:
+def _scores(recorded: Score, replayed: Score | None) -> Columns:
     names = ("recorded",) if replayed is None else ("recorded", "replayed")
     table = Columns("", *names, right=names)
-    for key, title in _LINES:
-        cells = [_score(key, each) for each in (recorded, replayed) if each is not None]
+    for title, shown in _LINES:
+        cells = [shown(each) for each in (recorded, replayed) if each is not None]
         different = len(set(cells)) > 1
         table.add_row(title, *cells, style="bold" if different else "")
     return table
 
 
-def _score(key: str, score: _Document) -> str:
-    match key:
-        case "aligned":
-            return f"{score['aligned']} of {score['asking']}"
-        case "spilled":
-            amount = format_bytes(score["spilled_memory"])
-            return f"{score['spilled']}, {amount}" if score["spilled"] else "0"
-        case "updates":
-            return str(score["updates"] - score["moves"])
-    return str(score[key])
-
-
-def _otherwise(differences: list[_Document]) -> Columns:
+def _otherwise(differences: Sequence[DifferenceReport]) -> Columns:
     table = Columns("record", "time", "part", "recorded", "replayed")
     for each in differences:
         table.add_row(
-            str(each["seq"]),
-            each["time"],
-            each["what"],
-            *(Text(each[side][:300]) for side in ("recorded", "replayed")),
+            str(each.seq),
+            each.time,
+            each.what,
+            *(Text(side[:300]) for side in (each.recorded, each.replayed)),
         )
     return table
 
 
-def _elsewhere(changes: Mapping[str, _Document]) -> Iterator[RenderableType]:
+def _elsewhere(changes: Mapping[str, TwoFates]) -> Iterator[RenderableType]:
     if not changes:
         yield Text("Every container ends up where it was.")
         return
     yield Text(f"{len(changes)} containers fare otherwise:", style="bold cyan")
     table = Columns("container", "", "cpuset", "of its own", "mems", "pool")
     for name, change in [*changes.items()][:_MOST_ROWS]:
-        for side, first in (("recorded", broken(short(name))), ("replayed", Text())):
-            table.add_row(first, side, *_holding(change[side]))
+        table.add_row(broken(short(name)), "recorded", *_holding(change.recorded))
+        table.add_row(Text(), "replayed", *_holding(change.replayed))
     yield table
     if len(changes) > _MOST_ROWS:
         yield Text(f"and {len(changes) - _MOST_ROWS} more: see -o json", style="dim")
 
 
-def _holding(held: _Document | None) -> tuple[Text, ...]:
+def _holding(held: FateReport | None) -> tuple[Text, ...]:
     if held is None:
         return *(Text("-") for _ in range(3)), Text("not there")
-    if held["error"]:
-        return *(Text("-") for _ in range(3)), Text(f"refused: {held['error']}", style="red")
-    lists = (Text(held[name] or "-") for name in ("cpus", "exclusive", "mems"))
-    return *lists, Text(held["pool"])
+    if held.pool is None:
+        return *(Text("-") for _ in range(3)), Text(f"refused: {held.error}", style="red")
+    lists = (Text(str(cpus) or "-") for cpus in (held.cpus, held.exclusive, held.mems))
+    return *lists, Text(held.pool)

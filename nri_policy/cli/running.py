@@ -1,26 +1,27 @@
-"""What runs under the daemon now, in the documents that pictures are made of."""
+"""What runs under the daemon now, as the documents that pictures are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nri_policy.control.client import Client
-from nri_policy.picture.scene import Document, Scene, scene
+from nri_policy.picture.scene import Scene, scene
+from nri_policy.report import Containers, MachineReport, PoolReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """The hardware, the pools made of it and who holds what."""
 
-    machine: Document
-    pools: Sequence[Document]
-    containers: Mapping[str, Document]
+    machine: MachineReport
+    pools: Sequence[PoolReport]
+    containers: Containers
 
     @property
     def placed(self) -> list[str]:
         """The names of those that hold something."""
-        return [name for name, fields in self.containers.items() if fields["pool"] is not None]
+        return [name for name, each in self.containers.items() if each.pool is not None]
 
     def scene(self, before: Scene | None = None) -> Scene:
         """Return the picture of it; with *before*, marks stay and changes are said."""
@@ -29,4 +30,5 @@ class Running:
 
 def running(client: Client) -> Running:
     """Ask the daemon for all of it."""
-    return Running(**client.machine(), containers=client.containers())
+    topology = client.machine()
+    return Running(machine=topology.machine, pools=topology.pools, containers=client.containers())

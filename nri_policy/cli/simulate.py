@@ -7,7 +7,7 @@ import logging
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,12 +24,12 @@ from nri_policy.cli.progress import progress
 from nri_policy.cli.simulation import SimulatedNode
 from nri_policy.control.client import UnreachableError, connected
 from nri_policy.daemon import Daemon
-from nri_policy.hardware.document import to_json
 from nri_policy.hardware.machine import Machine
 from nri_policy.picture.page import played_page
 from nri_policy.picture.scene import Scene, scene
 from nri_policy.picture.svg import Strip, document
 from nri_policy.picture.terminal import Drawing
+from nri_policy.report import machine_report
 from nri_policy.runtime.playback import Playback, Result, unforeseen
 from nri_policy.runtime.scenario import Apply, Delete, Resize, ScenarioError, Step, read_scenario
 from nri_policy.settings import Settings
@@ -99,7 +99,7 @@ class _Show:
         elif self.form == "html":
             print_page(played_page(self.title, self.strips))
         elif self.form != "table":
-            print_document([asdict(result) for result in self.results], self.form)
+            print_document(self.results, self.form)
         for problem in self.problems:
             click.echo(printable(f"simulate: {problem}"), err=True)
 
@@ -220,7 +220,7 @@ def _scene(node: SimulatedNode, result: Result, before: Scene | None) -> Scene |
     """Return who runs where after a step; None before a daemon runs."""
     if node.daemon is None:
         return None
-    machine = to_json(node.daemon.engine.layout.machine)
+    machine = machine_report(node.daemon.engine.layout.machine)
     return scene(machine, result.pools, result.containers, before)
 
 

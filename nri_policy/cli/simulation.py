@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from nri_policy.cli.simulated_cgroups import SimulatedCgroups
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Host
-from nri_policy.engine import view
 from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.view import holdings
 from nri_policy.hardware.devices import read_devices
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
@@ -28,6 +28,7 @@ from nri_policy.hardware.sysfs import Tree
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.nri.policy import Sources
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.report import container_report, occupied_pools
 from nri_policy.runtime.device_manager import answering
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
@@ -137,9 +138,15 @@ class SimulatedNode:
     async def snapshot(self) -> Snapshot:
         """Return what the daemon holds; nothing if it does not run."""
         if self._daemon is None:
-            return Snapshot(containers={}, pools=[])
+            return Snapshot(containers={}, pools=())
         state = self._daemon.engine.state
-        return Snapshot(containers=view.containers(state), pools=view.pools(state))
+        return Snapshot(
+            containers={
+                holding.placed.container.full_name: container_report(holding, "placed")
+                for holding in holdings(state)
+            },
+            pools=occupied_pools(state),
+        )
 
     def _machine(self) -> Machine:
         machine = self._whole.restricted(self._online)

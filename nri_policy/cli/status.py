@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from google.protobuf.json_format import MessageToDict
 from rich.table import Table
 from rich.text import Text
 
@@ -15,8 +14,8 @@ from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list
 from nri_policy.cli.pinning import left_alone
-from nri_policy.cpuset import CPUSet
-from nri_policy.proto.control_pb2 import Publication, Reload, StatusResponse
+from nri_policy.report import PublicationReport, StatusReport
+from nri_policy.settings import Reload
 
 
 @click.command
@@ -28,14 +27,11 @@ def command(control_socket: Path, form: str) -> None:
         status, note = client.status(), left_alone(client)
     if form == "table":
         print_drawing(_table(status, [note] if note else []))
-        return
-    document = MessageToDict(
-        status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    print_document(document, form)
+    else:
+        print_document(status, form)
 
 
-def _table(status: StatusResponse, notes: Sequence[str]) -> Table:
+def _table(status: StatusReport, notes: Sequence[str]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_row("version", Text(status.version))
     table.add_row("runtime", Text(status.runtime or "none is connected"))
@@ -44,9 +40,12 @@ def _table(status: StatusResponse, notes: Sequence[str]) -> Table:
     table.add_row("placed", str(status.containers))
     table.add_row("refused", str(status.refused))
     table.add_row("pools", str(status.pools))
-    for name in ("online", "reserved", "isolated", "exclusive", "shared"):
-        table.add_row(f"CPUs {name}", cpu_list(CPUSet.parse(getattr(status, f"{name}_cpus"))))
-    if status.HasField("latest_reload"):
+    table.add_row("CPUs online", cpu_list(status.online_cpus))
+    table.add_row("CPUs reserved", cpu_list(status.reserved_cpus))
+    table.add_row("CPUs isolated", cpu_list(status.isolated_cpus))
+    table.add_row("CPUs exclusive", cpu_list(status.exclusive_cpus))
+    table.add_row("CPUs shared", cpu_list(status.shared_cpus))
+    if status.latest_reload is not None:
         table.add_row("latest reload", Text(_outcome(status.latest_reload), overflow="fold"))
     for publication in status.publications:
         table.add_row("topology", Text(_told(publication), overflow="fold"))
@@ -55,7 +54,7 @@ def _table(status: StatusResponse, notes: Sequence[str]) -> Table:
     return table
 
 
-def _told(publication: Publication) -> str:
+def _told(publication: PublicationReport) -> str:
     """Return how it goes with one copy of the node's NodeResourceTopology object."""
     text = f"{publication.phase}: {publication.to}"
     if publication.error:

@@ -9,8 +9,6 @@ from nri_policy.cli.machine_table import machine_tables
 from nri_policy.cli.options import Source, machine_options, picture_form_option, settings_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cpuset import EMPTY
-from nri_policy.engine.view import topology
-from nri_policy.hardware.document import to_json
 from nri_policy.hardware.machine import Machine
 from nri_policy.picture import svg
 from nri_policy.picture.machine_page import machine_sections
@@ -20,6 +18,7 @@ from nri_policy.picture.terminal import Drawing
 from nri_policy.pools.capacity import Capacity, CapacityError, capacity_of
 from nri_policy.pools.picker import picker_of
 from nri_policy.pools.tree import build
+from nri_policy.report import TopologyReport, machine_report, pool_reports
 from nri_policy.settings import Settings
 
 
@@ -39,7 +38,7 @@ def command(source: Source, settings: Settings | None, form: str) -> None:
     except CapacityError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
     tree = build(machine, capacity.available)
-    hardware, pools = to_json(machine), topology(tree, capacity)
+    hardware, pools = machine_report(machine), pool_reports(tree, capacity)
     shown = scene(hardware, pools)
     match form:
         case "table":
@@ -53,7 +52,7 @@ def command(source: Source, settings: Settings | None, form: str) -> None:
             ]
             print_page(page(f"Topology of {source}", *content))
         case _:
-            print_document({"machine": hardware, "pools": pools}, form)
+            print_document(TopologyReport(machine=hardware, pools=pools), form)
 
 
 def _capacity(machine: Machine, settings: Settings | None) -> Capacity:

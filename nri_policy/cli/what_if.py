@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any, TextIO
 
 import click
+from msgspec import structs
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -21,7 +22,6 @@ from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.cli.running import Running, running
 from nri_policy.control.client import DeclinedError
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.criteria import REASONS
 from nri_policy.engine.explanation import Outcome
 from nri_policy.picture import svg
@@ -30,14 +30,19 @@ from nri_policy.picture.page import containers, listed, page, pictured, section,
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.svg import Strip
 from nri_policy.picture.terminal import Drawing
+from nri_policy.report import (
+    Fit,
+    Misfit,
+    NewSettingsReport,
+    TriedReport,
+    TwoHoldings,
+    WhatIfReport,
+)
 from nri_policy.settings import SettingsError, load
 
 _LARGEST = 1 << 20  # characters; the daemon takes less, and says so
 
 _MOST_ROWS = 40
-
-_Document = Mapping[str, Any]
-
 
 _MAX = 0
 
@@ -108,14 +113,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     settings = "" if settings_file is None else _settings(settings_file)
     with asking(control_socket) as client, _blamed(file):
         now = None if form in {"json", "yaml"} else running(client)
-        document = client.what_if(
-            manifests, replicas or 0, most=replicas == _MAX, settings=settings
-        )
+        report = client.what_if(manifests, replicas or 0, most=replicas == _MAX, settings=settings)
     if now is None:
-        print_document(document, form)
+        print_document(report, form)
     else:
-        _picture(now, document, form)
-    context.exit(0 if document["fits"] else Exit.NO)
+        _picture(now, report, form)
+    context.exit(0 if report.fits else Exit.NO)
 
 
 @contextmanager
@@ -149,165 +152,161 @@ def _settings(path: str) -> str:
     return text
 
 
-def _compared(now: Running, document: _Document) -> tuple[Scene, Scene]:
+def _compared(now: Running, report: WhatIfReport) -> tuple[Scene, Scene]:
     """Return the pictures of now and of what would be, those CPUs marked that change hands."""
     changed = {
-        name: {**now.containers[name], **change["after"]}
-        for name, change in document["changes"].items()
+        name: structs.replace(
+            now.containers[name],
+            pool=change.after.pool,
+            exclusive=change.after.exclusive,
+            shared_milli=change.after.shared_milli,
+            isolated=change.after.isolated,
+            cpus=change.after.cpus,
+            mems=change.after.mems,
+        )
+        for name, change in report.changes.items()
         if name in now.containers  # it may have come since
     }
-    new = {
-        name: fields
-        for name, fields in document["containers"].items()
-        if fields["state"] != "removed"
-    }
-    settings, before = document["settings"], now.scene()
-    pools = now.pools if settings is None else settings["pools"]
+    new = {name: each for name, each in report.containers.items() if each.state != "removed"}
+    before = now.scene()
+    pools = now.pools if report.settings is None else report.settings.pools
     containers = {**now.containers, **changed, **new}
     after = replace(now, pools=pools, containers=containers).scene(before)
     return replace(before, moved=after.moved), after
 
 
-def _picture(now: Running, document: _Document, form: str) -> None:
-    before, after = _compared(now, document)
+def _picture(now: Running, report: WhatIfReport, form: str) -> None:
+    before, after = _compared(now, report)
     match form:
         case "svg":
-            sentences = " ".join(_sentences(document))
+            sentences = " ".join(_sentences(report))
             strips = (
                 Strip(heading=f"Before: {sentences}", scene=before),
                 Strip(heading="After", scene=after),
             )
             print_page(svg.document(strips))
         case "html":
-            print_page(page("What if", *_sections(before, after, document)))
+            print_page(page("What if", *_sections(before, after, report)))
         case _:
-            print_drawing(*_drawn(before, after, document, len(now.placed)))
+            print_drawing(*_drawn(before, after, report, len(now.placed)))
 
 
-def _sections(before: Scene, after: Scene, document: _Document) -> Iterator[Element]:
-    yield listed(_sentences(document))
+def _sections(before: Scene, after: Scene, report: WhatIfReport) -> Iterator[Element]:
+    yield listed(_sentences(report))
     yield section("Before", *pictured(before, "before-"))
     yield section("After", *pictured(after, "after-"), containers(after))
-    whys = [
-        (short(name), "; ".join(_remarks(fields)))
-        for name, fields in document["containers"].items()
-    ]
+    whys = [(short(name), "; ".join(_remarks(each))) for name, each in report.containers.items()]
     if whys:
         yield section("Why there", table(["container", "why"], whys))
-    if document["warnings"]:
-        yield section("Warnings", listed(document["warnings"]))
+    if report.warnings:
+        yield section("Warnings", listed(report.warnings))
 
 
 def _drawn(
-    before: Scene, after: Scene, document: _Document, placed: int
+    before: Scene, after: Scene, report: WhatIfReport, placed: int
 ) -> Iterator[RenderableType]:
-    if document["settings"] is not None:
-        yield Text(_verdict(document["settings"]), style="bold")
-    for pod in document["pods"]:
+    if report.settings is not None:
+        yield Text(_verdict(report.settings), style="bold")
+    for pod in report.pods:
         yield Text(_sentence(pod), style="bold")
-        if misfits := pod["misfits"]:
-            yield Text(_misfits(pod, misfits), style="yellow")
+        if pod.misfits:
+            yield Text(_misfits(pod, pod.misfits), style="yellow")
     if after.changes:
         for title, scene in (("Before", before), ("After", after)):
             yield Text(f"\n{title}", style="bold cyan")
             yield Drawing(scene)
-    if document["containers"]:
+    if report.containers:
         yield ""
-        yield _containers(document["containers"])
+        yield _containers(report.containers)
     yield ""
-    yield Text(_consequence(document, placed), style="bold cyan" if document["changes"] else "")
-    if document["changes"]:
-        yield _changes(document["changes"])
-    for warning in document["warnings"]:
+    yield Text(_consequence(report, placed), style="bold cyan" if report.changes else "")
+    if report.changes:
+        yield _changes(report.changes)
+    for warning in report.warnings:
         yield Text(f"warning: {warning}")
 
 
-def _sentences(document: _Document) -> Iterator[str]:
-    if document["settings"] is not None:
-        yield _verdict(document["settings"])
-    yield from map(_sentence, document["pods"])
+def _sentences(report: WhatIfReport) -> Iterator[str]:
+    if report.settings is not None:
+        yield _verdict(report.settings)
+    yield from map(_sentence, report.pods)
 
 
-def _verdict(settings: _Document) -> str:
-    if settings["accepted"]:
+def _verdict(settings: NewSettingsReport) -> str:
+    if settings.accepted:
         return "These settings would be taken."
-    return f"These settings would be refused: {settings['reason']}"
+    return f"These settings would be refused: {settings.reason}"
 
 
-def _consequence(document: _Document, placed: int) -> str:
+def _consequence(report: WhatIfReport, placed: int) -> str:
     """Say for how many others something would change, of those that are *placed* now."""
-    changes = document["changes"].values()
-    if document["settings"] is None:
-        return "Others would change:" if changes else "Nobody else would have to change."
-    if not document["settings"]["accepted"]:
+    if report.settings is None:
+        return "Others would change:" if report.changes else "Nobody else would have to change."
+    if not report.settings.accepted:
         return "Nobody would move."
     moved = sum(
-        any(change["before"][what] != change["after"][what] for what in ("cpus", "mems"))
-        for change in changes
+        (each.before.cpus, each.before.mems) != (each.after.cpus, each.after.mems)
+        for each in report.changes.values()
     )
-    colon = ":" if changes else "."
+    colon = ":" if report.changes else "."
     return f"{moved} of {placed} containers would get other CPUs or memory nodes{colon}"
 
 
-def _sentence(pod: _Document) -> str:
-    name, fit, replicas = short(pod["pod"]), pod["fit"], pod["replicas"]
-    if replicas is None:
-        return f"{'At least ' * pod['more']}{fit} replicas of {name} would fit."
-    if replicas == 1:
-        return f"{name} would {'fit' if fit else 'be refused'}."
-    return f"{fit} of {replicas} replicas of {name} would fit."
+def _sentence(pod: Fit) -> str:
+    name = short(pod.pod)
+    if pod.replicas is None:
+        return f"{'At least ' * pod.more}{pod.fit} replicas of {name} would fit."
+    if pod.replicas == 1:
+        return f"{name} would {'fit' if pod.fit else 'be refused'}."
+    return f"{pod.fit} of {pod.replicas} replicas of {name} would fit."
 
 
-def _misfits(pod: _Document, misfits: Sequence[_Document]) -> str:
+def _misfits(pod: Fit, misfits: Sequence[Misfit]) -> str:
     """Say which replicas come to lie badly, and why."""
     first = misfits[0]
-    if pod["fit"] == 1:
-        return f"It comes to lie badly: {first['why']}."
+    if pod.fit == 1:
+        return f"It comes to lie badly: {first.why}."
     more = f" (and {len(misfits) - 1} after it)" if len(misfits) > 1 else ""
-    return f"Replica {first['replica']}{more} comes to lie badly: {first['why']}."
+    return f"Replica {first.replica}{more} comes to lie badly: {first.why}."
 
 
-def _containers(containers: Mapping[str, _Document]) -> Columns:
+def _containers(containers: Mapping[str, TriedReport]) -> Columns:
     table = Columns(*HEADINGS, "why", dispensable=("mems", "pool", "own + shared", "cpuset"))
     left_out = len(containers) - _MOST_ROWS
-    for number, (name, fields) in enumerate(containers.items()):
+    for number, (name, each) in enumerate(containers.items()):
         # the last is the one that was refused
         if number >= _MOST_ROWS - 1 and number + 1 < len(containers):
             if number == _MOST_ROWS - 1:
                 table.add_row(Text(f"… {left_out} more: see -o json", style="dim"))
             continue
         table.add_row(
-            *cells(name, fields),
-            Text("; ".join(_remarks(fields))),
-            style="red" if fields["error"] else "yellow" if fields["misfit"] else "",
+            *cells(name, each),
+            Text("; ".join(_remarks(each))),
+            style="red" if each.error else "yellow" if each.misfit else "",
         )
     return table
 
 
-def _remarks(fields: _Document) -> Iterator[str]:
-    if fields["error"]:
-        yield fields["error"]
+def _remarks(container: TriedReport) -> Iterator[str]:
+    if container.error:
+        yield container.error
         return
-    if fields["outcome"] != Outcome.PLACED:
-        yield fields["outcome"]
-    if fields["decided_by"]:
-        yield f"{REASONS[fields['decided_by']]} ({fields['decided_by']})"
-    if fields["misfit"]:
-        yield fields["misfit"]
-    if fields["state"] == "removed":
+    if container.outcome is not Outcome.PLACED:
+        yield container.outcome
+    if container.decided_by:
+        yield f"{REASONS[container.decided_by]} ({container.decided_by})"
+    if container.misfit:
+        yield container.misfit
+    if container.state == "removed":
         yield "ends before the next one starts"
 
 
-def _changes(changes: Mapping[str, _Document]) -> Columns:
+def _changes(changes: Mapping[str, TwoHoldings]) -> Columns:
     table = Columns("container", "", "cpuset", "mems", "pool", dispensable=("pool", "mems"))
     for name, change in changes.items():
-        for when, whose in (("before", path(short(name))), ("after", Text())):
-            held = change[when]
-            table.add_row(
-                whose,
-                when,
-                cpu_list(CPUSet.parse(held["cpus"])),
-                cpu_list(CPUSet.parse(held["mems"])),
-                path(held["pool"]),
-            )
+        for when, whose, held in (
+            ("before", path(short(name)), change.before),
+            ("after", Text(), change.after),
+        ):
+            table.add_row(whose, when, cpu_list(held.cpus), cpu_list(held.mems), path(held.pool))
     return table

@@ -21,11 +21,12 @@ from nri_policy.engine.event import (
     Synchronized,
     kind,
 )
-from nri_policy.engine.explanation import Explanation, Outcome, render
+from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.placement import RefusalError
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2
+from nri_policy.report import explanation_report
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
 
@@ -74,7 +75,7 @@ class Watcher:
             raise LaggingError(f"more than {MOST_WAITING} decisions waited to be read")
         message, explanation = await self._waiting.get()
         if explanation is not None and not message.summary:  # it is not made before it is read
-            message.summary = str(render(explanation)["summary"])
+            message.summary = explanation_report(explanation).summary
         return message
 
 

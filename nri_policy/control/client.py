@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.json_format import MessageToDict
 
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.proto.control_pb2_grpc import AdministrationStub, ControlStub
+from nri_policy.report import (
+    AuditReport,
+    Containers,
+    ExplanationReport,
+    JournalPage,
+    OccupiedPoolReport,
+    ResourceTopology,
+    SettingsReport,
+    StatusReport,
+    TopologyReport,
+    WhatIfReport,
+    convert,
+    decode,
+)
+from nri_policy.settings import Reload
+
+_T = TypeVar("_T")
+Explanations = ExplanationReport | tuple[ExplanationReport, ...]
 
 _PATIENCE = 30.0  # seconds
 _UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -28,6 +46,7 @@ _OWNERS = (
     "the daemon does not offer that on its socket: it is of another version, or the group"
     " nri-policy may open the socket, which may ask but change nothing"
 )
+_OTHER_VERSION = "the daemon is of another version; use the program that runs as the daemon"
 _BUSY = "its log may say more"
 _OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
 
@@ -50,7 +69,7 @@ class DeclinedError(Exception):
 class Client:
     """A connection to the daemon.
 
-    Methods return documents as their JSON forms say, and raise UnreachableError or DeclinedError.
+    Methods raise UnreachableError or DeclinedError.
     """
 
     def __init__(self, channel: grpc.Channel, path: Path, patience: float) -> None:
@@ -60,39 +79,45 @@ class Client:
         self._path = path
         self._patience = patience
 
-    def status(self) -> pb.StatusResponse:
+    def status(self) -> StatusReport:
         """Return how the daemon is."""
-        status: pb.StatusResponse = self._ask(self._stub.Status, pb.StatusRequest())
-        return status
+        answer = self._ask(self._stub.Status, pb.StatusRequest())
+        fields = MessageToDict(
+            answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        with _understood():
+            return convert(fields, StatusReport)
 
-    def pools(self) -> Any:
-        """Return the list of pools."""
-        return self._document(self._stub.Pools, pb.PoolsRequest())
+    def pools(self) -> tuple[OccupiedPoolReport, ...]:
+        """Return the pools, by id."""
+        return self._document(self._stub.Pools, pb.PoolsRequest(), tuple[OccupiedPoolReport, ...])
 
-    def containers(self) -> Any:
-        """Return the map of containers by name."""
-        return self._document(self._stub.Containers, pb.ContainersRequest())
+    def containers(self) -> Containers:
+        """Return the containers by name."""
+        return self._document(self._stub.Containers, pb.ContainersRequest(), Containers)
 
-    def machine(self) -> Any:
-        """Return the machine and its pool tree, as `topology -o json` prints them."""
-        return self._document(self._stub.Machine, pb.MachineRequest())
+    def machine(self) -> TopologyReport:
+        """Return the machine and its pool tree."""
+        return self._document(self._stub.Machine, pb.MachineRequest(), TopologyReport)
 
-    def settings(self) -> Any:
+    def settings(self) -> SettingsReport:
         """Return the settings in force."""
-        return self._document(self._stub.Settings, pb.SettingsRequest())
+        return self._document(self._stub.Settings, pb.SettingsRequest(), SettingsReport)
 
-    def journal(self, after: int = 0, limit: int = 0, container: str = "") -> Any:
-        """Return a page of the journal: records after that number, and whether there are more."""
+    def journal(self, after: int = 0, limit: int = 0, container: str = "") -> JournalPage:
+        """Return a page of the journal: records after that number."""
         request = pb.JournalRequest(after=after, limit=limit, container=container)
-        return self._document(self._stub.Journal, request)
+        return self._document(self._stub.Journal, request, JournalPage)
 
-    def explain(self, name: str) -> Any:
-        """Return the explanation of a container, or the list of those of a pod."""
-        return self._document(self._stub.Explain, pb.ExplainRequest(name=name))
+    def explain(self, name: str) -> Explanations:
+        """Return the explanation of a container, or those of a pod."""
+        request = pb.ExplainRequest(name=name)
+        # mypy takes no union for a type of values
+        return self._document(self._stub.Explain, request, Explanations)  # type: ignore[arg-type]
 
     def what_if(
         self, manifests: str, replicas: int, *, most: bool = False, settings: str = ""
-    ) -> Any:
+    ) -> WhatIfReport:
         """Return what would be if so many of each pod came; 0: as many as the manifest says.
 
         Or as many as fit, if *most* is asked for. *settings*, a document, come into force first.
@@ -100,20 +125,22 @@ class Client:
         request = pb.WhatIfRequest(
             manifests=manifests, replicas=replicas, most=most, settings=settings
         )
-        return self._document(self._stub.WhatIf, request)
+        return self._document(self._stub.WhatIf, request, WhatIfReport)
 
-    def audit(self) -> Any:
+    def audit(self) -> AuditReport:
         """Return what an audit finds."""
-        return self._document(self._stub.Audit, pb.AuditRequest())
+        return self._document(self._stub.Audit, pb.AuditRequest(), AuditReport)
 
-    def topology(self) -> Any:
+    def topology(self) -> ResourceTopology:
         """Return the NodeResourceTopology object as it would be published."""
-        return self._document(self._stub.Topology, pb.TopologyRequest())
+        return self._document(self._stub.Topology, pb.TopologyRequest(), ResourceTopology)
 
-    def reload(self) -> pb.Reload:
+    def reload(self) -> Reload:
         """Have the settings read again; return what became of them."""
-        outcome: pb.Reload = self._ask(self._administration.Reload, pb.ReloadRequest())
-        return outcome
+        answer = self._ask(self._administration.Reload, pb.ReloadRequest())
+        return Reload(
+            accepted=answer.accepted, origin=answer.origin, reason=answer.reason, time=answer.time
+        )
 
     @contextmanager
     def watching(self) -> Iterator[Iterator[pb.Decision]]:
@@ -133,8 +160,10 @@ class Client:
         with self._translated():
             yield from call
 
-    def _document(self, method: Callable[..., pb.Document], request: Any) -> Any:
-        return json.loads(self._ask(method, request).json)
+    def _document(self, method: Callable[..., pb.Document], request: Any, kind: type[_T]) -> _T:
+        text = self._ask(method, request).json
+        with _understood():
+            return decode(text, kind)
 
     def _ask(self, method: Callable[..., Any], request: Any) -> Any:
         with self._translated():
@@ -153,6 +182,15 @@ class Client:
                 raise DeclinedError(_OWNERS, invalid=False) from error
             invalid = code is grpc.StatusCode.INVALID_ARGUMENT
             raise DeclinedError(str(details), invalid=invalid) from error
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Raise our own error for a document that is not as documents of this version are."""
+    try:
+        yield
+    except ValueError as error:
+        raise DeclinedError(f"{_OTHER_VERSION}: {error}", invalid=False) from error
 
 
 @contextmanager

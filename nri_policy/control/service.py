@@ -7,7 +7,6 @@ during the daemon's turn; texts are made of it after that.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -20,15 +19,30 @@ from nri_policy.control.chronicle import Chronicle, LaggingError, Refusal
 from nri_policy.control.handler import service_handler
 from nri_policy.control.name import UnknownNameError, named
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine import view
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured
-from nri_policy.engine.explanation import Outcome, render
+from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state import Placed
 from nri_policy.engine.trial import Cpuset, Trial, Wanted
-from nri_policy.hardware.document import to_json
+from nri_policy.engine.view import holdings
 from nri_policy.proto import control_pb2 as pb
+from nri_policy.report import (
+    AuditReport,
+    ChangeReport,
+    ExplanationReport,
+    JournalPage,
+    SettingsReport,
+    TopologyReport,
+    container_report,
+    encode,
+    explanation_report,
+    machine_report,
+    occupied_pools,
+    pool_reports,
+    refused_report,
+    what_if_report,
+)
 from nri_policy.settings import Reload, effective
 from nri_policy.workload.pod import Container
 from nri_policy.workload.remarks import remarks
@@ -49,19 +63,19 @@ class Past(Protocol):
         """Return the containers, as namespace/pod/name, that a decision is known about."""
         ...
 
-    def explained(self, full_name: str) -> dict[str, object] | None:
-        """Return the latest decision about a container as `explain -o json` prints it."""
+    def explained(self, full_name: str) -> ExplanationReport | None:
+        """Return the latest decision about a container."""
         ...
 
-    def placed(self, full_name: str, container_id: str) -> dict[str, object] | None:
+    def placed(self, full_name: str, container_id: str) -> ExplanationReport | None:
         """Return the decision that gave this very container its place, None if forgotten."""
         ...
 
-    def changes(self, container_id: str, pod_id: str) -> list[dict[str, object]]:
+    def changes(self, container_id: str, pod_id: str) -> tuple[ChangeReport, ...]:
         """Return what changed a container lately, the latest first."""
         ...
 
-    def page(self, after: int, limit: int, full_name: str) -> dict[str, object]:
+    def page(self, after: int, limit: int, full_name: str) -> JournalPage:
         """Return records of the journal after one, about a container if one is named."""
         ...
 
@@ -91,7 +105,7 @@ class Control:
         read: Callable[[str, int], Sequence[Wanted]],
         proposed: Callable[[str], Awaitable[Reconfigured]],
         found: Callable[[], Awaitable[Mapping[str, Cpuset]]],
-        audit: Callable[[], Awaitable[object]],
+        audit: Callable[[], Awaitable[AuditReport]],
         reloaded: Callable[[], Reload | None],
         topology: Callable[[], Awaitable[object]],
         publications: Callable[[], Iterable[pb.Publication]],
@@ -166,26 +180,28 @@ class Control:
         """Return the pools as `pools -o json` prints them."""
         del request, context
         async with self._turn:
-            pools = view.pools(self._engine.state)
+            pools = occupied_pools(self._engine.state)
         return _document(pools)
 
     async def containers(self, request: pb.ContainersRequest, context: _Context) -> pb.Document:
         """Return the containers as `containers -o json` prints them."""
         del request, context
         async with self._turn:
-            state, causes = self._engine.state, self._chronicle.causes
-            shown = view.containers(state)
-            for placed in state.placed.values():
-                name = placed.container.full_name
-                failed = self._not_taken.get(placed.container.id)
-                shown[name] |= {
-                    "state": placed.container.state.name.lower(),
-                    "error": None if failed is None else _not_taken(failed),
-                    "updated_by": [causes[name]] if name in causes else [],
-                }
+            causes = self._chronicle.causes
+            shown = {}
+            for holding in holdings(self._engine.state):
+                container = holding.placed.container
+                failed = self._not_taken.get(container.id)
+                name = container.full_name
+                shown[name] = container_report(
+                    holding,
+                    container.state.name.lower(),
+                    error=None if failed is None else _not_taken(failed),
+                    updated_by=(causes[name],) if name in causes else (),
+                )
             refused = self._refused()
         for name, reason in refused.items():
-            shown.setdefault(name, {**view.refused(reason), "updated_by": []})
+            shown.setdefault(name, refused_report(reason, updated_by=()))
         return _document(shown)
 
     async def machine(self, request: pb.MachineRequest, context: _Context) -> pb.Document:
@@ -193,8 +209,8 @@ class Control:
         del request, context
         async with self._turn:
             layout = self._engine.layout
-        pools = view.topology(layout.tree, layout.capacity)
-        return _document({"machine": to_json(layout.machine), "pools": pools})
+        pools = pool_reports(layout.tree, layout.capacity)
+        return _document(TopologyReport(machine=machine_report(layout.machine), pools=pools))
 
     async def settings(self, request: pb.SettingsRequest, context: _Context) -> pb.Document:
         """Return the settings as `config show -o json` prints them."""
@@ -202,12 +218,12 @@ class Control:
         async with self._turn:
             settings, latest = self._engine.layout.settings, self._reloaded()
         return _document(
-            {
-                "latest_reload": None if latest is None else asdict(latest),
-                "origin": settings.origin,
-                "notices": [*settings.notices],
-                "settings": effective(settings),
-            }
+            SettingsReport(
+                latest_reload=latest,
+                origin=settings.origin,
+                notices=settings.notices,
+                settings=effective(settings),
+            )
         )
 
     async def journal(self, request: pb.JournalRequest, context: _Context) -> pb.Document:
@@ -237,12 +253,14 @@ class Control:
             unknown = "" if self._synchronized.is_set() else f"; {_UNKNOWN}"
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{error}{unknown}")
 
-        def explained() -> list[dict[str, object]]:
+        def explained() -> list[ExplanationReport]:
             names = [found] if isinstance(found, str) else found
             had = {*known, *self._past.names()}
             return [
-                self._explained(each, placed.get(each), refusals.get(each))
-                | {"annotations": _remarks(each, known.get(each), had)}
+                replace(
+                    self._explained(each, placed.get(each), refusals.get(each)),
+                    annotations=_remarks(each, known.get(each), had),
+                )
                 for each in names
             ]
 
@@ -251,22 +269,21 @@ class Control:
 
     def _explained(
         self, name: str, placed: Placed | None, refusal: Refusal | None
-    ) -> dict[str, object]:
+    ) -> ExplanationReport:
         """Return an explanation: as the engine has it, or of somebody gone from the journal."""
         if placed is not None:
             container = placed.container
-            changes = self._past.changes(container.id, container.pod.id)
-            shown = {**render(placed.explanation), "changes": changes}
-            if placed.explanation.outcome is Outcome.KEPT:  # which says nothing of the reasons
-                before = self._past.placed(name, container.id)
-                shown |= {} if before is None else {"placed_before": before}
-            if refusal is not None:
-                shown["refused_resize"] = render(refusal.explanation)
-            return shown
+            kept = placed.explanation.outcome is Outcome.KEPT  # which says nothing of the reasons
+            return replace(
+                explanation_report(placed.explanation),
+                changes=self._past.changes(container.id, container.pod.id),
+                placed_before=self._past.placed(name, container.id) if kept else None,
+                refused_resize=None if refusal is None else explanation_report(refusal.explanation),
+            )
         past = self._past.explained(name)
         if (refusal is not None and refusal.pod_exists) or past is None:
             assert refusal is not None, "a name that is known is known from somewhere"
-            return {**render(refusal.explanation), "changes": []}
+            return replace(explanation_report(refusal.explanation), changes=())
         return past
 
     async def what_if(self, request: pb.WhatIfRequest, context: _Context) -> pb.Document:
@@ -288,7 +305,7 @@ class Control:
                 for pod in pods:
                     for _ in trial.run(pod):
                         await asyncio.sleep(0)  # the runtime's requests come first
-            return _document(trial.document())
+            return _document(what_if_report(trial.result()))
 
     async def _asked(
         self, request: pb.WhatIfRequest
@@ -345,13 +362,13 @@ class Control:
         }
 
 
-def _remarks(full_name: str, container: Container | None, known: Iterable[str]) -> list[str]:
+def _remarks(full_name: str, container: Container | None, known: Iterable[str]) -> tuple[str, ...]:
     """Return what is odd about the annotations of a container, as far as its pod is known."""
     if container is None:
-        return []
+        return ()
     pod = full_name.rpartition("/")[0]
     siblings = {name for each, _, name in (k.rpartition("/") for k in known) if each == pod}
-    return [*remarks(container.pod.annotations, container.name, siblings)]
+    return tuple(remarks(container.pod.annotations, container.name, siblings))
 
 
 def _not_taken(placement: Placement) -> str:
@@ -362,4 +379,4 @@ def _not_taken(placement: Placement) -> str:
 
 
 def _document(value: object) -> pb.Document:
-    return pb.Document(json=json.dumps(value))
+    return pb.Document(json=encode(value))

@@ -28,7 +28,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kubelet.podresources import SOCKET
 from nri_policy.nri.versions import Runtime
-from nri_policy.proto.control_pb2 import StatusResponse
+from nri_policy.report import StatusReport
 from nri_policy.settings import Problem, Settings, SettingsError, load
 from nri_policy.yamltext import MAX_SIZE
 
@@ -97,7 +97,7 @@ class Facts:
     settings: Settings | SettingsError | None = None
     kernel: Kernel | None = None
     state: Folder | None = None
-    daemon: StatusResponse | str | None = None  # a text: why it does not answer
+    daemon: StatusReport | str | None = None  # a text: why it does not answer
     cluster: Access | None = None
     unknown: tuple[str, ...] = ()  # what could not be read, and why
 
@@ -106,7 +106,7 @@ class Facts:
         """Return who the runtime is: what it says itself, or what it told the daemon."""
         if self.runtimes.answered is not None:
             return self.runtimes.answered
-        told = self.daemon.runtime if isinstance(self.daemon, StatusResponse) else ""
+        told = self.daemon.runtime if isinstance(self.daemon, StatusReport) else ""
         name, _, version = told.partition(" ")
         return runtime(name, version) if version else None
 
@@ -224,7 +224,7 @@ def _folder(path: Path) -> Folder:
     return Folder(path=path, mode=status.st_mode, owner=status.st_uid)
 
 
-def _daemon(control_socket: Path) -> StatusResponse | str:
+def _daemon(control_socket: Path) -> StatusReport | str:
     try:
         with connected(control_socket) as client:
             return client.status()

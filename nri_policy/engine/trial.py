@@ -11,15 +11,17 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import chain, count, islice
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine import view
 from nri_policy.engine.alignment import misfit
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped
-from nri_policy.engine.explanation import Explanation, Outcome, render
+from nri_policy.engine.explanation import Explanation
+from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state import State
+from nri_policy.engine.view import Holding, holding
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
@@ -45,6 +47,63 @@ class Wanted(Struct, frozen=True, kw_only=True):
     starts: Callable[[str], tuple[Start, ...]]  # the containers of the pod of that name, in order
 
 
+class NewSettings(Struct, frozen=True, kw_only=True):
+    """What became of settings."""
+
+    layout: Layout  # that is in force then
+    refusal: str  # why they would be refused; empty if they would not
+
+
+class Misfit(Struct, frozen=True, kw_only=True):
+    """A replica that fits, but not well."""
+
+    pod: str  # name
+    replica: int  # the first is 1
+    why: str
+
+
+class Fit(Struct, frozen=True, kw_only=True):
+    """How many of a pod fit."""
+
+    pod: str  # namespace/name
+    replicas: int | None  # None: as many as fit were wanted
+    fit: int
+    more: bool  # none was refused: even more might fit
+    misfits: tuple[Misfit, ...]
+
+
+class Newcomer(Struct, frozen=True, kw_only=True):
+    """What became of a container that came."""
+
+    holding: Holding | None  # None: it was refused
+    explanation: Explanation | None = None
+    refusal: str | None = None
+    misfit: str | None = None
+    ended: bool = False  # before the next one came
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    """What a container holds, and where it runs."""
+
+    pool: str
+    exclusive: CPUSet
+    shared_milli: int
+    isolated: CPUSet
+    cpus: CPUSet
+    mems: CPUSet
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What came of a trial; containers are by namespace/pod/name."""
+
+    fits: bool
+    settings: NewSettings | None
+    fits_by_pod: tuple[Fit, ...]
+    newcomers: dict[str, Newcomer]
+    changes: dict[str, tuple[Held, Held]]  # of everybody else: before and after
+    warnings: tuple[str, ...]
+
+
 class Trial:
     """Settings, then pods one after the other, and what becomes of them and of everybody else."""
 
@@ -59,9 +118,9 @@ class Trial:
         self._most = most
         self._cpusets = _told(engine.state, found or {})
         self._before = _holdings(engine.state, self._cpusets)
-        self._settings: dict[str, object] | None = None
-        self._pods: list[dict[str, object]] = []
-        self._containers: dict[str, dict[str, object]] = {}
+        self._settings: NewSettings | None = None
+        self._fits: list[Fit] = []
+        self._newcomers: dict[str, Newcomer] = {}
         self._warnings: list[str] = []
 
     def reconfigure(self, event: Reconfigured) -> bool:
@@ -71,12 +130,7 @@ class Trial:
             self._warnings += self._engine.handle(event).warnings
         except (RefusalError, CapacityError) as error:
             reason = str(error)
-        layout = self._engine.layout
-        self._settings = {
-            "accepted": not reason,
-            "reason": reason,
-            "pools": view.topology(layout.tree, layout.capacity),
-        }
+        self._settings = NewSettings(layout=self._engine.layout, refusal=reason)
         return not reason
 
     def run(self, wanted: Wanted) -> Iterator[None]:
@@ -84,7 +138,7 @@ class Trial:
 
         Yields after each container, for whoever must not be kept waiting.
         """
-        fit, misfits = 0, list[dict[str, object]]()
+        fit, misfits = 0, list[Misfit]()
         for name in islice(self._names(wanted), wanted.replicas):
             starts = wanted.starts(name)
             if not fit:
@@ -92,40 +146,42 @@ class Trial:
             if not (yield from self._start(starts)):
                 break
             fit += 1
-            reasons = [self._containers[s.container.full_name]["misfit"] for s in starts]
+            reasons = [self._newcomers[s.container.full_name].misfit for s in starts]
             if why := next(filter(None, reasons), None):
-                misfits.append({"pod": name, "replica": fit, "why": why})
-        self._pods.append(
-            {
-                "pod": f"{wanted.namespace}/{wanted.name}",
-                "replicas": None if self._most else wanted.replicas,
-                "fit": fit,
-                "more": fit == wanted.replicas,  # none was refused: even more might fit
-                "misfits": misfits,
-            }
+                misfits.append(Misfit(pod=name, replica=fit, why=why))
+        self._fits.append(
+            Fit(
+                pod=f"{wanted.namespace}/{wanted.name}",
+                replicas=None if self._most else wanted.replicas,
+                fit=fit,
+                more=fit == wanted.replicas,
+                misfits=tuple(misfits),
+            )
         )
 
-    def document(self) -> dict[str, object]:
-        """Return what `what-if -o json` prints."""
+    def result(self) -> Result:
+        """Return what became of everybody so far."""
         state = self._engine.state
-        for name, shown in self._containers.items():
-            if container_id := state.named(name):  # others that came later may have changed it
-                shown.update(view.container(state, state.placed[container_id]))
+        newcomers = {}
+        for name, each in self._newcomers.items():
+            container_id = state.named(name)  # others that came later may have changed it
+            now = each.holding if container_id is None else self._holding(container_id)
+            newcomers[name] = replace(each, holding=now)
         after = _holdings(state, _told(state, self._cpusets))
-        return {
+        return Result(
             # the first has to fit even where there is no number
-            "fits": all(pod["fit"] != 0 if self._most else pod["more"] for pod in self._pods)
-            and (self._settings is None or bool(self._settings["accepted"])),
-            "settings": self._settings,
-            "pods": self._pods,
-            "containers": self._containers,
-            "changes": {
-                name: {"before": before, "after": after[name]}
+            fits=all(pod.fit != 0 if self._most else pod.more for pod in self._fits)
+            and (self._settings is None or not self._settings.refusal),
+            settings=self._settings,
+            fits_by_pod=tuple(self._fits),
+            newcomers=newcomers,
+            changes={
+                name: (before, after[name])
                 for name, before in self._before.items()
                 if before != after[name]
             },
-            "warnings": [*dict.fromkeys(self._warnings)],
-        }
+            warnings=tuple(dict.fromkeys(self._warnings)),
+        )
 
     def _names(self, wanted: Wanted) -> Iterator[str]:
         """Yield names for replicas that no pod has: that of a pod alone, else with a number."""
@@ -134,7 +190,7 @@ class Trial:
         taken = {pod.name for pod in pods if pod.namespace == wanted.namespace}
         taken |= {
             name.split("/")[1]
-            for name in self._containers
+            for name in self._newcomers
             if name.startswith(f"{wanted.namespace}/")
         }
         plain = [wanted.name] if wanted.replicas == 1 else []
@@ -147,7 +203,8 @@ class Trial:
         for start in starts:
             placed = self._create(start.container)
             if placed and start.to_end:
-                self._containers[start.container.full_name]["state"] = "removed"
+                name = start.container.full_name
+                self._newcomers[name] = replace(self._newcomers[name], ended=True)
                 self._engine.handle(Stopped(container_id=start.container.id))
             yield
             whole = whole and placed
@@ -160,31 +217,19 @@ class Trial:
         try:
             decision = self._engine.handle(Created(container=container))
         except (RefusalError, AnnotationError) as error:
-            self._containers[container.full_name] = {
-                **view.refused(str(error)),
-                "outcome": Outcome.REFUSED.value,
-                "summary": str(error),
-                "decided_by": None,
-                "misfit": None,
-            }
+            self._newcomers[container.full_name] = Newcomer(holding=None, refusal=str(error))
             return False
-        placed = self._engine.state.placed[container.id]
-        self._containers[container.full_name] = self._shown(placed, decision.explanation)
+        self._newcomers[container.full_name] = Newcomer(
+            holding=self._holding(container.id),
+            explanation=decision.explanation,
+            misfit=misfit(self._engine.state, self._engine.state.placed[container.id]),
+        )
         self._warnings += [f"{container.full_name}: {each}" for each in decision.warnings]
         return True
 
-    def _shown(self, placed: Placed, explanation: Explanation | None) -> dict[str, object]:
-        assert explanation is not None, "what is placed is explained"
-        shown = render(explanation)
-        return {
-            **view.container(self._engine.state, placed),
-            "state": "created",
-            "error": None,
-            "outcome": shown["outcome"],
-            "summary": shown["summary"],
-            "decided_by": shown["decided_by"],
-            "misfit": misfit(self._engine.state, placed),
-        }
+    def _holding(self, container_id: str) -> Holding:
+        state = self._engine.state
+        return holding(state, state.placed[container_id])
 
 
 def _odd(starts: tuple[Start, ...]) -> Iterator[str]:
@@ -206,12 +251,18 @@ def _told(state: State, otherwise: Mapping[str, Cpuset]) -> dict[str, Cpuset]:
     return cpusets
 
 
-def _holdings(state: State, cpusets: Mapping[str, Cpuset]) -> dict[str, dict[str, object]]:
+def _holdings(state: State, cpusets: Mapping[str, Cpuset]) -> dict[str, Held]:
     """Return what every container holds and where it runs, by name."""
     holdings = {}
     for container_id, placed in state.placed.items():
         cpus, mems = cpusets[container_id]
-        shown = view.container(state, placed)
-        held = {name: shown[name] for name in ("pool", "exclusive", "shared_milli", "isolated")}
-        holdings[placed.container.full_name] = {**held, "cpus": str(cpus), "mems": str(mems)}
+        grant = placed.grant
+        holdings[placed.container.full_name] = Held(
+            pool=state.layout.tree.pools[grant.pool].name,
+            exclusive=grant.exclusive,
+            shared_milli=grant.shared,
+            isolated=grant.exclusive if grant.isolated else EMPTY,
+            cpus=cpus,
+            mems=mems,
+        )
     return holdings

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.hardware.machine import MemoryKind
 from nri_policy.picture.detail import details_of
 from nri_policy.picture.occupant import Occupant
+from nri_policy.report import MachineReport, PoolReport
 from nri_policy.units import format_bytes, format_cpu
-
-_Document = Mapping[str, Any]
+from nri_policy.workload.request import Sort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,8 @@ class Area:
 
 
 def areas_of(
-    machine: _Document,
-    pools: Sequence[_Document],
+    machine: MachineReport,
+    pools: Sequence[PoolReport],
     occupants: Sequence[Occupant],
     *,
     with_sizes: bool,
@@ -41,38 +41,38 @@ def areas_of(
     its memory is.
     """
     details = details_of(machine, pools)
-    sizes = {node["id"]: node["memory"] for node in machine["numa_nodes"]}
+    sizes = {node.id: node.memory for node in machine.numa_nodes}
     owned = CPUSet.union(each.exclusive for each in occupants)
-    parents = {pool["id"]: pool["parent"] for pool in pools}
-    ids = {pool["name"]: pool["id"] for pool in pools}
+    parents = {pool.id: pool.parent for pool in pools}
+    ids = {pool.name: pool.id for pool in pools}
     granted = dict.fromkeys(parents, 0)
     for each in occupants:
-        at = ids.get(each.pool) if each.sort == "normal" else None
+        at = ids.get(each.pool) if each.sort is Sort.NORMAL else None
         while at is not None:
             granted[at] += each.shared
             at = parents[at]
     areas = {}
     for pool in pools:
         if not with_sizes:
-            left = len(CPUSet.parse(pool["sharable"]) - owned)
-            mems = CPUSet.union(map(CPUSet.parse, pool["memory"].values()))
-            caption = f"mem {mems or 'none'} · shared {format_cpu(granted[pool['id']])} of {left}"
+            left = len(pool.sharable - owned)
+            mems = CPUSet.union(pool.memory.values())
+            caption = f"mem {mems or 'none'} · shared {format_cpu(granted[pool.id])} of {left}"
         else:
-            caption = " · ".join(_memory(pool["memory"], sizes)) or "no memory"
-        areas[pool["id"]] = Area(
-            name=pool["name"],
-            levels=tuple(pool["levels"]),
-            parent=pool["parent"],
-            children=tuple(key for key, parent in parents.items() if parent == pool["id"]),
-            cpus=CPUSet.parse(pool["cpus"]),
-            title=f"{pool['name']}: {pool['cpus']}",
+            caption = " · ".join(_memory(pool.memory, sizes)) or "no memory"
+        areas[pool.id] = Area(
+            name=pool.name,
+            levels=pool.levels,
+            parent=pool.parent,
+            children=tuple(key for key, parent in parents.items() if parent == pool.id),
+            cpus=pool.cpus,
+            title=f"{pool.name}: {pool.cpus}",
             caption=caption,
-            details=details[pool["id"]],
+            details=details[pool.id],
         )
     return areas
 
 
-def _memory(memory: Mapping[str, str], sizes: Mapping[int, int]) -> Iterator[str]:
+def _memory(memory: Mapping[MemoryKind, CPUSet], sizes: Mapping[int, int]) -> Iterator[str]:
     for kind, nodes in memory.items():
         if nodes:
-            yield f"{kind} {nodes}: {format_bytes(sum(sizes[id_] for id_ in CPUSet.parse(nodes)))}"
+            yield f"{kind} {nodes}: {format_bytes(sum(sizes[id_] for id_ in nodes))}"

@@ -4,54 +4,48 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.report import DeviceReport, MachineReport, NodeReport, PoolReport
 from nri_policy.units import format_bytes
 from nri_policy.wording import counted
-
-_Document = Mapping[str, Any]
 
 _MOST_DEVICES = 12
 
 
-def details_of(machine: _Document, pools: Sequence[_Document]) -> dict[int, tuple[str, ...]]:
+def details_of(machine: MachineReport, pools: Sequence[PoolReport]) -> dict[int, tuple[str, ...]]:
     """Return the lines for each pool, by its id."""
-    cpus = {pool["id"]: CPUSet.parse(pool["cpus"]) for pool in pools}
-    devices = _devices(machine["devices"], cpus)
-    nodes = {node["id"]: node for node in machine["numa_nodes"]}
-    last = max((cache["level"] for cache in machine["caches"]), default=0)
-    caches = [
-        (CPUSet.parse(cache["cpus"]), cache["size"])
-        for cache in machine["caches"]
-        if cache["level"] == last
-    ]
+    cpus = {pool.id: pool.cpus for pool in pools}
+    devices = _devices(machine.devices, cpus)
+    nodes = {node.id: node for node in machine.numa_nodes}
+    last = max((cache.level for cache in machine.caches), default=0)
+    caches = [(cache.cpus, cache.size) for cache in machine.caches if cache.level == last]
     return {
-        pool["id"]: (
-            *_memory(pool["memory"].values(), nodes),
-            *_caches(last, [size for own, size in caches if own & cpus[pool["id"]]]),
-            *_some(devices[pool["id"]]),
+        pool.id: (
+            *_memory(pool.memory.values(), nodes),
+            *_caches(last, [size for own, size in caches if own & pool.cpus]),
+            *_some(devices[pool.id]),
         )
         for pool in pools
     }
 
 
-def _devices(devices: Sequence[_Document], pools: Mapping[int, CPUSet]) -> dict[int, list[str]]:
+def _devices(devices: Sequence[DeviceReport], pools: Mapping[int, CPUSet]) -> dict[int, list[str]]:
     """Return the devices of each pool that is the smallest around all CPUs near to them."""
     found: dict[int, list[str]] = {id_: [] for id_ in pools}
     top = max(pools.values(), key=len)
     for device in devices:
-        near = CPUSet.parse(device["cpus"]) & top
+        near = device.cpus & top
         around = [id_ for id_, cpus in pools.items() if near <= cpus]
         smallest = min(around, key=lambda id_: len(pools[id_]))
-        found[smallest].append(f"{device['address']} {device['name']}")
+        found[smallest].append(f"{device.address} {device.name}")
     return found
 
 
-def _memory(kinds: Iterable[str], nodes: Mapping[int, _Document]) -> Iterator[str]:
-    for id_ in CPUSet.union(map(CPUSet.parse, kinds)):
+def _memory(kinds: Iterable[CPUSet], nodes: Mapping[int, NodeReport]) -> Iterator[str]:
+    for id_ in CPUSet.union(kinds):
         node = nodes[id_]
-        yield f"memory node {id_}: {format_bytes(node['memory'])} {node['kind']}"
+        yield f"memory node {id_}: {format_bytes(node.memory)} {node.kind}"
 
 
 def _caches(level: int, sizes: Sequence[int]) -> Iterator[str]:

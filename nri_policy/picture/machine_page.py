@@ -4,89 +4,89 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.machine import Cache, CoreKind
 from nri_policy.picture.markup import Element
 from nri_policy.picture.page import heat_map, listed, section, table
-from nri_policy.picture.scene import Document
+from nri_policy.report import DeviceReport, MachineReport, PoolReport
 from nri_policy.units import format_bytes
 from nri_policy.wording import counted
 
 
-def machine_sections(machine: Document, pools: Sequence[Document]) -> Iterator[Element]:
+def machine_sections(machine: MachineReport, pools: Sequence[PoolReport]) -> Iterator[Element]:
     """Yield the parts of a page, from the whole to the parts."""
     yield section("Pools", _pools(pools))
     yield section("CPUs", _cpu_sets(machine, pools))
     yield section("Memory nodes", _nodes(machine))
-    distances = machine["distances"]
-    if len(distances["nodes"]) > 1:
-        names = [str(node) for node in distances["nodes"]]
-        yield section("Distances between memory nodes", heat_map(names, distances["matrix"]))
-    if machine["caches"]:
-        yield section("Caches", _caches(machine["caches"]))
-    if machine["devices"]:
-        yield section("Devices", _devices(machine["devices"]))
-    if machine["notes"]:
-        yield section("Notes", listed(machine["notes"]))
+    distances = machine.distances
+    if len(distances.nodes) > 1:
+        names = [str(node) for node in distances.nodes]
+        yield section("Distances between memory nodes", heat_map(names, distances.matrix))
+    if machine.caches:
+        yield section("Caches", _caches(machine.caches))
+    if machine.devices:
+        yield section("Devices", _devices(machine.devices))
+    if machine.notes:
+        yield section("Notes", listed(machine.notes))
 
 
-def _pools(pools: Sequence[Document]) -> Element:
-    parents_first = sorted(
-        pools, key=lambda pool: (CPUSet.parse(pool["cpus"]).lowest, pool["depth"])
-    )
+def _pools(pools: Sequence[PoolReport]) -> Element:
+    parents_first = sorted(pools, key=lambda pool: (pool.cpus.lowest, pool.depth))
     rows = [
         [
-            "· " * pool["depth"] + pool["name"],
-            ", ".join(pool["levels"]),
-            str(len(CPUSet.parse(pool["cpus"]))),
-            pool["cpus"],
-            "; ".join(f"{kind} {nodes}" for kind, nodes in pool["memory"].items() if nodes),
+            "· " * pool.depth + pool.name,
+            ", ".join(pool.levels),
+            str(len(pool.cpus)),
+            str(pool.cpus),
+            "; ".join(f"{kind} {nodes}" for kind, nodes in pool.memory.items() if nodes),
         ]
         for pool in parents_first
     ]
     return table(["pool", "stands for", "count", "CPUs", "memory nodes"], rows)
 
 
-def _cpu_sets(machine: Document, pools: Sequence[Document]) -> Element:
-    top = next(pool for pool in pools if pool["parent"] is None)
-    sets = {
-        **{name: machine["cpus"][name] for name in ("online", "offline", "isolated", "nohz_full")},
-        "reserved": top["reserved"],
-        "sharable": top["sharable"],
+def _cpu_sets(machine: MachineReport, pools: Sequence[PoolReport]) -> Element:
+    top = next(pool for pool in pools if pool.parent is None)
+    sets: dict[str, CPUSet] = {
+        "online": machine.cpus.online,
+        "offline": machine.cpus.offline,
+        "isolated": machine.cpus.isolated,
+        "nohz_full": machine.cpus.nohz_full,
+        "reserved": top.reserved,
+        "sharable": top.sharable,
     }
-    for core in machine["cores"]:
-        if core["kind"] != "standard":
-            sets[core["kind"]] = str(
-                CPUSet.parse(sets.get(core["kind"], "")) | CPUSet.parse(core["cpus"])
-            )
-    rows = [[name, str(len(CPUSet.parse(cpus))), cpus] for name, cpus in sets.items() if cpus]
+    for core in machine.cores:
+        if core.kind is not CoreKind.STANDARD:
+            sets[core.kind] = sets.get(core.kind, EMPTY) | core.cpus
+    rows = [[name, str(len(cpus)), str(cpus)] for name, cpus in sets.items() if cpus]
     return table(["", "count", "CPUs"], rows)
 
 
-def _nodes(machine: Document) -> Element:
+def _nodes(machine: MachineReport) -> Element:
     rows = [
         [
-            str(node["id"]),
-            node["kind"],
-            format_bytes(node["memory"]),
-            node["cpus"] or "-",
-            node["nearest"] if not node["cpus"] else "",
-            "" if node["latency"] is None else f"{node['latency']} ns",
-            "" if node["bandwidth"] is None else f"{node['bandwidth']} MB/s",
-            node["kind_reason"],
+            str(node.id),
+            node.kind,
+            format_bytes(node.memory),
+            str(node.cpus) or "-",
+            "" if node.cpus else str(node.nearest),
+            "" if node.latency is None else f"{node.latency} ns",
+            "" if node.bandwidth is None else f"{node.bandwidth} MB/s",
+            node.kind_reason,
         ]
-        for node in machine["numa_nodes"]
+        for node in machine.numa_nodes
     ]
     heads = ["node", "kind", "memory", "CPUs", "nearest to", "latency", "bandwidth", "because"]
     kept = [at for at in range(len(heads)) if any(row[at] for row in rows)]
     return table([heads[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
 
-def _caches(caches: Sequence[Document]) -> Element:
+def _caches(caches: Sequence[Cache]) -> Element:
     """Return one line for all caches that differ only in their CPUs."""
     alike: dict[tuple[int, str, int], list[int]] = {}
     for cache in caches:
-        kind = cache["level"], cache["type"], cache["size"]
-        alike.setdefault(kind, []).append(len(CPUSet.parse(cache["cpus"])))
+        kind = cache.level, cache.type, cache.size
+        alike.setdefault(kind, []).append(len(cache.cpus))
     rows = []
     for (level, type_, size), sharers in sorted(alike.items()):
         least, most = min(sharers), max(sharers)
@@ -102,9 +102,9 @@ def _caches(caches: Sequence[Document]) -> Element:
     return table(["level", "type", "count", "size", "shared by"], rows)
 
 
-def _devices(devices: Sequence[Document]) -> Element:
+def _devices(devices: Sequence[DeviceReport]) -> Element:
     rows = [
-        [each["address"], each["class"], each["name"], each["numa_nodes"] or "-", each["cpus"]]
+        [each.address, each.class_, each.name, str(each.numa_nodes) or "-", str(each.cpus)]
         for each in devices
     ]
     return table(["address", "class", "name", "NUMA nodes", "near CPUs"], rows)

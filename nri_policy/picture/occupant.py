@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.report import ContainerReport
 from nri_policy.units import format_cpu
 from nri_policy.wording import counted
+from nri_policy.workload.request import Sort
 
 _LONGEST_LIST = 20  # characters of CPUs in a change
 
@@ -19,7 +20,7 @@ class Occupant:
 
     name: str  # namespace/pod/container
     qos: str
-    sort: str  # normal, reserved, preserve
+    sort: Sort
     pool: str
     cpus: CPUSet  # where it may run; empty where that is not the policy's business
     exclusive: CPUSet  # booked for it; more than `cpus` shows where hyperthreads are hidden
@@ -36,29 +37,29 @@ class Occupant:
     @property
     def amount(self) -> str:
         """The exclusive CPUs and shared milli-CPU; 0 is a share for who has nothing else."""
-        if self.sort == "preserve":
+        if self.sort is Sort.PRESERVE:
             return "preserved"
         amounts = []
         if self.exclusive:
             amounts.append(f"{len(self.exclusive)}{' isolated' if self.isolated else ''}")
         if self.shared or not self.exclusive:
-            reserved = " reserved" if self.sort == "reserved" else ""
+            reserved = " reserved" if self.sort is Sort.RESERVED else ""
             amounts.append(format_cpu(self.shared) + reserved)
         return " + ".join(amounts)
 
 
-def occupant(name: str, fields: Mapping[str, Any]) -> Occupant:
-    """Return the container that has a place, from its document."""
+def occupant(name: str, container: ContainerReport) -> Occupant:
+    """Return a container that has a place, as pictures show it."""
     return Occupant(
         name=name,
-        qos=fields["qos"],
-        sort=fields["sort"],
-        pool=fields["pool"],
-        cpus=CPUSet.parse(fields["cpus"]),
-        exclusive=CPUSet.parse(fields["exclusive"]),
-        isolated=CPUSet.parse(fields["isolated"]),
-        shared=fields["shared_milli"],
-        mems=CPUSet.parse(fields["mems"]),
+        qos=container.qos or "",
+        sort=container.sort or Sort.NORMAL,
+        pool=container.pool or "",
+        cpus=container.cpus,
+        exclusive=container.exclusive or EMPTY,
+        isolated=container.isolated or EMPTY,
+        shared=container.shared_milli or 0,
+        mems=container.mems,
     )
 
 

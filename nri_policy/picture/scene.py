@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.picture.area import Area, areas_of
 from nri_policy.picture.mark import Mark, marked
 from nri_policy.picture.occupant import Occupant, changes, occupant
+from nri_policy.report import ContainerReport, MachineReport, PoolReport
 from nri_policy.units import format_bytes
 from nri_policy.wording import counted, printable
-
-Document = Mapping[str, Any]
+from nri_policy.workload.request import Sort
 
 
 class Use(StrEnum):
@@ -73,7 +72,7 @@ class Place:
 class Scene:
     """Who runs where at one moment."""
 
-    machine: Document  # as `topology -o json` has it
+    machine: MachineReport
     areas: Mapping[int, Area]  # by the pool's id
     places: Mapping[int, Place]  # of every online and offline CPU
     occupants: tuple[Occupant, ...]
@@ -94,8 +93,7 @@ class Scene:
     @property
     def cores(self) -> list[CPUSet]:
         """The online CPUs of each core, in the order of their CPUs."""
-        cores = (CPUSet.parse(core["cpus"]) for core in self.machine["cores"])
-        return sorted(cores, key=lambda core: core.lowest)
+        return sorted((core.cpus for core in self.machine.cores), key=lambda core: core.lowest)
 
     @property
     def changes(self) -> list[Occupant]:
@@ -104,19 +102,17 @@ class Scene:
 
 
 def scene(
-    machine: Document,
-    pools: Sequence[Document],
-    containers: Mapping[str, Document] | None = None,
+    machine: MachineReport,
+    pools: Sequence[PoolReport],
+    containers: Mapping[str, ContainerReport] | None = None,
     before: Scene | None = None,
 ) -> Scene:
     """Return the scene that documents describe; with *before*, marks stay and changes are said.
 
     Without *containers* it is the machine alone that is shown, with the sizes of its memory.
     """
-    held = {_line(name): fields for name, fields in (containers or {}).items()}
-    occupants = tuple(
-        occupant(name, fields) for name, fields in held.items() if fields["pool"] is not None
-    )
+    held = {_line(name): each for name, each in (containers or {}).items()}
+    occupants = tuple(occupant(name, each) for name, each in held.items() if each.pool is not None)
     if before is not None:
         earlier = {each.name: each for each in before.occupants}
         occupants = tuple(
@@ -131,9 +127,7 @@ def scene(
         areas=areas_of(machine, pools, occupants, with_sizes=containers is None),
         places=places,
         occupants=occupants,
-        refused={
-            name: _line(fields["error"]) for name, fields in held.items() if fields.get("error")
-        },
+        refused={name: _line(each.error) for name, each in held.items() if each.error},
         marks=marked(owners, before.marks if before is not None else {}),
         moved=CPUSet(cpu for cpu in places if places[cpu].moved_from(known.get(cpu, places[cpu]))),
     )
@@ -144,35 +138,35 @@ def _line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
-def headline(machine: Document) -> str:
+def headline(machine: MachineReport) -> str:
     """Return the size of a machine in one line."""
     memory: dict[str, int] = {}
-    for node in machine["numa_nodes"]:
-        memory[node["kind"]] = memory.get(node["kind"], 0) + node["memory"]
+    for node in machine.numa_nodes:
+        memory[node.kind] = memory.get(node.kind, 0) + node.memory
     return " · ".join(
         (
-            counted(len(machine["packages"]), "package"),
-            counted(len(machine["numa_nodes"]), "NUMA node"),
-            counted(len(machine["cores"]), "core"),
-            counted(len(CPUSet.parse(machine["cpus"]["online"])), "CPU"),
+            counted(len(machine.packages), "package"),
+            counted(len(machine.numa_nodes), "NUMA node"),
+            counted(len(machine.cores), "core"),
+            counted(len(machine.cpus.online), "CPU"),
             *(f"{format_bytes(size)} {kind}" for kind, size in memory.items() if size),
         )
     )
 
 
 def _places(
-    machine: Document, pools: Sequence[Document], occupants: Iterable[Occupant]
+    machine: MachineReport, pools: Sequence[PoolReport], occupants: Iterable[Occupant]
 ) -> dict[int, Place]:
-    (top,) = (pool for pool in pools if pool["parent"] is None)
-    sharable = CPUSet.parse(top["sharable"])
-    in_use = CPUSet.union(each.cpus for each in occupants if each.sort == "normal")
+    (top,) = (pool for pool in pools if pool.parent is None)
+    sharable = top.sharable
+    in_use = CPUSet.union(each.cpus for each in occupants if each.sort is Sort.NORMAL)
     layers = [
-        (CPUSet.parse(machine["cpus"]["online"]), Place(Use.UNAVAILABLE)),
-        (CPUSet.parse(machine["cpus"]["offline"]), Place(Use.OFFLINE)),
+        (machine.cpus.online, Place(Use.UNAVAILABLE)),
+        (machine.cpus.offline, Place(Use.OFFLINE)),
         (sharable, Place(Use.IDLE)),
         (sharable & in_use, Place(Use.SHARED)),
-        (CPUSet.parse(top["reserved"]), Place(Use.RESERVED)),
-        (CPUSet.parse(top["isolated"]), Place(Use.ISOLATED)),
+        (top.reserved, Place(Use.RESERVED)),
+        (top.isolated, Place(Use.ISOLATED)),
         *((each.exclusive, Place(Use.OWN, each.name)) for each in occupants),
     ]
     return {cpu: place for cpus, place in layers for cpu in cpus}

@@ -22,12 +22,14 @@ from collections.abc import (
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from nri_policy.cpuset import CPUSet
+from nri_policy.report import Containers, OccupiedPoolReport, plain, refused_report
 from nri_policy.runtime.containers import Container, CRIError, Pod
 from nri_policy.runtime.embedded import EmbeddedRuntime, PodStartError
 from nri_policy.runtime.manifest import ManifestError, PodManifest
 from nri_policy.runtime.scenario import (
-    FIELDS,
     SET_FIELDS,
     Advance,
     Apply,
@@ -42,7 +44,7 @@ from nri_policy.runtime.scenario import (
     Step,
 )
 
-_SHOWN = ("qos", "sort", *FIELDS)  # of every container
+_NOTHING = refused_report("", updated_by=())
 COMES_BACK = 60.0  # seconds of real time; the daemon's longest wait between attempts is half of it
 
 
@@ -52,10 +54,10 @@ class NodeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the daemon holds, in the words of `containers -o json` and `pools -o json`."""
+    """What the daemon holds."""
 
-    containers: Mapping[str, Mapping[str, Any]]  # `ns/pod/ctr` → fields
-    pools: Sequence[Mapping[str, Any]]
+    containers: Containers
+    pools: Sequence[OccupiedPoolReport]
 
 
 class Node(Protocol):
@@ -104,8 +106,8 @@ class Result:
     step: int  # the first is 1
     error: str | None
     mismatches: list[Mismatch]
-    containers: dict[str, dict[str, Any]]
-    pools: Sequence[Mapping[str, Any]]
+    containers: Containers
+    pools: Sequence[OccupiedPoolReport]
 
 
 class Playback:
@@ -275,29 +277,26 @@ class Playback:
         """Return the latest container of each name."""
         return {container.key: container for container in self._runtime.containers}
 
-    def _containers(
-        self, snapshot: Snapshot, updates: Mapping[str, int]
-    ) -> dict[str, dict[str, Any]]:
+    def _containers(self, snapshot: Snapshot, updates: Mapping[str, int]) -> Containers:
         """Return each container as it runs, with what the daemon holds of it.
 
         *updates*: container's id → how many there were before this step.
         """
-        shown: dict[str, dict[str, Any]] = {}
+        shown: Containers = {}
         for key, container in self._running().items():
             cpu = container.message.linux.resources.cpu
             news = container.updated_by[updates.get(container.id, 0) :]
-            shown[key] = dict.fromkeys(_SHOWN) | dict(snapshot.containers.get(key, {}))
-            shown[key] |= {
-                "state": str(container.state),
-                "cpus": cpu.cpus,
-                "mems": cpu.mems,
-                "shares": container.shares,
-                "error": None,
-                "updated_by": [update.cause for update in news],
-            }
-        nothing = dict.fromkeys(_SHOWN) | {"cpus": "", "mems": "", "updated_by": []}
+            shown[key] = replace(
+                snapshot.containers.get(key, _NOTHING),
+                state=str(container.state),
+                cpus=CPUSet.parse(cpu.cpus),
+                mems=CPUSet.parse(cpu.mems),
+                shares=container.shares,
+                error=None,
+                updated_by=tuple(update.cause for update in news),
+            )
         for key, error in self._errors.items():
-            shown[key] = shown.get(key, nothing) | {"state": "error", "error": error}
+            shown[key] = replace(shown.get(key, _NOTHING), state="error", error=error)
         return shown
 
 
@@ -336,9 +335,9 @@ def _refused_in(result: Result) -> set[str]:
     error = result.error or ""
     return {
         name
-        for name, fields in result.containers.items()
-        if fields["error"]
-        and any(f"{key}: {fields['error']}" in error for key in (name, name.rpartition("/")[0]))
+        for name, container in result.containers.items()
+        if container.error
+        and any(f"{key}: {container.error}" in error for key in (name, name.rpartition("/")[0]))
     }
 
 
@@ -353,9 +352,7 @@ def _key(name: str) -> str:
     return name if name.count("/") == 2 else f"default/{name}"
 
 
-def _mismatches(
-    step: Expect, containers: Mapping[str, Mapping[str, Any]], failure: str | None
-) -> list[Mismatch]:
+def _mismatches(step: Expect, containers: Containers, failure: str | None) -> list[Mismatch]:
     found = []
     if step.error is not None and not _as_wanted("error", step.error, failure):
         found.append(
@@ -365,14 +362,15 @@ def _mismatches(
         key = _key(name)
         got = containers.get(key)
         if got is None or wanted is None:
-            if got is not wanted:
+            if (got is None) != (wanted is None):
                 want, there = ("absent", "there") if wanted is None else ("there", "absent")
                 found.append(Mismatch(container=key, field="", want=want, got=there))
             continue
+        shown = plain(got)
         found += [
-            Mismatch(container=key, field=field, want=want, got=got[field])
+            Mismatch(container=key, field=field, want=want, got=shown[field])
             for field, want in wanted.items()
-            if not _as_wanted(field, want, got[field])
+            if not _as_wanted(field, want, shown[field])
         ]
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nri_policy.settings.document import (
     API_VERSION,
     KIND,
+    EffectiveSetting,
     Problem,
     SettingsError,
     effective,
@@ -43,6 +44,7 @@ __all__ = [
     "Audit",
     "Available",
     "CPUAmount",
+    "EffectiveSetting",
     "Endpoint",
     "Instrumentation",
     "Level",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache, reduce
 from typing import Annotated, Any, NamedTuple, get_origin
 
+from msgspec import Struct
 from msgspec.structs import FieldInfo, fields
 
 from nri_policy.settings.schema import Section, Settings
@@ -134,12 +135,20 @@ def to_spec(section: Section) -> dict[str, Any]:
     return spec
 
 
-def effective(settings: Settings) -> list[dict[str, Any]]:
-    """Return every field that has an effect: its path in `spec`, its value, and who set it."""
-    return [
-        {"field": path, "value": value, "origin": settings.origin if given else "default"}
+class EffectiveSetting(Struct, frozen=True, kw_only=True):
+    """A field of the settings in force."""
+
+    field: str  # its path in `spec`
+    value: Any  # as in YAML
+    origin: str  # who set it: a file, an object, or `default`
+
+
+def effective(settings: Settings) -> tuple[EffectiveSetting, ...]:
+    """Return every field that has an effect."""
+    return tuple(
+        EffectiveSetting(field=path, value=value, origin=settings.origin if given else "default")
         for path, value, given in _effective(settings, "", settings.given)
-    ]
+    )
 
 
 def _effective(

@@ -1,4 +1,4 @@
-"""History: what the journal tells those who ask, as plain documents.
+"""History: what the journal tells those who ask, as documents.
 
 Opens the journal for each question, so that it may be asked from any thread, and whatever became of
 the store meanwhile. What cannot be read is as if it had never been.
@@ -9,11 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from nri_policy.engine.event import Created, PodStopped, Resized, Stopped, kind
-from nri_policy.engine.explanation import Explanation, Outcome, render
+from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Placement
+from nri_policy.report import (
+    ChangeReport,
+    ExplanationReport,
+    JournalChange,
+    JournalPage,
+    JournalRecord,
+    explanation_report,
+)
 from nri_policy.store.database import Link
 from nri_policy.store.errors import StoreError
 from nri_policy.store.journal import Journal, Record, open_journal
@@ -37,30 +47,29 @@ class History:
         """Return the containers, as namespace/pod/name, that a decision is known about."""
         return self._asked(Journal.names, frozenset())
 
-    def explained(self, full_name: str) -> dict[str, object] | None:
-        """Return the latest decision about a container, as `explain -o json` prints it."""
+    def explained(self, full_name: str) -> ExplanationReport | None:
+        """Return the latest decision about a container."""
         return self._asked(lambda journal: _explained(journal, full_name), None)
 
-    def placed(self, full_name: str, container_id: str) -> dict[str, object] | None:
+    def placed(self, full_name: str, container_id: str) -> ExplanationReport | None:
         """Return the decision that gave this very container its place.
 
         None where it is not the latest one that is known about its name.
         """
         return self._asked(lambda journal: _placed(journal, full_name, container_id), None)
 
-    def changes(self, container_id: str, pod_id: str) -> list[dict[str, object]]:
+    def changes(self, container_id: str, pod_id: str) -> tuple[ChangeReport, ...]:
         """Return what changed a container lately, the latest first: when, why, to which CPUs."""
-        return self._asked(lambda journal: _life(journal, container_id, pod_id)[0], [])
+        return self._asked(lambda journal: _life(journal, container_id, pod_id)[0], ())
 
-    def page(self, after: int, limit: int, full_name: str) -> dict[str, object]:
+    def page(self, after: int, limit: int, full_name: str) -> JournalPage:
         """Return records with higher numbers than *after*, oldest first.
 
         Those that decided about *full_name*, if one is given.
         """
         most = min(limit or MOST_RECORDS, MOST_RECORDS)
-        return self._asked(
-            lambda journal: _page(journal, after, most, full_name), {"records": [], "more": False}
-        )
+        nothing = JournalPage(records=(), more=False)
+        return self._asked(lambda journal: _page(journal, after, most, full_name), nothing)
 
     def _asked(self, question: Callable[[Journal], _Answer], nothing: _Answer) -> _Answer:
         try:
@@ -71,30 +80,30 @@ class History:
             return nothing
 
 
-def _explained(journal: Journal, full_name: str) -> dict[str, object] | None:
+def _explained(journal: Journal, full_name: str) -> ExplanationReport | None:
     record = journal.latest(full_name)
     if record is None:
         return None
-    changes: list[dict[str, object]] = []
+    changes: tuple[ChangeReport, ...] = ()
     ended = None
     if (asked := _asked(record)) is not None:
         changes, ended = _life(journal, *asked)
-    return {
-        **render(_explanation(record, full_name)),
-        "decided_at": format_time(record.time),
-        "ended_at": ended,
-        "changes": changes,
-    }
+    return replace(
+        explanation_report(_explanation(record, full_name)),
+        decided_at=format_time(record.time),
+        ended_at=ended,
+        changes=changes,
+    )
 
 
-def _placed(journal: Journal, full_name: str, container_id: str) -> dict[str, object] | None:
+def _placed(journal: Journal, full_name: str, container_id: str) -> ExplanationReport | None:
     record = journal.latest(full_name)
     if record is None or record.refusal is not None or record.decision.explanation is None:
         return None
     asked = _asked(record)
     if asked is None or asked[0] != container_id:
         return None
-    return render(record.decision.explanation)
+    return explanation_report(record.decision.explanation)
 
 
 def _explanation(record: Record, full_name: str) -> Explanation:
@@ -122,9 +131,9 @@ def _asked(record: Record) -> tuple[str, str] | None:
 
 def _life(
     journal: Journal, container_id: str, pod_id: str
-) -> tuple[list[dict[str, object]], str | None]:
+) -> tuple[tuple[ChangeReport, ...], str | None]:
     """Return what changed a container lately, and when it ended, None where that is not known."""
-    changes: list[dict[str, object]] = []
+    changes: list[ChangeReport] = []
     ended = None
     for record in journal.about(container_id, pod_id):
         match record.event:
@@ -135,58 +144,55 @@ def _life(
         for change in record.decision.changes:
             if change.container_id == container_id and len(changes) < MOST_CHANGES:
                 changes.append(
-                    {
-                        "time": format_time(record.time),
-                        "cause": change.cause,
-                        "cpus": str(change.cpus),
-                        "mems": str(change.mems),
-                    }
+                    ChangeReport(
+                        time=format_time(record.time),
+                        cause=change.cause,
+                        cpus=change.cpus,
+                        mems=change.mems,
+                    )
                 )
         if isinstance(record.event, Created) and record.event.container.id == container_id:
             break
         if len(changes) == MOST_CHANGES:
             break
-    return changes, ended
+    return tuple(changes), ended
 
 
-def _page(journal: Journal, after: int, most: int, full_name: str) -> dict[str, object]:
-    records: list[dict[str, Any]] = []
+def _page(journal: Journal, after: int, most: int, full_name: str) -> JournalPage:
+    records: list[JournalRecord] = []
     for record in journal.records(after, full_name):
         if len(records) == most:
-            return {"records": records, "more": True}
+            return JournalPage(records=tuple(records), more=True)
         records.append(_shown(record))
-    return {"records": records, "more": False}
+    return JournalPage(records=tuple(records), more=False)
 
 
-def _shown(record: Record) -> dict[str, Any]:
+def _shown(record: Record) -> JournalRecord:
     decision, explanation = record.decision, record.decision.explanation
-    event, name = record.event, None
+    event, name, summary = record.event, None, record.refusal
     if explanation is not None:
         name = explanation.container
+        summary = summary or explanation_report(explanation).summary
     elif isinstance(event, Created):
         name = event.container.full_name
     placement = decision.placement
-    return {
-        "seq": record.seq,
-        "time": format_time(record.time),
-        "follows": record.link.name.lower(),
-        "event": "base" if record.link is Link.BASE else kind(event),
-        "container": name,
-        "summary": record.refusal
-        or (None if explanation is None else render(explanation)["summary"]),
-        "refused": record.refusal is not None,
-        "pool": None if explanation is None else explanation.pool_name,
-        "cpus": None if placement is None else str(placement.cpus),
-        "mems": None if placement is None else str(placement.mems),
-        "changes": [_change(each) for each in decision.changes],
-        "warnings": [*decision.warnings],
-    }
+    return JournalRecord(
+        seq=record.seq,
+        time=format_time(record.time),
+        follows=record.link.name.lower(),
+        event="base" if record.link is Link.BASE else kind(event),
+        container=name,
+        summary=summary,
+        refused=record.refusal is not None,
+        pool=None if explanation is None else explanation.pool_name,
+        cpus=None if placement is None else placement.cpus,
+        mems=None if placement is None else placement.mems,
+        changes=tuple(map(_change, decision.changes)),
+        warnings=decision.warnings,
+    )
 
 
-def _change(change: Placement) -> dict[str, object]:
-    return {
-        "container_id": change.container_id,
-        "cpus": str(change.cpus),
-        "mems": str(change.mems),
-        "cause": change.cause,
-    }
+def _change(change: Placement) -> JournalChange:
+    return JournalChange(
+        container_id=change.container_id, cpus=change.cpus, mems=change.mems, cause=change.cause
+    )

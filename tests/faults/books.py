@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -123,15 +122,15 @@ def _check_memory(layout: Layout, holders: Mapping[str, tuple[Grant, Request]]) 
 
 def _check_answers(host: Host, grants: Mapping[str, StoredGrant]) -> None:
     with connected(host.socket) as client:
-        shown: Mapping[str, Mapping[str, Any]] = client.containers()
+        shown = client.containers()
         status = client.status()
     assert status.synchronized
-    placed = {name: fields for name, fields in shown.items() if not fields["error"]}
+    placed = {name: each for name, each in shown.items() if not each.error}
     names = {each.full_name: each for each in grants.values()}
     assert placed.keys() == names.keys(), "the daemon and its store disagree"
-    for name, fields in placed.items():
-        assert fields["exclusive"] == str(names[name].grant.exclusive)
-        assert fields["pool"] == names[name].pool
+    for name, each in placed.items():
+        assert each.exclusive == names[name].grant.exclusive
+        assert each.pool == names[name].pool
 
 
 def _check_leftovers(host: Host, grants: Mapping[str, StoredGrant]) -> None:

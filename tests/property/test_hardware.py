@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.discovery import discover
-from nri_policy.hardware.document import to_json
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
 from nri_policy.hardware.synthetic_spec import SpecError, parse
 from nri_policy.hardware.sysfs import TopologyError
+from nri_policy.report import machine_report, plain
 
 SPEC = "package:2(pmem=1GiB hbm=1GiB) numa:1 core:2(efficiency=1) pu:2 max=3GHz offline=1"
 EXTRA = {
@@ -105,7 +105,7 @@ def check_is_sound(machine: Machine) -> None:
     assert all(cache.cpus and cache.cpus <= machine.online for cache in machine.caches)
     assert all(device.cpus <= machine.online for device in machine.devices)
     assert all(len(note) < 400 for note in machine.notes)
-    to_json(machine)
+    plain(machine_report(machine))
 
 
 @settings(max_examples=150, deadline=None)

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.view import topology
-from nri_policy.hardware.document import to_json
 from nri_policy.picture import svg_parts, terminal
 from nri_policy.picture.layout import Box, Metrics, plan
 from nri_policy.picture.scene import scene
 from nri_policy.pools.capacity import Capacity
 from nri_policy.pools.tree import build
+from nri_policy.report import machine_report, pool_reports
 from tests import nodes
 
 specs = st.builds(
@@ -35,8 +34,8 @@ def test_every_cpu_is_drawn_once_and_nothing_overlaps(
     machine = nodes.machine(spec)
     available = machine.online - CPUSet(left_out)
     capacity = Capacity(reserved=CPUSet(), isolated=CPUSet(), sharable=available)
-    pools = topology(build(machine, available), capacity)
-    layout = plan(scene(to_json(machine), pools), columns * unit, metrics)
+    pools = pool_reports(build(machine, available), capacity)
+    layout = plan(scene(machine_report(machine), pools), columns * unit, metrics)
     assert layout.width <= columns * unit
     whole = Box(width=layout.width, height=layout.height, title="", caption="", boxes=layout.boxes)
     assert sorted(cpus(whole, metrics)) == list(machine.online)

@@ -11,9 +11,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nri_policy.engine import view
 from nri_policy.engine.trial import Trial
+from nri_policy.report import plain, what_if_report
 from tests import nodes
+from tests.scenes import held_by
 from tests.served import Served, served
 
 MACHINES = (
@@ -83,10 +84,11 @@ async def _compare(machine: str, there: list[dict[str, Any]], new: list[dict[str
             document = _tried(node, new)
             assert _told(node) == before
             errors = "; ".join(await node.start(*new))
-            after, held = _told(node), view.containers(engine.state)
+            after, held = _told(node), plain(held_by(engine))
             for name, fields in document["containers"].items():
                 if fields["state"] == "created":
-                    assert held.pop(name) == {key: fields[key] for key in view_fields()}
+                    got = held.pop(name)
+                    assert all(got[key] == fields[key] for key in view_fields())
                 else:
                     assert name not in held
                 assert (fields["error"] or "") in errors
@@ -107,7 +109,7 @@ def _tried(node: Served, new: list[dict[str, Any]]) -> Any:
     for wanted in node.daemon._wanted(text, 0):
         for _ in trial.run(wanted):
             pass
-    return trial.document()
+    return plain(what_if_report(trial.result()))
 
 
 def _told(node: Served) -> dict[str, tuple[str, str]]:

@@ -46,4 +46,4 @@ def test_sample_pods_run(path: Path, spec: str, tmp_path: Path) -> None:
     ]
     results = asyncio.run(played(nodes.machine(spec), steps, tmp_path))
     assert not complaints(steps, results)
-    assert {fields["state"] for fields in results[-1].containers.values()} == {"running"}
+    assert {each.state for each in results[-1].containers.values()} == {"running"}

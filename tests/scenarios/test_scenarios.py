@@ -62,8 +62,8 @@ def _expected(step: Step, result: Result, after: Step | None) -> bool:
     started = {pod.key for pod in step.pods}
     failed = {
         key
-        for key, fields in result.containers.items()
-        if fields["error"] and key.rpartition("/")[0] in started
+        for key, container in result.containers.items()
+        if container.error and key.rpartition("/")[0] in started
     }
     expecting = {
         name if name.count("/") == 2 else f"default/{name}"

@@ -17,7 +17,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         remedy = "systemctl start nri-policy, or see its log if that ends"
         yield Finding("daemon", Verdict.WARNING, status, remedy)
         return
-    if status.HasField("latest_reload") and not status.latest_reload.accepted:
+    if status.latest_reload is not None and not status.latest_reload.accepted:
         found = f"it goes on with its old settings: {status.latest_reload.reason}"
         remedy = f"put {status.latest_reload.origin} right: it is read again by itself"
         yield Finding("daemon", Verdict.WARNING, found, remedy)

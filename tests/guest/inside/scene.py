@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nri_policy.control.client import connected
-from nri_policy.cpuset import CPUSet
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.report import AuditReport, ContainerReport, Containers, ExplanationReport
+from nri_policy.workload.request import Sort
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Container, Kubelet, Resources
@@ -84,7 +86,7 @@ class Scene:
         )
         assert not differences
         audit = self.audit()
-        assert not audit["unseen"] + audit["threads_hidden"] + audit["drifts"]
+        assert (audit.unseen, audit.threads_hidden, audit.drifts) == ((), (), ())
         return self.effective()
 
     def _differences(self) -> Iterator[str]:
@@ -92,53 +94,53 @@ class Scene:
         for container in self.containers():
             name = full_name(container)
             yield from _differences(container, decided[name], here[name])
-            own = CPUSet.parse(decided[name]["exclusive"])
+            own = decided[name].exclusive or EMPTY
             for other, its in here.items():
                 if other != name and not own.isdisjoint(CPUSet.parse(its.cpus)):
                     yield f"{other} runs on {its.cpus}, of which {own} are {name}'s own"
 
-    def holdings(self) -> Any:
+    def holdings(self) -> Containers:
         """Return what the policy says of all containers, by namespace/pod/name."""
         with connected(self.daemon.control) as client:
             return client.containers()
 
-    def audit(self) -> Any:
+    def audit(self) -> AuditReport:
         """Return what an audit finds."""
         with connected(self.daemon.control) as client:
             return client.audit()
 
-    def explain(self, name: str) -> Any:
+    def explain(self, name: str) -> ExplanationReport:
         """Return what the daemon says of why a container is where it is."""
         with connected(self.daemon.control) as client:
-            return client.explain(name)
+            found = client.explain(name)
+        assert isinstance(found, ExplanationReport), "it is the name of a container"
+        return found
 
     def pool_of(self, name: str) -> CPUSet:
         """Return the CPUs of the pool that a container is on."""
         with connected(self.daemon.control) as client:
-            pool = client.containers()[name]["pool"]
-            (cpus,) = (each["cpus"] for each in client.pools() if each["name"] == pool)
-        return CPUSet.parse(cpus)
+            pool = client.containers()[name].pool
+            (cpus,) = (each.cpus for each in client.pools() if each.name == pool)
+        return cpus
 
     def await_machine(self) -> None:
         """Wait until the policy knows which CPUs are on."""
 
         def known() -> CPUSet:
             with connected(self.daemon.control) as client:
-                return CPUSet.parse(client.status().online_cpus)
+                return client.status().online_cpus
 
         online = kernel.online_cpus()
         assert eventually(known, lambda now: now == online, 60, every=0.5) == online
 
 
-def _differences(
-    container: Container, decided: Mapping[str, Any], here: Effective
-) -> Iterator[str]:
+def _differences(container: Container, decided: ContainerReport, here: Effective) -> Iterator[str]:
     """Yield how the kernel's view of a container differs from the policy's."""
     name = full_name(container)
-    if here != Effective(cpus=decided["cpus"], mems=decided["mems"]):
+    if here != Effective(cpus=str(decided.cpus), mems=str(decided.mems)):
         yield f"{name} has {here}, decided is {decided}"
-    if decided["sort"] != "preserve":
-        weight = kernel.weight_of(decided["shares"])
+    if decided.sort is not Sort.PRESERVE:
+        weight = kernel.weight_of(decided.shares or 0)
         if kernel.weight(container) != weight:
             yield f"{name} has weight {kernel.weight(container)}, not {weight}"
     astray = CPUSet(kernel.anonymous(container)) - CPUSet.parse(here.mems)

@@ -59,7 +59,7 @@ def test_a_disk_pulls_its_container_to_its_node_where_it_stays(scene: Scene) -> 
         here = kernel.effective(container)
         assert CPUSet.parse(here.cpus) <= CPUSet.parse(cpus)
         assert here.mems == str(node)
-        assert "hint" in scene.explain(full_name(container))["decided_by"]
+        assert "hint" in (scene.explain(full_name(container)).decided_by or "")
     before = scene.settle()
     scene.daemon.kill()
     scene.daemon.start()

@@ -68,7 +68,7 @@ def test_each_class_of_container_has_what_the_policy_says_and_explains(crowd: Cr
     for container in crowd.containers():
         name = full_name(container)
         assert crowd.cpus(container) <= crowd.pool_of(name)
-        assert crowd.explain(name)["outcome"] in {"placed", "on the reserved CPUs"}
+        assert crowd.explain(name).outcome in {"placed", "on the reserved CPUs"}
 
 
 def test_a_resize_changes_cpus_weight_and_memory_of_running_containers(crowd: Crowd) -> None:

@@ -86,7 +86,7 @@ def test_a_process_keeps_the_affinity_that_it_gave_itself_as_far_as_it_may(scene
     taking.remove()
     eventually(lambda: cgroup.allowed(pid).cpus, lambda now: now == taken | left)
     os.sched_setaffinity(pid, taken)
-    assert scene.audit()["drifts"] == []
+    assert scene.audit().drifts == ()
     taking = kernel.start(shared.pod, "taking")
     scene.settle()
     assert CPUSet.parse(kernel.effective(taking).cpus) == taken
@@ -94,7 +94,7 @@ def test_a_process_keeps_the_affinity_that_it_gave_itself_as_far_as_it_may(scene
     taking.remove()
     # the kernel remembers what the process asked for
     assert eventually(lambda: cgroup.allowed(pid).cpus, lambda now: now == taken) == taken
-    assert scene.audit()["drifts"] == []
+    assert scene.audit().drifts == ()
 
 
 def test_pods_that_come_and_go_at_once_have_cpus_of_their_own(scene: Scene) -> None:

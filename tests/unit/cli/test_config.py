@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from nri_policy.cli import config, main
 from nri_policy.cli.failure import Exit
+from nri_policy.report import SettingsReport
+from nri_policy.settings import Reload
 from nri_policy.settings_source.file import SettingsFile
 from tests.served import served
 
@@ -94,11 +97,11 @@ def test_a_text_that_is_no_document_is_an_error_of_settings(check: Check) -> Non
 
 
 def test_a_refused_reload_is_shown() -> None:
-    reload = {"accepted": False, "origin": "a file", "reason": "spec.x: no", "time": 0.0}
-    document = {"origin": "a file", "notices": [], "settings": [], "latest_reload": reload}
-    said = [str(each) for each in config._shown(document)]
+    reload = Reload(accepted=False, origin="a file", reason="spec.x: no", time=0.0)
+    report = SettingsReport(origin="a file", notices=(), settings=(), latest_reload=reload)
+    said = [str(each) for each in config._shown(report)]
     assert "reload of 1970-01-01T00:00:00Z refused: spec.x: no" in said
-    without = config._shown({**document, "latest_reload": None})
+    without = config._shown(replace(report, latest_reload=None))
     assert not any("refused" in str(each) for each in without)
 
 

@@ -14,11 +14,8 @@ import pytest
 
 from nri_policy.control.chronicle import MOST_WAITING
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine import view
 from nri_policy.engine.event import Started
-from nri_policy.engine.explanation import render
 from nri_policy.engine.grant import Decision
-from nri_policy.hardware.document import to_json
 from nri_policy.nri.telling import MAX_TRIES
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2 as pb
@@ -27,6 +24,13 @@ from nri_policy.proto.control_pb2_grpc import ControlStub
 from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from nri_policy.proto.health_pb2_grpc import HealthStub
 from nri_policy.proto.nri_pb2_grpc import PluginStub
+from nri_policy.report import (
+    explanation_report,
+    machine_report,
+    occupied_pools,
+    plain,
+    pool_reports,
+)
 from nri_policy.runtime.manifest import Amounts, ResourceChange
 from nri_policy.settings_source.file import SettingsFile
 from tests import nodes
@@ -116,7 +120,7 @@ async def test_pools_are_the_documented_view(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         await node.start(pod("own", "2"), pod("some", "500m", shared=True))
         pools = json.loads((await stub.Pools(pb.PoolsRequest())).json)
-        assert pools == view.pools(node.daemon.engine.state)
+        assert pools == plain(occupied_pools(node.daemon.engine.state))
     assert pools[1]["exclusive"] == "4-5"
 
 
@@ -174,7 +178,7 @@ async def test_explain_gives_what_the_engine_recorded(tmp_path: Path) -> None:
         state = node.daemon.engine.state
         (placed,) = state.placed.values()
         one = await explained(stub, "own/main")
-        recorded = json.loads(json.dumps(render(placed.explanation)))
+        recorded = plain(explanation_report(placed.explanation))
         assert one == {**recorded, "changes": [], "annotations": []}
         assert await explained(stub, "own") == [one], "a list for a pod"
         assert await explained(stub, "default/own/main") == one
@@ -248,8 +252,8 @@ async def test_the_machine_is_as_topology_prints_it(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         shown = json.loads((await stub.Machine(pb.MachineRequest())).json)
     layout = node.daemon.engine.layout
-    assert shown["machine"] == to_json(layout.machine)
-    assert shown["pools"] == view.topology(layout.tree, layout.capacity)
+    assert shown["machine"] == plain(machine_report(layout.machine))
+    assert shown["pools"] == plain(pool_reports(layout.tree, layout.capacity))
 
 
 async def test_settings_are_told_with_who_set_them(tmp_path: Path) -> None:
@@ -323,11 +327,11 @@ async def test_what_if_changes_nothing(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         await node.start(pod("guest"), pod("own", "2"))
         state = node.daemon.engine.state
-        before, shown = state.snapshot(), view.pools(state)
+        before, shown = state.snapshot(), occupied_pools(state)
         request = pb.WhatIfRequest(manifests=json.dumps(pod("new", "4")), replicas=9)
         document = json.loads((await stub.WhatIf(request)).json)
         assert state.snapshot() == before
-        assert view.pools(state) == shown
+        assert occupied_pools(state) == shown
     (new,) = document["pods"]
     assert (new["pod"], new["replicas"], new["fit"]) == ("default/new", 9, 3)
     assert not document["fits"]

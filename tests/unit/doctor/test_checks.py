@@ -6,15 +6,18 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nri_policy.cpuset import EMPTY
 from nri_policy.doctor.access import Access
 from nri_policy.doctor.checks import examine
 from nri_policy.doctor.facts import Folder, gather
 from nri_policy.doctor.finding import Verdict
 from nri_policy.nrt.publisher import Trouble
-from nri_policy.proto.control_pb2 import Publication, Reload, StatusResponse
+from nri_policy.report import PublicationReport, StatusReport
+from nri_policy.settings import Reload
 from tests.unit.doctor.hosts import CONTAINERD, Made, served, verdicts, worst
 
 OFF = CONTAINERD.replace("disable = false", "disable = true")
@@ -339,29 +342,48 @@ def test_devices_need_the_kubelets_socket(made: Made) -> None:
         assert worst(made.found("devices"), "the kubelet listens") is Verdict.OK
 
 
+def status(**fields: Any) -> StatusReport:
+    """Return what a daemon says that nothing has happened to, but for *fields*."""
+    cpus = {f"{name}_cpus": EMPTY for name in ("reserved", "isolated", "exclusive", "shared")}
+    nothing = {"synchronized": False, "runtime": "", "notices": (), "publications": ()}
+    counts = {"pools": 1, "containers": 0, "refused": 0}
+    return StatusReport(
+        **{"version": "1", "online_cpus": EMPTY, **cpus, **nothing, **counts, **fields}
+    )
+
+
+def publication(**fields: Any) -> PublicationReport:
+    """Return how it goes with a copy of the node's topology."""
+    texts = dict.fromkeys(("version", "trouble"), "")
+    counts = dict.fromkeys(("generation", "written", "unchanged", "failed"), "0")
+    return PublicationReport(**{"written_at": 0.0, **texts, **counts, **fields})
+
+
 def test_what_the_daemon_says_is_passed_on(made: Made) -> None:
-    def of(daemon: StatusResponse | str) -> dict[str, Verdict]:
+    def of(daemon: StatusReport | str) -> dict[str, Verdict]:
         return dict(verdicts(examine(replace(made.facts(), daemon=daemon)), "daemon"))
 
-    good = StatusResponse(synchronized=True, runtime="containerd v2.1.9", containers=3)
+    good = status(synchronized=True, runtime="containerd v2.1.9", containers=3)
     assert of(good) == {"it runs, and has placed 3 containers of containerd v2.1.9": Verdict.OK}
     assert worst(of("cannot be reached"), "cannot be reached") is Verdict.WARNING
-    assert worst(of(StatusResponse()), "no runtime has told it") is Verdict.WARNING
-    failing = Publication(to="the cluster", phase="failing", error="403", rivals=["nfd"])
-    bad = StatusResponse(synchronized=True, publications=[failing], notices=["odd"])
+    assert worst(of(status()), "no runtime has told it") is Verdict.WARNING
+    failing = publication(to="the cluster", phase="failing", error="403", rivals=("nfd",))
+    bad = status(synchronized=True, publications=(failing,), notices=("odd",))
     assert worst(of(bad), "is not told to the cluster: 403") is Verdict.WARNING
     assert worst(of(bad), "written by others too: nfd") is Verdict.WARNING
     assert worst(of(bad), "odd") is Verdict.NOTE
-    refused = Reload(accepted=False, origin="x.yaml", reason="x.yaml: bad")
-    stale = StatusResponse(synchronized=True, latest_reload=refused)
+    refused = Reload(accepted=False, origin="x.yaml", reason="x.yaml: bad", time=0)
+    stale = status(synchronized=True, latest_reload=refused)
     assert worst(of(stale), "its old settings: x.yaml: bad") is Verdict.WARNING
-    taken = StatusResponse(synchronized=True, latest_reload=Reload(accepted=True))
+    taken = status(
+        synchronized=True, latest_reload=Reload(accepted=True, origin="x.yaml", reason="", time=0)
+    )
     assert [*of(taken).values()] == [Verdict.OK]
 
 
 def test_what_the_runtime_told_the_daemon_stands_for_its_own_answer(made: Made) -> None:
     facts = made.facts("")
-    told = replace(facts, daemon=StatusResponse(runtime="containerd v1.7.2"))
+    told = replace(facts, daemon=status(runtime="containerd v1.7.2"))
     assert worst(verdicts(examine(told), "runtime"), "can block it") is Verdict.WARNING
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from nri_policy.engine.criteria import CRITERIA
 from nri_policy.engine.event import Created
-from nri_policy.engine.explanation import Explanation, render
+from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement import RefusalError
 from nri_policy.pools.supply import COLUMNS
+from nri_policy.report import explanation_report, plain
 from nri_policy.workload.pod import Container
 from tests import nodes
 from tests.life import Life
@@ -19,7 +20,10 @@ NAMES = [criterion.name for criterion in CRITERIA]
 
 
 def explained(life: Life, container: Container) -> dict[str, Any]:
-    return render(life.engine.state.placed[container.id].explanation)
+    shown: dict[str, Any] = plain(
+        explanation_report(life.engine.state.placed[container.id].explanation)
+    )
+    return shown
 
 
 def lost_on(shown: dict[str, Any]) -> dict[str, str | None]:
@@ -120,7 +124,7 @@ def test_a_refusal_is_explained_with_what_every_pool_lacked() -> None:
     with pytest.raises(RefusalError) as refused:
         life.handle(Created(container=nodes.container(12_000)))
     assert isinstance(refused.value.explanation, Explanation)
-    shown: dict[str, Any] = render(refused.value.explanation)
+    shown: dict[str, Any] = plain(explanation_report(refused.value.explanation))
     assert shown["outcome"] == "refused"
     assert shown["summary"] == str(refused.value)
     assert (shown["pool"], shown["decided_by"]) == (None, None)

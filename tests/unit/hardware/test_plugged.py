@@ -25,7 +25,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
 from nri_policy.nri.policy import Sources
 from nri_policy.process import Options, run
-from nri_policy.proto.control_pb2 import StatusResponse
+from nri_policy.report import StatusReport
 from nri_policy.settings_source.file import SettingsFile
 from tests import nodes
 from tests.served import Served, pod, served
@@ -94,7 +94,7 @@ class Plugged:
         return [*status.notices]
 
 
-def asked(socket: Path) -> StatusResponse:
+def asked(socket: Path) -> StatusReport:
     with connected(socket) as client:
         return client.status()
 

@@ -17,7 +17,7 @@ from nri_policy.kube.connection import access
 from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
-from nri_policy.proto.control_pb2 import StatusResponse
+from nri_policy.report import StatusReport
 from tests import nodes
 from tests.apiserver import APIServer
 from tests.served import Served, pod, served
@@ -129,7 +129,7 @@ async def test_status_tells_where_and_how_it_is_published(tmp_path: Path) -> Non
     assert (file.to, file.phase) == (str(tmp_path / "nrt.json"), "published")
 
 
-def _status(control: Path) -> StatusResponse:
+def _status(control: Path) -> StatusReport:
     with connected(control) as client:
         return client.status()
 

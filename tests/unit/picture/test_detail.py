@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from nri_policy.engine.view import topology
-from nri_policy.hardware.document import to_json
+from msgspec.structs import replace
+
+from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.picture.detail import details_of
+from nri_policy.report import DeviceReport, machine_report, pool_reports
 from tests import nodes
 
 
-def device(address: str, cpus: str) -> dict[str, str]:
-    return {"address": address, "class": "020000", "name": "a NIC", "numa_nodes": "", "cpus": cpus}
+def device(address: str, cpus: str) -> DeviceReport:
+    return DeviceReport(
+        address=address, class_="020000", name="a NIC", numa_nodes=EMPTY, cpus=CPUSet.parse(cpus)
+    )
 
 
-def details(*devices: dict[str, str]) -> dict[str, tuple[str, ...]]:
+def details(*devices: DeviceReport) -> dict[str, tuple[str, ...]]:
     """Return the details of each pool by its name."""
     layout = nodes.engine("package:2(pmem=256GiB) numa:2(memory=64GiB) l3:2 core:2 pu:2").layout
-    machine = {**to_json(layout.machine), "devices": [*devices]}
-    found = details_of(machine, topology(layout.tree, layout.capacity))
+    machine = replace(machine_report(layout.machine), devices=devices)
+    found = details_of(machine, pool_reports(layout.tree, layout.capacity))
     return {pool.name: found[pool.id] for pool in layout.tree.pools}
 
 

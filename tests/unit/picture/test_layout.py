@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.view import topology
-from nri_policy.hardware.document import to_json
 from nri_policy.picture.scene import scene
 from nri_policy.picture.terminal import Drawing
 from nri_policy.pools.capacity import Capacity
 from nri_policy.pools.tree import build
+from nri_policy.report import machine_report, pool_reports
 from tests import nodes
 from tests.scenes import holding, printed
 
@@ -18,10 +17,10 @@ def plan(spec: str, width: int, available: str | None = None, *, colour: bool = 
     machine = nodes.machine(spec)
     cpus = machine.online if available is None else CPUSet.parse(available)
     capacity = Capacity(reserved=CPUSet(), isolated=CPUSet(), sharable=cpus)
-    pools = topology(build(machine, cpus), capacity)
+    pools = pool_reports(build(machine, cpus), capacity)
     odd = CPUSet(cpu for cpu in cpus if cpu % 2)
     held = {"odd": holding(exclusive=str(odd), cpus=str(odd))} if odd else {}
-    drawing = Drawing(scene(to_json(machine), pools, held))
+    drawing = Drawing(scene(machine_report(machine), pools, held))
     text = printed(drawing, width=width, colour="256" if colour else None)
     return [line for line in text.splitlines() if line.strip("\x1b[2m")[:1] in {*"╭│╰┌└"}]
 

@@ -10,15 +10,16 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec.structs import replace
 
-from nri_policy.engine import view
+from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
-from nri_policy.hardware.document import to_json
 from nri_policy.picture.machine_page import machine_sections
 from nri_policy.picture.page import containers, heat_map, page, pictured, played_page, section
 from nri_policy.picture.svg import Strip
+from nri_policy.report import DeviceReport, machine_report, pool_reports, refused_report
 from tests import nodes
-from tests.scenes import holding, made_up, scene_of
+from tests.scenes import held_by, holding, made_up, scene_of
 
 EVIL = "default/<script>alert(1)</script>&\"'\x00\x1b[2J\u202e\ud800]]>/c"
 VOID = {"meta", "input", "rect", "circle", "line"}
@@ -60,13 +61,13 @@ def read(text: str) -> Strict:
 
 def topology(engine: Engine) -> str:
     layout = engine.layout
-    machine, pools = to_json(layout.machine), view.topology(layout.tree, layout.capacity)
+    machine, pools = machine_report(layout.machine), pool_reports(layout.tree, layout.capacity)
     return page("Topology", *machine_sections(machine, pools))
 
 
 def test_a_page_of_a_picture_has_the_table_of_containers(engine: Engine) -> None:
-    held = view.containers(engine.state)
-    refused = {"default/huge/main": view.refused("no pool has room")}
+    held = held_by(engine)
+    refused = {"default/huge/main": refused_report("no pool has room")}
     scene = made_up(engine, {**held, **refused})
     text = page("Pools", section("Now", *pictured(scene), containers(scene)))
     read(text)
@@ -91,12 +92,11 @@ def test_the_page_of_a_machine_has_all_that_is_known_of_it() -> None:
 
 def test_a_page_of_devices_and_notes_lists_them() -> None:
     engine = nodes.engine()
-    machine = to_json(engine.layout.machine)
-    machine["devices"] = [
-        {"address": "0000:3b:00.0", "class": "020000", "name": EVIL, "numa_nodes": "1", "cpus": "4"}
-    ]
-    machine["notes"] = [EVIL]
-    pools = view.topology(engine.layout.tree, engine.layout.capacity)
+    device = DeviceReport(
+        address="0000:3b:00.0", class_="020000", name=EVIL, numa_nodes=CPUSet([1]), cpus=CPUSet([4])
+    )
+    machine = replace(machine_report(engine.layout.machine), devices=(device,), notes=(EVIL,))
+    pools = pool_reports(engine.layout.tree, engine.layout.capacity)
     text = page("Topology", *machine_sections(machine, pools))
     assert "script" not in read(text).names
     assert "0000:3b:00.0" in text
@@ -144,7 +144,7 @@ def test_a_step_says_what_went_wrong(engine: Engine) -> None:
 def test_what_comes_from_outside_stays_text(engine: Engine, *, script: bool) -> None:
     scene = made_up(
         engine,
-        {EVIL: holding(pool=f"root {EVIL}"), f"{EVIL}2": view.refused(EVIL)},
+        {EVIL: holding(pool=f"root {EVIL}"), f"{EVIL}2": refused_report(EVIL)},
         made_up(engine, {}),
     )
     strip = Strip(heading=EVIL, problems=(EVIL,), scene=scene)

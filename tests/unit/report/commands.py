@@ -24,6 +24,7 @@ from nri_policy.cli.simulated_cgroups import SimulatedCgroups
 from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
 from nri_policy.nri.policy import Sources
+from nri_policy.report import encode
 from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.manifest import Amounts, ResourceChange
@@ -209,7 +210,7 @@ async def _resize(runtime: EmbeddedRuntime, name: str, milli: int) -> None:
 
 def _journal(socket: Path) -> str:
     with connected(socket) as client:
-        return json.dumps(client.journal())
+        return encode(client.journal())
 
 
 def _written(path: Path, document: object) -> Path:

@@ -1,4 +1,4 @@
-"""What `-o json` prints is what it printed before: fields may be added, never renamed or dropped."""
+"""What `-o json` prints is what it printed before; fields may be added."""
 
 from __future__ import annotations
 

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
-import msgspec
 import pytest
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.nri.errors import Refused
 from nri_policy.proto import nri_pb2 as nri
+from nri_policy.report import plain
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.playback import Mismatch, NodeError, Playback, Result, Snapshot
 from nri_policy.runtime.scenario import read_step
+from tests.scenes import holding
 from tests.unit.runtime.scripted import ScriptedPlugin, adjusted, pinned, pod
 
 
@@ -67,8 +68,8 @@ class FakeNode:
         self.log.append(f"{seconds}s")
 
     async def snapshot(self) -> Snapshot:
-        containers = {c.key: {"pool": "root", "note": 1} for c in self._runtime.containers}
-        return Snapshot(containers=containers, pools=[{"name": "root"}])
+        held = {c.key: holding(pool="root") for c in self._runtime.containers}
+        return Snapshot(containers=held, pools=())
 
     def _create(self, request: nri.CreateContainerRequest) -> nri.CreateContainerResponse:
         if request.container.name == "bad":
@@ -163,28 +164,20 @@ async def test_a_daemon_that_does_not_connect_is_not_waited_for_forever(play: Pl
 
 async def test_a_result_has_the_documented_fields(play: Play) -> None:
     (result,), _ = await play({"apply": pod("pod0", requests={"cpu": 1})})
-    assert msgspec.to_builtins(result) == {
+    assert plain(result) == {
         "step": 1,
         "error": None,
         "mismatches": [],
         "containers": {
             "default/pod0/c0": {
-                "qos": None,
-                "sort": None,
-                "state": "running",
-                "pool": "root",
+                **plain(holding()),
                 "cpus": "0-7",
-                "exclusive": None,
-                "shared_milli": None,
-                "isolated": None,
                 "mems": "",
                 "shares": 1024,
-                "error": None,
                 "updated_by": [],
-                "note": 1,
             }
         },
-        "pools": [{"name": "root"}],
+        "pools": [],
     }
 
 
@@ -195,9 +188,9 @@ async def test_a_result_tells_what_updated_a_container_in_its_step(play: Play) -
         {"apply": pod("pod1")},
         {"advance": "1s"},
     )
-    history = [result.containers["default/pod0/c0"]["updated_by"] for result in results]
-    assert history == [[], [], ["CreateContainer default/pod1/c0"], []]
-    assert results[-1].containers["default/pod0/c0"]["cpus"] == "3"
+    history = [result.containers["default/pod0/c0"].updated_by for result in results]
+    assert history == [(), (), ("CreateContainer default/pod1/c0",), ()]
+    assert results[-1].containers["default/pod0/c0"].cpus == CPUSet([3])
 
 
 async def test_an_expectation_is_about_the_step_before_it(play: Play) -> None:
@@ -240,23 +233,23 @@ async def test_a_refused_container_stays_in_the_list_until_its_pod_goes(play: Pl
     assert errors(results) == ["default/pod0/bad: no room for bad", None, None]
     for result in results[:2]:
         refused = result.containers["default/pod0/bad"]
-        assert (refused["state"], refused["error"]) == ("error", "no room for bad")
-        assert refused["cpus"] == ""
-        assert result.containers["default/pod0/good"]["state"] == "running"
+        assert (refused.state, refused.error) == ("error", "no room for bad")
+        assert not refused.cpus
+        assert result.containers["default/pod0/good"].state == "running"
     assert results[2].containers == {}
 
 
 async def test_a_container_that_does_not_start_shows_its_error(play: Play) -> None:
     results, _ = await play({"settings": {"cpus": "9"}}, {"apply": pod()})
     shown = results[1].containers["default/pod0/c0"]
-    assert shown["state"] == "error"
-    assert "failed to write '9'" in shown["error"]
+    assert shown.state == "error"
+    assert "failed to write '9'" in shown.error
 
 
 async def test_a_pod_that_is_there_is_not_started_again(play: Play) -> None:
     results, _ = await play({"apply": pod()}, {"apply": pod()})
     assert errors(results) == [None, "default/pod0: pod default/pod0 exists already"]
-    assert results[1].containers["default/pod0/c0"]["state"] == "running"
+    assert results[1].containers["default/pod0/c0"].state == "running"
 
 
 async def test_pods_and_containers_are_deleted_by_name(play: Play) -> None:
@@ -291,7 +284,7 @@ async def test_a_resize_names_a_container_that_is_there(play: Play) -> None:
         resize("c1", 2),
         resize("c0", 0),
     )
-    assert results[1].containers["default/pod0/c0"]["shares"] == 2048
+    assert results[1].containers["default/pod0/c0"].shares == 2048
     assert errors(results)[:3] == [None, None, "there is no default/pod0/c1"]
     assert "must leave the pod Burstable" in results[3].error
 
@@ -303,7 +296,7 @@ async def test_the_daemon_and_the_runtime_restart(play: Play) -> None:
     assert errors(results) == [None] * 4
     assert log == ["restart", "restart", "connect"]
     assert len(results[3].containers) == 2
-    assert results[3].containers["default/pod1/c0"]["cpus"] == "0-7"
+    assert results[3].containers["default/pod1/c0"].cpus == CPUSet.parse("0-7")
 
 
 async def test_cpus_go_and_come(play: Play) -> None:

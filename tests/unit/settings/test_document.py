@@ -16,6 +16,7 @@ from nri_policy.settings import (
     Alignment,
     Audit,
     Available,
+    EffectiveSetting,
     Endpoint,
     Instrumentation,
     Level,
@@ -85,15 +86,17 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
 
 def test_every_field_that_has_an_effect_is_told_with_who_set_it() -> None:
     text = "spec: {pinCPU: true, reservedResources: {cpu: 750m}, colocatePods: null, audit: off}"
-    told = {each["field"]: each for each in effective(load(HEAD + text, "a file"))}
-    assert {field for field, each in told.items() if each["origin"] == "a file"} >= {
+    told = {each.field: each for each in effective(load(HEAD + text, "a file"))}
+    assert {field for field, each in told.items() if each.origin == "a file"} >= {
         "pinCPU",
         "reservedResources.cpu",
     }
-    assert told["pinCPU"]["value"] is True
-    assert told["colocatePods"] == {"field": "colocatePods", "value": False, "origin": "default"}
-    assert told["reservedResources.cpu"]["value"] == "750m"
-    assert told["availableResources.memory"]["value"] is None
+    assert told["pinCPU"].value is True
+    assert told["colocatePods"] == EffectiveSetting(
+        field="colocatePods", value=False, origin="default"
+    )
+    assert told["reservedResources.cpu"].value == "750m"
+    assert told["availableResources.memory"].value is None
     assert "rebalance" not in told, "it has no effect"
 
 
@@ -123,7 +126,7 @@ spec:
 status: {nodes: {}}
 """
     settings = load((HEAD + spec).encode(), "a file")
-    assert {each["field"] for each in effective(settings)} <= settings.given, "and all are given"
+    assert {each.field for each in effective(settings)} <= settings.given, "and all are given"
     assert settings == Settings(
         origin="a file",
         given=settings.given,

@@ -6,10 +6,10 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Created, Reconfigured, Resized
-from nri_policy.engine.explanation import render
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.report import explanation_report
 from nri_policy.settings import Quantity
 from nri_policy.store.errors import DamagedStoreError
 from nri_policy.store.journal import open_journal
@@ -29,7 +29,9 @@ def test_a_past_decision_is_explained_as_it_was_then(tmp_path: Path) -> None:
         record = journal.latest(container.full_name)
     assert record is not None
     assert record.decision.explanation is not None
-    assert render(record.decision.explanation) == render(decided.explanation)
+    assert explanation_report(record.decision.explanation) == explanation_report(
+        decided.explanation
+    )
     assert (record.time, record.refusal) == (17.25, None)
     assert record.event == Created(container=container)
     assert (record.decision.grant, record.decision.placement) == (decided.grant, decided.placement)
@@ -51,9 +53,10 @@ def test_a_past_explanation_names_who_pulled(tmp_path: Path) -> None:
     assert record is not None
     assert record.decision.explanation is not None
     assert (
-        render(record.decision.explanation)["affinity"] == render(decided.explanation)["affinity"]
+        explanation_report(record.decision.explanation).affinity
+        == explanation_report(decided.explanation).affinity
     )
-    assert "cache (+5)" in str(render(record.decision.explanation)["affinity"])
+    assert "cache (+5)" in str(explanation_report(record.decision.explanation).affinity)
 
 
 def test_a_past_refusal_is_explained(tmp_path: Path) -> None:
@@ -67,7 +70,9 @@ def test_a_past_refusal_is_explained(tmp_path: Path) -> None:
     assert record is not None
     assert record.refusal == str(refusal)
     assert record.decision.explanation is not None
-    assert render(record.decision.explanation) == render(refusal.explanation)
+    assert explanation_report(record.decision.explanation) == explanation_report(
+        refusal.explanation
+    )
 
 
 def test_a_refused_annotation_is_remembered_by_the_containers_name(tmp_path: Path) -> None:

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 from nri_policy.hardware.discovery import discover
-from nri_policy.hardware.document import to_json
 from nri_policy.hardware.synthetic import write
-
-from .conftest import Link, Read
+from nri_policy.report import machine_report, plain
+from tests.unit.hardware.conftest import Link, Read
 
 
 def test_a_machine_is_shown_as_the_spec_names_it(read: Read) -> None:
@@ -24,7 +23,7 @@ def test_a_machine_is_shown_as_the_spec_names_it(read: Read) -> None:
         },
     )
     core = {"package": 0, "die": 0, "kind": "standard"}
-    shown = to_json(machine)
+    shown = plain(machine_report(machine))
     caches = shown.pop("caches")
     assert shown == {
         "cpus": {
@@ -82,6 +81,6 @@ def test_a_machine_is_shown_as_the_spec_names_it(read: Read) -> None:
 
 def test_what_the_firmware_says_of_access_is_shown(tmp_path: Path) -> None:
     write("package:1 numa:1(hbm=8GiB) core:2", tmp_path)
-    dram, hbm = to_json(discover(tmp_path))["numa_nodes"]
-    assert hbm["bandwidth"] > dram["bandwidth"] > 0
-    assert hbm["latency"] > 0
+    dram, hbm = machine_report(discover(tmp_path)).numa_nodes
+    assert (hbm.bandwidth or 0) > (dram.bandwidth or 0) > 0
+    assert (hbm.latency or 0) > 0

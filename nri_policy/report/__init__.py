@@ -1,0 +1,103 @@
+"""Documents: what the program shows and the daemon answers, as types.
+
+Rule 1: a document is a frozen Struct, made from values of the engine, and read again by the
+command line into the same type. Rule 2: its JSON form is stable: fields may be added, never
+renamed; docs/documents.schema.json has all of it. Sets are in the kernel's list format, sizes in
+bytes, CPU amounts in milli-CPU.
+"""
+
+from __future__ import annotations
+
+from nri_policy.engine.trial import Fit, Held, Misfit
+from nri_policy.report.audit import AuditReport, DriftReport
+from nri_policy.report.codec import convert, decode, encode, plain, schemas
+from nri_policy.report.container import (
+    ContainerReport,
+    Containers,
+    container_report,
+    refused_report,
+)
+from nri_policy.report.explanation import (
+    CandidateReport,
+    ChangeReport,
+    ExplanationReport,
+    Value,
+    explanation_report,
+)
+from nri_policy.report.journal import JournalChange, JournalPage, JournalRecord
+from nri_policy.report.machine import DeviceReport, MachineReport, NodeReport, machine_report
+from nri_policy.report.pool import (
+    OccupiedPoolReport,
+    PoolReport,
+    TopologyReport,
+    occupied_pools,
+    pool_reports,
+)
+from nri_policy.report.replay import (
+    DifferenceReport,
+    FateReport,
+    ReplayReport,
+    TwoFates,
+    fate_report,
+)
+from nri_policy.report.resource_topology import ResourceTopology
+from nri_policy.report.settings import CheckReport, ErrorReport, NodeCapacity, SettingsReport
+from nri_policy.report.status import PublicationReport, StatusReport
+from nri_policy.report.what_if import (
+    NewSettingsReport,
+    TriedReport,
+    TwoHoldings,
+    WhatIfReport,
+    what_if_report,
+)
+
+__all__ = [
+    "AuditReport",
+    "CandidateReport",
+    "ChangeReport",
+    "CheckReport",
+    "ContainerReport",
+    "Containers",
+    "DeviceReport",
+    "DifferenceReport",
+    "DriftReport",
+    "ErrorReport",
+    "ExplanationReport",
+    "FateReport",
+    "Fit",
+    "Held",
+    "JournalChange",
+    "JournalPage",
+    "JournalRecord",
+    "MachineReport",
+    "Misfit",
+    "NewSettingsReport",
+    "NodeCapacity",
+    "NodeReport",
+    "OccupiedPoolReport",
+    "PoolReport",
+    "PublicationReport",
+    "ReplayReport",
+    "ResourceTopology",
+    "SettingsReport",
+    "StatusReport",
+    "TopologyReport",
+    "TriedReport",
+    "TwoFates",
+    "TwoHoldings",
+    "Value",
+    "WhatIfReport",
+    "container_report",
+    "convert",
+    "decode",
+    "encode",
+    "explanation_report",
+    "fate_report",
+    "machine_report",
+    "occupied_pools",
+    "plain",
+    "pool_reports",
+    "refused_report",
+    "schemas",
+    "what_if_report",
+]

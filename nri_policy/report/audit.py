@@ -1,0 +1,32 @@
+"""What an audit finds (`audit`)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nri_policy.cpuset import CPUSet
+
+
+class DriftReport(Struct, frozen=True, kw_only=True):
+    """One thing about a container that is not as decided."""
+
+    container: str  # namespace/pod/name
+    what: str  # cpus, mems, threads
+    decided: CPUSet
+    found: CPUSet
+    threads: tuple[int, ...]  # some of those concerned
+    reason: str
+    since: float  # seconds since the epoch
+    tries: int  # to repair it
+    repairable: bool
+
+
+class AuditReport(Struct, frozen=True, kw_only=True):
+    """One audit of all containers."""
+
+    mode: str  # the setting
+    time: float  # seconds since the epoch; 0 before the first
+    audited: int  # containers
+    unseen: tuple[str, ...]  # those that have no cgroup here
+    threads_hidden: tuple[str, ...]  # those whose threads cannot be seen from here
+    drifts: tuple[DriftReport, ...]

@@ -1,0 +1,73 @@
+"""Containers: what each holds, where it runs, or why it was refused (`containers`)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.view import Holding
+from nri_policy.workload.pod import QoS, shares_of
+from nri_policy.workload.request import Sort
+
+
+class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A container; fields of what it holds are None where it holds nothing."""
+
+    qos: QoS | None
+    sort: Sort | None
+    pool: str | None
+    cpus: CPUSet  # where it may run; empty where the policy leaves that alone
+    exclusive: CPUSet | None
+    shared_milli: int | None
+    isolated: CPUSet | None  # those of the exclusive ones that the kernel isolates
+    mems: CPUSet
+    shares: int | None  # cgroup v1's cpu.shares
+    state: str  # created, running, removed, ...; error: it was refused
+    error: str | None
+    updated_by: tuple[str, ...] | None = None  # whose events changed it last
+
+
+Containers = dict[str, ContainerReport]  # by namespace/pod/name
+
+
+def container_report(
+    holding: Holding,
+    state: str,
+    *,
+    error: str | None = None,
+    updated_by: tuple[str, ...] | None = None,
+) -> ContainerReport:
+    """Return what is shown of a container that has a place."""
+    grant = holding.placed.grant
+    return ContainerReport(
+        qos=holding.placed.container.pod.qos,
+        sort=grant.sort,
+        pool=holding.pool,
+        cpus=holding.cpus,
+        exclusive=grant.exclusive,
+        shared_milli=grant.shared,
+        isolated=grant.exclusive if grant.isolated else EMPTY,
+        mems=grant.mems,
+        shares=shares_of(holding.placed.request.milli),
+        state=state,
+        error=error,
+        updated_by=updated_by,
+    )
+
+
+def refused_report(error: str, *, updated_by: tuple[str, ...] | None = None) -> ContainerReport:
+    """Return what is shown of a container that got nothing."""
+    return ContainerReport(
+        qos=None,
+        sort=None,
+        pool=None,
+        cpus=EMPTY,
+        exclusive=None,
+        shared_milli=None,
+        isolated=None,
+        mems=EMPTY,
+        shares=None,
+        state="error",
+        error=error,
+        updated_by=updated_by,
+    )

@@ -1,0 +1,216 @@
+"""Explanations: why a container is where it is, or why it was refused (`explain`).
+
+Owns the sentences. Made from what the engine recorded with the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import UNSET, Struct, UnsetType
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.criteria import CRITERIA, REASONS
+from nri_policy.engine.explanation import Explanation, Outcome
+from nri_policy.pools.supply import COLUMNS, Table
+from nri_policy.pools.tree import PoolTree
+from nri_policy.units import format_cpu
+from nri_policy.workload.peers import Pulls
+from nri_policy.workload.pod import QoS
+from nri_policy.workload.request import Isolation, Request, Sort
+
+Number = int | float  # whole ones without a point
+Value = Number | tuple[Number, ...]  # of a criterion: a number, or two
+
+
+class RequestReport(Struct, frozen=True, kw_only=True):
+    """What a container asks for."""
+
+    sort: Sort
+    qos: QoS
+    exclusive: int  # CPUs
+    shared_milli: int
+    isolated: str  # no, preferred, required
+    cpu_limit_milli: int | None
+
+
+class CandidateReport(Struct, frozen=True, kw_only=True):
+    """A pool that was compared."""
+
+    pool: str
+    fits: bool
+    shortfall: int  # milli-CPU
+    values: tuple[Value, ...]  # by criterion
+    lost_on: str | None  # criterion
+
+
+class ChangeReport(Struct, frozen=True, kw_only=True):
+    """What somebody else's event changed for a container."""
+
+    time: str
+    cause: str
+    cpus: CPUSet
+    mems: CPUSet
+
+
+class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A decision about a container."""
+
+    container: str  # namespace/pod/name
+    outcome: Outcome
+    summary: str
+    because: str | None  # why it has no CPUs of its own
+    request: RequestReport | None  # None where its annotations make no sense
+    criteria: tuple[str, ...]
+    candidates: tuple[CandidateReport, ...]
+    decided_by: str | None  # criterion
+    pool: str | None
+    affinity: tuple[str, ...]  # who drew it, the strongest first
+    notes: tuple[str, ...]
+    # of a container that is gone
+    decided_at: str | None = None
+    ended_at: str | UnsetType | None = UNSET  # None where that is not known
+    changes: tuple[ChangeReport, ...] | None = None  # by others, the latest first
+    placed_before: ExplanationReport | None = None  # of one that was running when the daemon came
+    refused_resize: ExplanationReport | None = None  # a later one
+    annotations: tuple[str, ...] | None = None  # what is odd about them
+
+
+def explanation_report(explanation: Explanation) -> ExplanationReport:
+    """Return what is shown of an explanation."""
+    table = explanation.table
+    decided = None
+    candidates: tuple[CandidateReport, ...] = ()
+    if table is not None:
+        # where the container was to stay, or made room later, the comparison did not decide
+        best = table.best() if table.best() == explanation.pool else None
+        rivals = [p for p in range(table.count) if table.fits(p) and p != best]
+        decided = _decided_by(table, best, rivals)
+        candidates = tuple(_candidate(explanation.tree, table, p, best) for p in range(table.count))
+    return ExplanationReport(
+        container=explanation.container,
+        outcome=explanation.outcome,
+        summary=_summary(explanation, candidates, decided),
+        because=_because(explanation),
+        request=None if explanation.request is None else _request(explanation.request),
+        criteria=tuple(criterion.name for criterion in CRITERIA),
+        candidates=candidates,
+        decided_by=decided,
+        pool=explanation.pool_name,
+        affinity=tuple(_pulls(explanation)),
+        notes=explanation.notes,
+    )
+
+
+def _request(request: Request) -> RequestReport:
+    return RequestReport(
+        sort=request.sort,
+        qos=request.qos,
+        exclusive=request.exclusive,
+        shared_milli=request.shared,
+        isolated=request.isolated.name.lower(),
+        cpu_limit_milli=request.cpu_limit,
+    )
+
+
+def _pulls(explanation: Explanation) -> Iterator[str]:
+    """Yield who pulled and who pushed, the strongest first."""
+    pulls = explanation.pulls or ()
+    for pull in pulls.named() if isinstance(pulls, Pulls) else pulls:
+        verb = "pulled by" if pull.weight > 0 else "pushed by"
+        where = explanation.tree.pools[pull.pool].name
+        yield f"{verb} {pull.full_name} ({pull.weight:+d}) on {where}"
+
+
+def _candidate(tree: PoolTree, table: Table, pool: int, best: int | None) -> CandidateReport:
+    row = dict(zip(COLUMNS, table.row(pool), strict=True))
+    fits = table.fits(pool)
+    lost_on = None
+    if fits and best is not None and pool != best:
+        lost_on = _first_difference(table, best, pool)
+    return CandidateReport(
+        pool=tree.pools[pool].name,
+        fits=fits,
+        shortfall=table.missing(pool),
+        values=tuple(_value([row[column] for column in c.columns]) for c in CRITERIA),
+        lost_on=lost_on,
+    )
+
+
+def _decided_by(table: Table, best: int | None, rivals: list[int]) -> str | None:
+    """Return the criterion that beat the last rival: the latest one on which any rival lost."""
+    if best is None:
+        return None
+    names = [criterion.name for criterion in CRITERIA]
+    lost = [_first_difference(table, best, rival) for rival in rivals]
+    return max(lost, key=names.index, default=None)
+
+
+def _first_difference(table: Table, one: int, other: int) -> str:
+    a, b = table.row(one), table.row(other)
+    column = next(name for name, x, y in zip(COLUMNS, a, b, strict=True) if x != y)
+    return next(criterion.name for criterion in CRITERIA if column in criterion.columns)
+
+
+def _exclusive(explanation: Explanation) -> str:
+    """Return of which sort the exclusive CPUs are."""
+    request, table, pool = explanation.request, explanation.table, explanation.pool
+    wished = request is not None and request.isolated is not Isolation.NO
+    if wished and table is not None and pool is not None:
+        row = dict(zip(COLUMNS, table.row(pool), strict=True))
+        return "isolated" if row["isolated_fit"] else "exclusive"
+    return "exclusive"
+
+
+def _closest(explanation: Explanation) -> str:
+    """Return which pool would have been next, and what it lacks, where that is a matter of CPUs."""
+    table = explanation.table
+    lacking = [] if table is None else [p for p in range(table.count) if table.missing(p)]
+    if table is None or not lacking:
+        return ""
+    pool = min(lacking, key=lambda p: (table.missing(p), p))
+    return f": {explanation.tree.pools[pool].name} is {format_cpu(table.missing(pool))} CPU short"
+
+
+def _because(explanation: Explanation) -> str | None:
+    """Return why it has no CPUs of its own, where it has none."""
+    request = explanation.request
+    if request is None or explanation.outcome is Outcome.REFUSED or not request.because:
+        return None
+    match request.sort:
+        case Sort.RESERVED:
+            return f"It is on the reserved CPUs because {request.because}."
+        case Sort.PRESERVE:
+            return f"Its CPUs are left as they are because {request.because}."
+    if request.exclusive:
+        return None
+    return f"It shares CPUs because {request.because}."
+
+
+def _value(parts: list[float]) -> Value:
+    plain = tuple(int(part) if part == int(part) else part for part in parts)
+    return plain[0] if len(plain) == 1 else plain
+
+
+def _summary(
+    explanation: Explanation, candidates: Iterable[CandidateReport], decided: str | None
+) -> str:
+    """Return one sentence in plain words."""
+    request = explanation.request
+    if explanation.outcome is Outcome.REFUSED or request is None:
+        return "; ".join(explanation.notes) or "refused"
+    if explanation.pool is None or request.sort is not Sort.NORMAL:
+        return explanation.outcome.value
+    wishes = []
+    if request.exclusive:
+        cpus = "CPUs" if request.exclusive > 1 else "CPU"
+        wishes.append(f"{request.exclusive} {_exclusive(explanation)} {cpus}")
+    if request.shares:
+        wishes.append(f"{request.shared}m of shared CPU" if request.shared else "a share of CPUs")
+    name = explanation.tree.pools[explanation.pool].name
+    why = ""
+    if decided:
+        why = f", because {REASONS[decided]} ({decided})"
+    elif [each.pool for each in candidates if each.fits] == [name]:
+        why = f", because no other pool has room{_closest(explanation)}"
+    return f"{explanation.outcome.value}: {' and '.join(wishes)} on {name}{why}"

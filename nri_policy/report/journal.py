@@ -1,0 +1,40 @@
+"""The journal, a page at a time."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nri_policy.cpuset import CPUSet
+
+
+class JournalChange(Struct, frozen=True, kw_only=True):
+    """What an event changed for another container."""
+
+    container_id: str
+    cpus: CPUSet
+    mems: CPUSet
+    cause: str
+
+
+class JournalRecord(Struct, frozen=True, kw_only=True):
+    """An event and what was decided."""
+
+    seq: int
+    time: str
+    follows: str  # next: the record before; gap: records are missing; base: a list of all there is
+    event: str
+    container: str | None  # namespace/pod/name of the one asked about
+    summary: str | None
+    refused: bool
+    pool: str | None
+    cpus: CPUSet | None
+    mems: CPUSet | None
+    changes: tuple[JournalChange, ...]
+    warnings: tuple[str, ...]
+
+
+class JournalPage(Struct, frozen=True, kw_only=True):
+    """Records, oldest first."""
+
+    records: tuple[JournalRecord, ...]
+    more: bool  # whether younger ones follow

@@ -1,0 +1,67 @@
+"""A journal that was run again (`replay`)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.tally import Fate, Score
+
+
+class DifferenceReport(Struct, frozen=True, kw_only=True):
+    """A part of a recorded decision that came out differently."""
+
+    seq: int
+    time: str
+    what: str
+    recorded: str
+    replayed: str
+
+
+class FateReport(Struct, frozen=True, kw_only=True):
+    """Where a container ended up."""
+
+    pool: str | None  # None: it was refused
+    cpus: CPUSet
+    exclusive: CPUSet
+    mems: CPUSet
+    aligned: bool | None  # inside one NUMA node; None where it asks for no CPU
+    spilled: int  # bytes that it asks for, if its memory is not all beside its CPUs
+    error: str | None
+
+
+class TwoFates(Struct, frozen=True, kw_only=True):
+    """Where a container ended up, None where it never was."""
+
+    recorded: FateReport | None
+    replayed: FateReport | None
+
+
+class ReplayReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of a replay; `replayed` and `changes` are of other settings or another machine."""
+
+    journal: str
+    records: int
+    skipped: int
+    since: str
+    until: str
+    reproduced: bool
+    differences: tuple[DifferenceReport, ...]
+    recorded: Score
+    replayed: Score | None = None
+    changes: dict[str, TwoFates] | None = None  # by namespace/pod/name
+
+
+def fate_report(fate: Fate | None) -> FateReport | None:
+    """Return what is shown of a fate."""
+    if fate is None:
+        return None
+    return FateReport(
+        pool=fate.pool,
+        cpus=fate.cpus,
+        exclusive=fate.exclusive,
+        mems=fate.mems,
+        aligned=fate.aligned,
+        spilled=fate.spilled,
+        error=fate.refusal,
+    )

@@ -1,0 +1,91 @@
+"""What would be if pods came, or settings changed (`what-if`)."""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.trial import Fit, Held, Newcomer, NewSettings, Result
+from nri_policy.report.container import ContainerReport, container_report, refused_report
+from nri_policy.report.explanation import explanation_report
+from nri_policy.report.pool import PoolReport, pool_reports
+
+
+class NewSettingsReport(Struct, frozen=True, kw_only=True):
+    """Whether settings would be taken, and the pools that there would be."""
+
+    accepted: bool
+    reason: str  # why not
+    pools: tuple[PoolReport, ...]
+
+
+class TriedReport(ContainerReport, frozen=True, kw_only=True, omit_defaults=True):
+    """A container that came."""
+
+    outcome: Outcome
+    summary: str
+    decided_by: str | None  # criterion
+    misfit: str | None  # why it is not placed well
+
+
+class TwoHoldings(Struct, frozen=True, kw_only=True):
+    """What a container held, and would hold."""
+
+    before: Held
+    after: Held
+
+
+class WhatIfReport(Struct, frozen=True, kw_only=True):
+    """What would be."""
+
+    fits: bool
+    settings: NewSettingsReport | None
+    pods: tuple[Fit, ...]
+    containers: dict[str, TriedReport]  # by namespace/pod/name, as all that follows
+    changes: dict[str, TwoHoldings]  # of the containers that are there
+    warnings: tuple[str, ...]
+
+
+def what_if_report(result: Result) -> WhatIfReport:
+    """Return what is shown of a trial."""
+    return WhatIfReport(
+        fits=result.fits,
+        settings=None if result.settings is None else _settings(result.settings),
+        pods=result.fits_by_pod,
+        containers={name: _newcomer(each) for name, each in result.newcomers.items()},
+        changes={
+            name: TwoHoldings(before=before, after=after)
+            for name, (before, after) in result.changes.items()
+        },
+        warnings=result.warnings,
+    )
+
+
+def _settings(settings: NewSettings) -> NewSettingsReport:
+    layout = settings.layout
+    return NewSettingsReport(
+        accepted=not settings.refusal,
+        reason=settings.refusal,
+        pools=pool_reports(layout.tree, layout.capacity),
+    )
+
+
+def _newcomer(newcomer: Newcomer) -> TriedReport:
+    if newcomer.holding is None or newcomer.explanation is None:
+        reason = newcomer.refusal or ""
+        return TriedReport(
+            **structs.asdict(refused_report(reason)),
+            outcome=Outcome.REFUSED,
+            summary=reason,
+            decided_by=None,
+            misfit=None,
+        )
+    explained = explanation_report(newcomer.explanation)
+    state = "removed" if newcomer.ended else "created"
+    return TriedReport(
+        **structs.asdict(container_report(newcomer.holding, state)),
+        outcome=explained.outcome,
+        summary=explained.summary,
+        decided_by=explained.decided_by,
+        misfit=newcomer.misfit,
+    )

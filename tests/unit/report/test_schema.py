@@ -1,0 +1,43 @@
+"""The published schema, and that the types read what the program prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nri_policy.report import decode, plain
+from tests.unit.report.commands import GOLDEN
+from tools.report_schema import DOCUMENTS, ROOT, SCHEMA, generate
+
+
+def test_the_published_schema_is_that_of_the_types(tmp_path: Path) -> None:
+    generate(tmp_path)
+    again = "tools/report_schema.py writes it anew"
+    assert (ROOT / SCHEMA).read_text() == (tmp_path / SCHEMA).read_text(), again
+
+
+def command(name: str) -> str:
+    """Return the command that a golden document is of."""
+    name = name.removeprefix("small-").removeprefix("tiered-")
+    return next(each for each in DOCUMENTS if name.startswith(each.replace(" ", "-")))
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.iterdir()), ids=lambda path: path.stem)
+def test_a_printed_document_is_read_into_its_type_and_printed_again(path: Path) -> None:
+    text = path.read_text()
+    assert plain(decode(text, DOCUMENTS[command(path.stem)])) == json.loads(text)
+
+
+def test_every_command_has_a_golden_document() -> None:
+    found = {command(path.stem) for path in GOLDEN.iterdir()}
+    assert found == DOCUMENTS.keys() - {"doctor"}, "what doctor finds is another host's"
+
+
+def test_a_document_of_another_kind_is_an_error_that_names_the_field() -> None:
+    with pytest.raises(ValueError, match=r"missing required field `records`"):
+        decode("{}", DOCUMENTS["journal"])
+    text = (GOLDEN / "small-audit.json").read_text().replace('"13-15"', '"x"')
+    with pytest.raises(ValueError, match=r"at `\$\.drifts\[0\]\.decided`"):
+        decode(text, DOCUMENTS["audit"])
