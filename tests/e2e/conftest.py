@@ -1,14 +1,14 @@
-"""Fixtures: both versions of containerd side by side, a kubelet, the daemon.
+"""Fixtures: both versions of containerd side by side, CRI-O, a kubelet, the daemon.
 
 Where they cannot be had (no root, no network) the tests skip and say why; with the environment's
-NRI_POLICY_REQUIRE_E2E=1 they fail instead.
+NRI_POLICY_REQUIRE_E2E=1 they fail instead. CRI-O is tested where NRI_POLICY_CRIO says where it is.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,11 +17,15 @@ import pytest
 from nri_policy.hardware import synthetic
 from tests.e2e import cgroup, image, packages
 from tests.e2e.containerd import Containerd
+from tests.e2e.crio import Crio
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet
+from tests.e2e.runtime import Runtime
 from tools.debs import DebsError
 
 HERE = Path(__file__).parent
+CRIO = "cri-o"
+RUNTIMES = (*packages.SUITES, CRIO)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,7 +42,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         for name, value in item.funcargs.items():
-            if isinstance(value, Daemon | Containerd):
+            if isinstance(value, Daemon | Runtime):
                 report.sections.append((f"log of {name}", value.tail()))
     return report
 
@@ -53,7 +57,7 @@ def unavailable(reason: str) -> NoReturn:
 @pytest.fixture(scope="session")
 def programs() -> Mapping[str, packages.Programs]:
     if os.geteuid() != 0:
-        unavailable("containerd needs root")
+        unavailable("runtimes need root")
     if cgroup.cpuset_hierarchy() is None:
         unavailable("no cgroup hierarchy with the cpuset controller is mounted")
     try:
@@ -73,38 +77,74 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.fixture(scope="session")
+def make_runtime(programs: Mapping[str, packages.Programs]) -> Callable[[str], Runtime]:
+    """What makes one of the RUNTIMES, which is not started yet."""
+
+    def make(name: str) -> Runtime:
+        if name != CRIO:
+            return Containerd(programs[name])
+        folder = os.environ.get("NRI_POLICY_CRIO")
+        if folder is None:
+            pytest.skip("no CRI-O at hand: NRI_POLICY_CRIO names no folder that has one")
+        try:
+            return Crio(packages.crio(Path(folder)))
+        except DebsError as error:
+            unavailable(f"what CRI-O needs cannot be fetched: {error}")
+
+    return make
+
+
+@contextmanager
+def running(runtime: Runtime, archive: Path) -> Iterator[Runtime]:
+    """Run a runtime that has the image."""
+    try:
+        runtime.start()
+        runtime.load(archive)
+        yield runtime
+    finally:
+        runtime.close()
+
+
 @pytest.fixture(scope="module")
 def containerds(
-    programs: Mapping[str, packages.Programs], archive: Path
-) -> Iterator[Mapping[str, Containerd]]:
-    """Every version, all of them running at once."""
+    make_runtime: Callable[[str], Runtime], archive: Path
+) -> Iterator[Mapping[str, Runtime]]:
+    """Every version of containerd, all of them running at once."""
     with ExitStack() as stack:
-        running = {}
-        for suite, its in programs.items():
-            running[suite] = Containerd(its)
-            stack.callback(running[suite].close)
-            running[suite].start()
-            running[suite].load(archive)
-        yield running
+        yield {
+            suite: stack.enter_context(running(make_runtime(suite), archive))
+            for suite in packages.SUITES
+        }
 
 
-@pytest.fixture(params=packages.SUITES)
-def containerd(request: pytest.FixtureRequest, containerds: Mapping[str, Containerd]) -> Containerd:
-    return containerds[request.param]
+@pytest.fixture(scope="module")
+def crio(make_runtime: Callable[[str], Runtime], archive: Path) -> Iterator[Runtime]:
+    with running(make_runtime(CRIO), archive) as runtime:
+        yield runtime
+
+
+@pytest.fixture(params=RUNTIMES)
+def runtime(request: pytest.FixtureRequest) -> Runtime:
+    if request.param == CRIO:
+        crio: Runtime = request.getfixturevalue("crio")
+        return crio
+    containerd: Runtime = request.getfixturevalue("containerds")[request.param]
+    return containerd
 
 
 @pytest.fixture
-def kubelet(containerd: Containerd) -> Iterator[Kubelet]:
+def kubelet(runtime: Runtime) -> Iterator[Kubelet]:
     """Runs pods for real: cpusets reach the cgroups of this host."""
-    kubelet = Kubelet(containerd.socket, containerd.cgroup_root, "runc")
+    kubelet = runtime.kubelet("runc")
     yield kubelet
     kubelet.close()
 
 
 @pytest.fixture
-def stage(containerd: Containerd) -> Iterator[Kubelet]:
+def stage(runtime: Runtime) -> Iterator[Kubelet]:
     """Runs pods whose cpusets are recorded instead: any hardware can be played."""
-    kubelet = Kubelet(containerd.socket, containerd.cgroup_root, "played")
+    kubelet = runtime.kubelet("played")
     yield kubelet
     kubelet.close()
 
@@ -125,12 +165,10 @@ def host_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def daemon(
-    containerd: Containerd, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
+    runtime: Runtime, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
 ) -> Iterator[Daemon]:
     """A daemon that takes part from the start; a module overrides `settings` and `host_root`."""
-    daemon = Daemon(
-        tmp_path, settings=settings, host_root=host_root, nri_socket=containerd.nri_socket
-    )
+    daemon = Daemon(tmp_path, settings=settings, host_root=host_root, nri_socket=runtime.nri_socket)
     try:
         daemon.start()
         yield daemon

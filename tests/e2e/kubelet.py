@@ -25,7 +25,7 @@ messages, services = grpc.protos_and_services("tests/e2e/cri.proto")
 NAMESPACES = {"network": messages.NODE, "pid": messages.CONTAINER}
 PERIOD = 100_000  # microseconds
 
-# gRPC itself retries the connection while containerd is down: soon rather than after seconds.
+# gRPC itself retries the connection while the runtime is down: soon rather than after seconds.
 CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
@@ -54,17 +54,25 @@ def guaranteed(milli_cpu: int, memory: int = 32 << 20) -> Resources:
 
 
 class Kubelet:
-    """The kubelet of one containerd; *handler* names the runtime of all its pods.
+    """The kubelet of one runtime; *handler* names the OCI runtime of all its pods.
 
-    Any one call may take so many *seconds*.
+    *scope* is what the runtime puts before the id of a container to name its cgroup. Any one call
+    may take so many *seconds*.
     """
 
     def __init__(
-        self, socket: Path, cgroup_root: str, handler: str, *, seconds: float = 60
+        self,
+        socket: Path,
+        cgroup_root: str,
+        handler: str,
+        *,
+        scope: str = "",
+        seconds: float = 60,
     ) -> None:
         self._seconds = seconds
         self.cgroup_root = cgroup_root
         self.handler = handler
+        self.scope = scope
         self.pods: list[Pod] = []
         self._channel = grpc.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS)
         self._runtime = services.RuntimeServiceStub(self._channel)
@@ -73,6 +81,12 @@ class Kubelet:
         """Call the method of CRI's RuntimeService; grpc.RpcError carries the runtime's refusal."""
         request = getattr(messages, f"{method}Request")(**fields)
         return getattr(self._runtime, method)(request, timeout=self._seconds, wait_for_ready=True)
+
+    def pull(self) -> None:
+        """Have the runtime pull the image."""
+        images = services.ImageServiceStub(self._channel)
+        request = messages.PullImageRequest(image={"image": image.NAME})
+        images.PullImage(request, timeout=self._seconds, wait_for_ready=True)
 
     def version(self) -> str:
         """Return the version that the runtime reports."""
@@ -154,7 +168,7 @@ class Pod:
             sandbox_config=self._config(),
             config={
                 "metadata": {"name": name},
-                "image": {"image": image.NAME},
+                "image": {"image": image.NAME, "user_specified_image": image.NAME},
                 "command": image.FOREVER,
                 "labels": self._labels() | {"io.kubernetes.container.name": name},
                 "annotations": {
@@ -215,8 +229,8 @@ class Container:
 
     @property
     def cgroup(self) -> str:
-        """Where containerd puts it, with the cgroupfs driver."""
-        return f"{self.pod.cgroup_parent}/{self.id}"
+        """Where the runtime puts it, with the cgroupfs driver."""
+        return f"{self.pod.cgroup_parent}/{self.pod.kubelet.scope}{self.id}"
 
     def pid(self) -> int:
         """Return the id of its one process."""
@@ -274,11 +288,15 @@ def _qos(containers: Iterable[Resources]) -> str:
 
 
 def _oom_score_adj(resources: Resources, pod: Iterable[Resources]) -> int:
+    """Return how soon a container goes, but no later than we: a small host lets nobody lower it."""
     qos = _qos(pod)
-    if qos != "burstable":
-        return -997 if qos == "guaranteed" else 1000
     capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(3, min(999, 1000 - 1000 * resources.memory // capacity))
+    score = {
+        "guaranteed": -997,
+        "burstable": max(3, min(999, 1000 - 1000 * resources.memory // capacity)),
+        "besteffort": 1000,
+    }
+    return max(score[qos], int(Path("/proc/self/oom_score_adj").read_text()))
 
 
 def _sum(containers: Iterable[Resources]) -> Resources:

@@ -1,4 +1,8 @@
-"""The programs under the tests: Debian's containerd of two suites, the system's runc, busybox."""
+"""The programs under the tests: Debian's containerd of two suites, the system's runc, busybox.
+
+CRI-O is not in Debian: it is tested where the environment's NRI_POLICY_CRIO names a folder that has
+its `crio` and `pinns`; the rest of what it calls is Debian's.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +52,29 @@ def programs_in(binaries: Path, runc: Path) -> Programs:
         containerd=binaries / "containerd",
         ctr=binaries / "ctr",
         runc=runc,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrioPrograms:
+    """A CRI-O with all that it calls."""
+
+    crio: Path
+    pinns: Path
+    conmon: Path
+    runc: Path
+
+
+def crio(folder: Path) -> CrioPrograms:
+    """Return the programs of the CRI-O in *folder*, what else it takes fetched on first use.
+
+    Raises DebsError where that cannot be had.
+    """
+    return CrioPrograms(
+        crio=folder / "crio",
+        pinns=folder / "pinns",
+        conmon=debs.fetch("conmon") / "usr/bin/conmon",
+        runc=debs.fetch("runc") / "usr/sbin/runc",
     )
 
 

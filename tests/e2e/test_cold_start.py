@@ -14,9 +14,9 @@ import pytest
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.capture import open_capture
 from tests.e2e.cgroup import Cpuset
-from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet, guaranteed
+from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 
 CAPTURE = Path(__file__).parents[1] / "scenarios/pmem/c-pmem.tar.xz"
@@ -34,17 +34,17 @@ def cpuset(cpus: str, mems: str) -> Cpuset:
 
 
 def test_dram_is_added_when_the_cold_start_is_over(
-    stage: Kubelet, containerd: Containerd, daemon: Daemon
+    stage: Kubelet, runtime: Runtime, daemon: Daemon
 ) -> None:
     # socket 1 has four CPUs to give, socket 0 three
     cold = stage.run("cold", guaranteed(1000), annotations=COLD)
-    created = next(call for call in containerd.recorded() if call.container == cold.id)
+    created = next(call for call in runtime.recorded() if call.container == cold.id)
     assert (created.command, created.cpus, created.mems) == ("create", "4", "3")
     daemon.await_synchronized()
     warm = cpuset("4", "1,3")
-    assert eventually(lambda: containerd.played(cold.id), lambda now: now == warm) == warm
+    assert eventually(lambda: runtime.played(cold.id), lambda now: now == warm) == warm
     # the runtime goes on to answer, and both sockets have three CPUs: id
-    assert containerd.played(stage.run("next", guaranteed(1000)).id) == cpuset("1", "0,2")
-    assert containerd.played(cold.id) == warm
+    assert runtime.played(stage.run("next", guaranteed(1000)).id) == cpuset("1", "0,2")
+    assert runtime.played(cold.id) == warm
     cold.pod.delete()
     assert stage.version()

@@ -1,4 +1,4 @@
-"""What the doctor says of a real containerd, with NRI on and off."""
+"""What the doctor says of a real runtime, with NRI on and off."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from nri_policy.cli import main
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.packages import SUITES, Programs
+from tests.e2e.runtime import Runtime
 
 SCRIPT = Path(__file__).parents[2] / "configs/kustomize/containerd-1.7/turn-nri-on.sh"
 
 Found = list[dict[str, str]]
 
 
-def doctor(containerd: Containerd, control_socket: Path = Path("/none/control.sock")) -> Found:
+def doctor(runtime: Runtime, control_socket: Path = Path("/none/control.sock")) -> Found:
     """Return what is found: the process whose NRI socket is asked about is the runtime meant."""
-    words = ["--nri-socket", str(containerd.nri_socket), "--control-socket", str(control_socket)]
+    words = ["--nri-socket", str(runtime.nri_socket), "--control-socket", str(control_socket)]
     return list(json.loads(CliRunner().invoke(main, ["doctor", *words, "-o", "json"]).stdout))
 
 
@@ -46,20 +47,20 @@ def configured(programs: Programs, disable: str) -> Iterator[Containerd]:
         containerd.close()
 
 
-def test_a_runtime_with_nri_on_is_fit_and_goes_on(containerd: Containerd, daemon: Daemon) -> None:
-    found = doctor(containerd, daemon.control)
-    socket = ("ok", f"the runtime listens at {containerd.nri_socket}")
+def test_a_runtime_with_nri_on_is_fit_and_goes_on(runtime: Runtime, daemon: Daemon) -> None:
+    found = doctor(runtime, daemon.control)
+    socket = ("ok", f"the runtime listens at {runtime.nri_socket}")
     assert said(found, "nri") == [
         ("ok", "NRI is on; plugins have 5 s to register, 2 s to answer"),
         socket,
     ]
     ((verdict, text),) = said(found, "runtime")
     assert verdict == "ok"
-    assert text.startswith("containerd ")
+    assert text.startswith(("containerd ", "cri-o "))
     assert ", with NRI 0." in text
     assert any(verdict == "ok" and "it runs" in text for verdict, text in said(found, "daemon"))
     # who looked in left no plugin behind, and the next one finds what this one found
-    assert said(doctor(containerd, daemon.control), "nri")[1] == socket
+    assert said(doctor(runtime, daemon.control), "nri")[1] == socket
 
 
 @pytest.mark.parametrize("suite", SUITES)

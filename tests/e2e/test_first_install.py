@@ -11,9 +11,9 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from tests.e2e import cgroup
-from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
+from tests.e2e.runtime import Runtime
 from tests.e2e.test_real_host import host_root, settings
 from tests.e2e.waiting import eventually
 
@@ -22,13 +22,11 @@ __all__ = ["host_root", "settings"]  # fixtures
 
 @pytest.fixture
 def newcomer(
-    containerd: Containerd, settings: dict[str, Any], host_root: Path, tmp_path: Path
+    runtime: Runtime, settings: dict[str, Any], host_root: Path, tmp_path: Path
 ) -> Iterator[Daemon]:
     """A daemon that is not started yet."""
     settings |= {"pinCPU": False, "pinMemory": False}
-    daemon = Daemon(
-        tmp_path, settings=settings, host_root=host_root, nri_socket=containerd.nri_socket
-    )
+    daemon = Daemon(tmp_path, settings=settings, host_root=host_root, nri_socket=runtime.nri_socket)
     yield daemon
     daemon.close()
 

@@ -11,15 +11,15 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from tests.e2e import cgroup, image
-from tests.e2e.containerd import Containerd
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Resources, guaranteed
+from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 
 LAST_CPU = CPUSet([max(os.sched_getaffinity(0))])
 
 
-def test_both_versions_serve_at_the_same_time(containerds: Mapping[str, Containerd]) -> None:
-    kubelets = [Kubelet(each.socket, each.cgroup_root, "runc") for each in containerds.values()]
+def test_both_versions_serve_at_the_same_time(containerds: Mapping[str, Runtime]) -> None:
+    kubelets = [each.kubelet("runc") for each in containerds.values()]
     versions = [kubelet.version() for kubelet in kubelets]
     for kubelet in kubelets:
         kubelet.close()
@@ -59,7 +59,7 @@ def test_an_update_of_the_cpuset_reaches_the_real_cgroup(kubelet: Kubelet) -> No
 
 
 def test_the_wrapper_records_a_cpuset_and_keeps_it_from_the_real_cgroup(
-    stage: Kubelet, containerd: Containerd
+    stage: Kubelet, runtime: Runtime
 ) -> None:
     container = stage.run("pod", guaranteed(1000))
     before = cgroup.cpuset(container.cgroup)
@@ -68,20 +68,18 @@ def test_the_wrapper_records_a_cpuset_and_keeps_it_from_the_real_cgroup(
         container_id=container.id,
         linux={"cpuset_cpus": "4-7,12", "cpuset_mems": "1,3"},  # far more than this host has
     )
-    assert containerd.played(container.id) == cgroup.Cpuset(
+    assert runtime.played(container.id) == cgroup.Cpuset(
         cpus=CPUSet.parse("4-7,12"), mems=CPUSet.parse("1,3")
     )
-    calls = [entry.command for entry in containerd.recorded() if entry.container == container.id]
+    calls = [entry.command for entry in runtime.recorded() if entry.container == container.id]
     assert calls == ["create", "update"]
     assert cgroup.cpuset(container.cgroup) == before
 
 
-def test_containers_outlive_a_restart_of_containerd(
-    kubelet: Kubelet, containerd: Containerd
-) -> None:
+def test_containers_outlive_a_restart_of_the_runtime(kubelet: Kubelet, runtime: Runtime) -> None:
     container = kubelet.run("pod", guaranteed(1000))
     pid = container.pid()
-    containerd.restart()
+    runtime.restart()
     assert container.pid() == pid
     container.update(guaranteed(500))
     container.pod.delete()

@@ -1,19 +1,19 @@
-"""The daemon as a plugin that containerd starts itself, with its socket already open."""
+"""The daemon as a plugin that the runtime starts itself, with its socket already open."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from nri_policy.hardware import synthetic
-from tests.e2e import packages
-from tests.e2e.containerd import Containerd
-from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
+from tests.e2e.conftest import RUNTIMES, running
+from tests.e2e.kubelet import BEST_EFFORT, guaranteed
+from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 
 SETTINGS = {
@@ -24,36 +24,30 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(params=packages.SUITES)
+@pytest.fixture(params=RUNTIMES)
 def runtime(
     request: pytest.FixtureRequest,
-    programs: Mapping[str, packages.Programs],
+    make_runtime: Callable[[str], Runtime],
     archive: Path,
     tmp_path: Path,
-) -> Iterator[Containerd]:
-    """A containerd that finds the daemon in its folder of plugins."""
+) -> Iterator[Runtime]:
+    """A runtime that finds the daemon in its folder of plugins."""
     (tmp_path / "settings.yaml").write_text(json.dumps(SETTINGS))
     synthetic.write("package:2 numa:2 core:2 pu:2", tmp_path / "host")
     command = [str(Path(sys.executable).with_name("nri-policy")), "run"]
     command += ["--config", "settings.yaml", "--host-root", "host", "--state-dir", "state"]
     command += ["--control-socket", "control.sock", "--containers-dir", "containers"]
-    containerd = Containerd(programs[request.param])
-    plugin = containerd.folder / "nri/plugins/90-nri-policy"
+    runtime = make_runtime(request.param)
+    plugin = runtime.folder / "nri/plugins/90-nri-policy"
     plugin.parent.mkdir(parents=True)
     plugin.write_text(f"#!/bin/sh\ncd {tmp_path}\nexec {shlex.join(command)} 2>>log\n")
     plugin.chmod(0o755)
-    try:
-        containerd.start()
-        containerd.load(archive)
-        yield containerd
-    finally:
-        containerd.close()
+    with running(runtime, archive):
+        yield runtime
 
 
-def test_the_runtime_starts_the_daemon_and_takes_it_along(
-    runtime: Containerd, tmp_path: Path
-) -> None:
-    kubelet = Kubelet(runtime.socket, runtime.cgroup_root, "played")
+def test_the_runtime_starts_the_daemon_and_takes_it_along(runtime: Runtime, tmp_path: Path) -> None:
+    kubelet = runtime.kubelet("played")
     try:
         own, guest = kubelet.run("own", guaranteed(2000)), kubelet.run("guest", BEST_EFFORT)
         sets = [runtime.played(each.id).cpus for each in (own, guest)]

@@ -12,8 +12,8 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from tests.e2e.cgroup import Cpuset
-from tests.e2e.containerd import Containerd
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, Resources, guaranteed
+from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 
 MEMORY = 32 << 20  # requested and limited alike: then memory has no say in the choice of the pool
@@ -69,15 +69,15 @@ STEPS = [
 
 
 @pytest.mark.usefixtures("daemon")
-def test_ten_pods_are_placed_as_the_rules_say(stage: Kubelet, containerd: Containerd) -> None:
+def test_ten_pods_are_placed_as_the_rules_say(stage: Kubelet, runtime: Runtime) -> None:
     containers: dict[str, Container] = {}
     expected: dict[str, Cpuset] = {}
 
     def placed() -> dict[str, Cpuset]:
-        return {pod: containerd.played(container.id) for pod, container in containers.items()}
+        return {pod: runtime.played(container.id) for pod, container in containers.items()}
 
     for step in STEPS:
-        earlier = len(containerd.recorded())
+        earlier = len(runtime.recorded())
         if step.resources is None:
             containers.pop(step.pod).pod.delete()
             del expected[step.pod]
@@ -86,6 +86,6 @@ def test_ten_pods_are_placed_as_the_rules_say(stage: Kubelet, containerd: Contai
         for pod, (cpus, mems) in step.changes.items():
             expected[pod] = Cpuset(cpus=CPUSet.parse(cpus), mems=CPUSet.parse(mems))
         assert eventually(placed, lambda now: now == expected) == expected, f"after {step}"
-        told = {call.container for call in containerd.recorded()[earlier:]}
+        told = {call.container for call in runtime.recorded()[earlier:]}
         touched = {pod for pod, container in containers.items() if container.id in told}
         assert touched == step.changes.keys(), f"after {step}"

@@ -1,4 +1,4 @@
-"""A minimal plugin on the project's own NRI session: real containerd takes what it answers."""
+"""A minimal plugin on the project's own NRI session: real runtimes take what it answers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from nri_policy.proto.nri_pb2 import (
     UpdateContainerResponse,
 )
 from tests.e2e import cgroup
-from tests.e2e.containerd import Containerd
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
+from tests.e2e.runtime import Runtime
 
 LAST_CPU = CPUSet([max(os.sched_getaffinity(0))])
 
@@ -83,14 +83,14 @@ class Pinning(Plugin):
 
 
 @pytest.fixture
-def plugin(containerd: Containerd) -> Iterator[Pinning]:
+def plugin(runtime: Runtime) -> Iterator[Pinning]:
     """A plugin whose session runs beside the test, in a thread of its own."""
     plugin = Pinning()
     session = Session(plugin, Identity(name="pinning", index="50"))
     running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[NoReturn]]] = Future()
 
     async def serve() -> None:
-        task = asyncio.create_task(session.run(str(containerd.nri_socket)))
+        task = asyncio.create_task(session.run(str(runtime.nri_socket)))
         running.set_result((asyncio.get_running_loop(), task))
         with suppress(asyncio.CancelledError):
             await task
@@ -121,11 +121,11 @@ def test_a_refusal_from_the_plugin_is_the_error_of_the_cri_call(kubelet: Kubelet
         pod.create("main")
 
 
-def test_the_plugin_comes_back_after_a_restart_of_containerd(
-    plugin: Pinning, kubelet: Kubelet, containerd: Containerd
+def test_the_plugin_comes_back_after_a_restart_of_the_runtime(
+    plugin: Pinning, kubelet: Kubelet, runtime: Runtime
 ) -> None:
     before = kubelet.run("before", BEST_EFFORT)
-    containerd.restart()
+    runtime.restart()
     assert plugin.synchronized.acquire(timeout=30)
     assert plugin.known == {before.id}
     after = kubelet.run("after", BEST_EFFORT)

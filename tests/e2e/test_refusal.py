@@ -5,15 +5,15 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from tests.e2e.containerd import Containerd
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
+from tests.e2e.runtime import Runtime
 
 ANNOTATION = "prefer-shared-cpus.resource-policy.nri.io/container.main"
 
 
 @pytest.mark.usefixtures("daemon")
 def test_a_malformed_annotation_fails_its_own_container_only(
-    stage: Kubelet, containerd: Containerd
+    stage: Kubelet, runtime: Runtime
 ) -> None:
     before = stage.run("before", guaranteed(1000))
     bad = stage.run_pod("bad", {"main": guaranteed(1000)}, annotations={ANNOTATION: "perhaps"})
@@ -24,7 +24,7 @@ def test_a_malformed_annotation_fails_its_own_container_only(
     assert "perhaps" in refusal.value.details()
 
     after, shared = stage.run("after", guaranteed(1000)), stage.run("shared", BEST_EFFORT)
-    sets = [containerd.played(container.id).cpus for container in (before, after, shared)]
+    sets = [runtime.played(container.id).cpus for container in (before, after, shared)]
     assert [len(each) for each in sets[:2]] == [1, 1]
     assert sets[2]
     assert len(sets[0] | sets[1] | sets[2]) == sum(len(each) for each in sets)

@@ -1,4 +1,4 @@
-"""Settings change under running containers of both versions of containerd."""
+"""Settings change under running containers of both versions of runtime."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from nri_policy.cpuset import CPUSet
-from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Resources, guaranteed
+from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 
 
-@pytest.mark.parametrize("containerd", ["forky"], indirect=True)  # the file is ours, not its
+@pytest.mark.parametrize("runtime", ["forky"], indirect=True)  # the file is ours, not its
 def test_a_changed_file_is_taken_without_a_signal_and_moves_whom_it_must(
-    daemon: Daemon, stage: Kubelet, containerd: Containerd, settings: dict[str, Any]
+    daemon: Daemon, stage: Kubelet, runtime: Runtime, settings: dict[str, Any]
 ) -> None:
     system = stage.run("system", Resources(milli_cpu=100), namespace="kube-system")
     own, guest = stage.run("own", guaranteed(3000)), stage.run("guest", BEST_EFFORT)
 
     def cpus() -> list[str]:
-        return [str(containerd.played(each.id).cpus) for each in (system, own, guest)]
+        return [str(runtime.played(each.id).cpus) for each in (system, own, guest)]
 
     before = cpus()
     assert before[0] == "0"

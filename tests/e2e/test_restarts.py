@@ -1,4 +1,4 @@
-"""The daemon and containerd end and come back under running containers, on a played machine."""
+"""The daemon and the runtime end and come back under running containers, on a played machine."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from tests.e2e.cgroup import Cpuset
-from tests.e2e.containerd import Containerd, Recorded
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
+from tests.e2e.runtime import Recorded, Runtime
 
 
 def changes(calls: list[Recorded], containers: list[Container]) -> list[Recorded]:
@@ -29,31 +29,31 @@ def changes(calls: list[Recorded], containers: list[Container]) -> list[Recorded
 
 
 def test_a_killed_daemon_comes_back_without_any_change_to_running_containers(
-    daemon: Daemon, stage: Kubelet, containerd: Containerd
+    daemon: Daemon, stage: Kubelet, runtime: Runtime
 ) -> None:
     first, shared = stage.run("first", guaranteed(2000)), stage.run("shared", BEST_EFFORT)
     daemon.kill()
     daemon.start()
     # The runtime takes this event after the answer to Synchronize has taken effect.
     pod = stage.run_pod("second", {"main": guaranteed(2000)})
-    assert not changes(containerd.recorded(), [first, shared])
+    assert not changes(runtime.recorded(), [first, shared])
     second = pod.create("main")
     second.start()
-    sets = [containerd.played(container.id).cpus for container in (first, second, shared)]
+    sets = [runtime.played(container.id).cpus for container in (first, second, shared)]
     assert [len(each) for each in sets[:2]] == [2, 2]
     assert sets[2]
     assert len(sets[0] | sets[1] | sets[2]) == sum(len(each) for each in sets)
 
 
-def test_the_daemon_goes_on_after_a_restart_of_containerd(
-    daemon: Daemon, stage: Kubelet, containerd: Containerd
+def test_the_daemon_goes_on_after_a_restart_of_the_runtime(
+    daemon: Daemon, stage: Kubelet, runtime: Runtime
 ) -> None:
     first = stage.run("first", guaranteed(4000))
-    containerd.restart()
+    runtime.restart()
     daemon.await_synchronized()
     second = stage.run("second", guaranteed(4000))
-    assert not changes(containerd.recorded(), [first, second])
-    sets = [containerd.played(container.id) for container in (first, second)]
+    assert not changes(runtime.recorded(), [first, second])
+    sets = [runtime.played(container.id) for container in (first, second)]
     assert [len(each.cpus) for each in sets] == [4, 4]
     assert sets[0].cpus.isdisjoint(sets[1].cpus)
     assert all(len(each.mems) == 1 for each in sets)
@@ -61,14 +61,14 @@ def test_the_daemon_goes_on_after_a_restart_of_containerd(
 
 @pytest.mark.parametrize("settings", [{"reservedResources": {"cpu": "750m"}, "onExit": "widen"}])
 def test_a_daemon_that_widens_leaves_containers_the_machine_and_takes_it_back(
-    daemon: Daemon, stage: Kubelet, containerd: Containerd
+    daemon: Daemon, stage: Kubelet, runtime: Runtime
 ) -> None:
     containers = [stage.run("own", guaranteed(2000)), stage.run("guest", BEST_EFFORT)]
-    before = [containerd.played(each.id) for each in containers]
+    before = [runtime.played(each.id) for each in containers]
     daemon.stop()
     whole = Cpuset(cpus=CPUSet.parse("0-15"), mems=CPUSet.parse("0-3"))
-    assert [containerd.played(each.id) for each in containers] == [whole, whole]
+    assert [runtime.played(each.id) for each in containers] == [whole, whole]
     assert stage.version()
     daemon.start()
     stage.run_pod("next", {"main": BEST_EFFORT})  # the answer to Synchronize has taken effect
-    assert [containerd.played(each.id) for each in containers] == before
+    assert [runtime.played(each.id) for each in containers] == before

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from nri_policy.hardware.capture import open_capture
-from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, Resources, guaranteed
+from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ def places(daemon: Daemon, living: list[Container]) -> dict[str, Any]:
 
 
 def test_a_storm_of_changes_leaves_a_runtime_that_answers(
-    stage: Kubelet, containerd: Containerd, daemon: Daemon
+    stage: Kubelet, runtime: Runtime, daemon: Daemon
 ) -> None:
     storm, began, seen = Storm(stage, daemon), time.monotonic(), 0
     storm.busy(SECONDS, storm.resize, storm.come_and_go, storm.reload)
@@ -121,7 +121,7 @@ def test_a_storm_of_changes_leaves_a_runtime_that_answers(
 
     def differing() -> dict[str, Any]:
         told = places(daemon, living)
-        played = {each.id: containerd.played(each.id) for each in living}
+        played = {each.id: runtime.played(each.id) for each in living}
         return {
             each: (told[each], played[each])
             for each in told

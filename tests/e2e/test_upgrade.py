@@ -18,9 +18,9 @@ import nri_policy
 from nri_policy.cpuset import CPUSet
 from nri_policy.store.journal import open_journal
 from tests.e2e.conftest import unavailable
-from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Resources, guaranteed
+from tests.e2e.runtime import Runtime
 from tools import release
 from tools.environment import SetupError
 
@@ -93,13 +93,13 @@ def version(daemon: Daemon) -> str:
 
 @pytest.fixture
 def daemon(
-    venv: Path, containerd: Containerd, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
+    venv: Path, runtime: Runtime, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
 ) -> Iterator[Daemon]:
     daemon = Daemon(
         tmp_path,
         settings=settings,
         host_root=host_root,
-        nri_socket=containerd.nri_socket,
+        nri_socket=runtime.nri_socket,
         program=venv / "bin" / "nri-policy",
     )
     yield daemon
@@ -107,7 +107,7 @@ def daemon(
 
 
 def test_an_upgrade_keeps_the_state_and_moves_no_container(
-    wheels: Sequence[Path], venv: Path, daemon: Daemon, stage: Kubelet, containerd: Containerd
+    wheels: Sequence[Path], venv: Path, daemon: Daemon, stage: Kubelet, runtime: Runtime
 ) -> None:
     python = venv / "bin" / "python"
     release.install(python, "--no-index", wheels[0])
@@ -122,8 +122,8 @@ def test_an_upgrade_keeps_the_state_and_moves_no_container(
     late = stage.run("late", guaranteed(1000))
     assert version(daemon) == VERSIONS[0]
     containers = (own, mixed, shared, rest, late)
-    before = {container.id: containerd.played(container.id) for container in containers}
-    told = len(containerd.recorded())
+    before = {container.id: runtime.played(container.id) for container in containers}
+    told = len(runtime.recorded())
     known = daemon.containers()
     decided = decisions(daemon)
     daemon.stop()
@@ -132,7 +132,7 @@ def test_an_upgrade_keeps_the_state_and_moves_no_container(
 
     # The runtime takes this event after the answer to Synchronize has taken effect.
     pod = stage.run_pod("next", {"main": guaranteed(2000)})
-    for call in containerd.recorded()[told:]:
+    for call in runtime.recorded()[told:]:
         if call.container in before:
             have = before[call.container]
             assert call.cpus in {"", str(have.cpus)}
@@ -142,6 +142,6 @@ def test_an_upgrade_keeps_the_state_and_moves_no_container(
     assert decisions(daemon)[: len(decided)] == decided
     new = pod.create("main")
     new.start()
-    cpus = [containerd.played(each.id).cpus for each in (own, late, new)]
+    cpus = [runtime.played(each.id).cpus for each in (own, late, new)]
     assert [len(each) for each in cpus] == [2, 1, 2]
     assert len(CPUSet.union(cpus)) == 5

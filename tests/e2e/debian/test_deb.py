@@ -99,7 +99,7 @@ def node(
 
 
 @pytest.fixture
-def containerd(
+def runtime(
     node: Node, programs: Mapping[str, packages.Programs], archive: Path, tmp_path: Path
 ) -> Iterator[Containerd]:
     """containerd 1.7, which is that of Debian 13; Debian 12 has none that knows NRI."""

@@ -34,7 +34,7 @@ def near(pod: str) -> dict[str, str]:
 @contextmanager
 def pods(containerd: Containerd) -> Iterator[Kubelet]:
     """Yield who runs pods, which go at the end."""
-    kubelet = Kubelet(containerd.socket, containerd.cgroup_root, "runc", seconds=600)
+    kubelet = containerd.kubelet("runc", seconds=600)
     try:
         yield kubelet
     finally:
