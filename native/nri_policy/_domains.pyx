@@ -335,12 +335,11 @@ cdef class Counts:
         return total, {code: codes[code] for code in range(1, 256) if codes[code]}, outside, resources
 
     def best_of_level(self, int level):
-        """Return the domain of *level* with the most slices, then the fewest pods, then the first; -1 if none has nodes."""
+        """Return the first domain of *level*, with nodes, that holds the most slices; -1 if none has nodes."""
         cdef int domain, best = -1
         self.refresh()
         for domain in self.domains.of_level(level):
-            if (best < 0 or self.slices[domain] > self.slices[best]
-                    or (self.slices[domain] == self.slices[best] and self.pods[domain] < self.pods[best])):
+            if best < 0 or self.slices[domain] > self.slices[best]:
                 if any([self.rows.nodes[<int> leaf] for leaf in self.domains.leaves_below(domain)]):
                     best = domain
         return best
