@@ -44,7 +44,8 @@ cdef load(Counts counts, Row row, int low, int high):
     """Add the domains from *low* to before *high* to a row."""
     cdef int domain
     cdef Candidate *at
-    row.reserve(row.size + high - low)
+    if row.size + high - low > row.room:
+        row.reserve(max(row.size + high - low, 2 * row.room))
     at = row.at + row.size
     for domain in range(low, high):
         at.domain = domain

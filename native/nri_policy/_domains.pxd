@@ -23,6 +23,7 @@ cdef class Rows:
     cdef readonly list names     # of the resources, by index
     cdef dict index              # name -> index
     cdef int64_t **free          # resource -> leaf -> what is left, below 0 where too much is used
+    cdef bint unlisted
     cdef int *nodes              # leaf -> nodes that take part
     cdef int *changed            # leaves that changed, in order
     cdef int changes             # entries of it
@@ -45,6 +46,9 @@ cdef class Counts:
     cdef readonly int size, slice_level
     cdef int *inner              # level -> size of the inner layer there, 0 where none
     cdef readonly int low, high  # leaves that may be used
+    cdef Counts hosts            # None where leaves are not zones
+    cdef int host_level
+    cdef int *host_of            # leaf -> its host's domain there; NULL where leaves are not zones
     cdef int64_t epoch           # of the rows when they were last read, -1 before
     cdef int seen                # changes that are in
     cdef int32_t *pods           # by domain
@@ -54,6 +58,7 @@ cdef class Counts:
     cdef uint8_t *leaders        # NULL without a leader
     cdef int64_t *score          # NULL without preferred affinity
     cdef int level_of(self, int domain)
+    cdef int _first_leaf(self, int domain) noexcept nogil
     cdef void count_leaf(self, int leaf) noexcept nogil
     cdef void roll_up(self, int domain, int level) noexcept nogil
     cdef refresh(self)

@@ -13,6 +13,64 @@ from libc.string cimport memcpy, memset
 MOST_AMOUNT = 2**53  # of one pod or node: more is cut, so that sums stay in 64 bits
 
 cdef int64_t CUT = MOST_AMOUNT
+cdef int64_t UNLISTED = <int64_t> 1 << 61
+
+
+def arrange(nodes, tuple levels not None, dict wanted not None, dict left_out not None):
+    """Return the paths that *nodes* have by their labels, sorted, and with each the nodes there, by name.
+
+    A node that is not ready, cordoned, or lacks one of the *wanted* labels or a level takes no part: its name and why
+    go to *left_out*.
+    """
+    cdef dict groups = {}
+    cdef dict labels
+    cdef tuple above = levels[: len(levels) - 1], path
+    cdef list prefix, members, paths = [], all = []
+    last_level = levels[len(levels) - 1]
+    for node in nodes:
+        labels = node.labels
+        if not node.ready:
+            left_out[node.name] = "not ready"
+            continue
+        if node.unschedulable:
+            left_out[node.name] = "unschedulable"
+            continue
+        if wanted and any([labels.get(key) != value for key, value in wanted.items()]):
+            left_out[node.name] = "nodeLabels"
+            continue
+        prefix = []
+        for level in above:
+            value = labels.get(level)
+            if value is None:
+                break
+            prefix.append(value)
+        else:
+            level = last_level
+            value = labels.get(level)
+        if value is None:
+            left_out[node.name] = f"no label {level}"
+            continue
+        path = tuple(prefix)
+        members = groups.get(path)
+        if members is None:
+            groups[path] = members = []
+        members.append((value, node.name, node))
+    for path in sorted(groups):
+        members = groups[path]
+        members.sort(key=_by_name)
+        before = None
+        for value, _, node in members:
+            if value != before:
+                paths.append(path + (value,))
+                here = []
+                all.append(here)
+                before = value
+            here.append(node)
+    return paths, all
+
+
+def _by_name(tuple member):
+    return member[:2]
 
 
 @cython.final
@@ -129,8 +187,10 @@ cdef class Vector:
 cdef class Rows:
     """What every leaf has left of every resource."""
 
-    def __cinit__(self, Domains domains not None):
+    def __cinit__(self, Domains domains not None, bint unlisted=False):
+        """With *unlisted*, what was never added of a resource does not limit."""
         self.domains = domains
+        self.unlisted = unlisted
         self.names = []
         self.index = {}
         self.nodes = <int *> PyMem_Calloc(domains.leaves + 1, sizeof(int))
@@ -161,6 +221,9 @@ cdef class Rows:
             raise MemoryError
         self.free = grown
         self.free[number] = row
+        if self.unlisted:
+            for leaf in range(self.domains.leaves):
+                row[<int> leaf] = UNLISTED
         self.names.append(name)
         self.index[name] = number
         return number
@@ -177,6 +240,45 @@ cdef class Rows:
                 number = self.resource(name)
             self.free[<int> number][leaf] += _product(amount, times)
         self.touch(leaf)
+
+    def fill(self, list amounts not None):
+        """Add one node with its *amounts* to every leaf, by leaf; None for a leaf without a node."""
+        cdef int leaf = 0, number, at, n = self.domains.leaves
+        cdef int64_t amount
+        cdef dict each
+        cdef list known
+        if len(amounts) != n:
+            raise ValueError(f"{len(amounts)} rows for {n} leaves")
+        for leaf in range(n):
+            if amounts[leaf] is None:
+                continue
+            each = amounts[leaf]
+            self.nodes[leaf] += 1
+            for name, value in each.items():
+                known_at = self.index.get(name)
+                number = known_at if known_at is not None else self.resource(name)
+                self.free[number][leaf] += CUT if value > MOST_AMOUNT else <int64_t> value
+        self.changes = 0
+        self.epoch += 1
+
+    def list(self, int leaf, dict amounts not None):
+        """Set what a leaf has of the resources that it lists."""
+        self._check(leaf)
+        for name, value in amounts.items():
+            number = self.resource(name)
+            self.free[<int> number][leaf] = CUT if value > MOST_AMOUNT else <int64_t> value
+        self.nodes[leaf] = 1
+        self.touch(leaf)
+
+    def use(self, list places not None, Vector pod not None, int sign):
+        """Take what pods request off their leaves: *places* are leaves and pods; *sign* -1 gives it back."""
+        cdef int leaf, at
+        cdef int64_t count
+        for leaf, count in places:
+            self._check(leaf)
+            for at in range(pod.size):
+                self.free[pod.resource[at]][leaf] -= _product(pod.amount[at], sign * count)
+            self.touch(leaf)
 
     def room(self, int leaf):
         """Return what a leaf has left, by name."""
@@ -246,10 +348,12 @@ cdef class Counts:
     """How many pods of one kind, and slices of them, fit into every domain."""
 
     def __cinit__(self, Rows rows not None, Vector pod not None, Mask mask not None, *, int size=1, int slice_level=-1,
-                  dict inner=None, Vector leader=None, Mask leader_mask=None, low=0, high=None):
+                  dict inner=None, Vector leader=None, Mask leader_mask=None, low=0, high=None, Counts hosts=None,
+                  list host_of=None):
         """Take a pod and where it may go; slices of *size* at *slice_level* (-1: the last), *inner* layers by level.
 
-        Only leaves from *low* to before *high* are used. A *leader* is one more pod that comes along.
+        Only leaves from *low* to before *high* are used. A *leader* is one more pod that comes along. Where leaves are
+        zones of hosts, *hosts* counts the same pod on those, *host_of* has the leaf there of every leaf.
         """
         cdef Domains domains = rows.domains
         cdef int n = domains.count + 1
@@ -279,6 +383,14 @@ cdef class Counts:
             raise MemoryError
         for level, each in (inner or {}).items():
             self.inner[<int> level] = each
+        if hosts is not None:
+            self.hosts = hosts
+            self.host_level = hosts.domains.levels - 1
+            self.host_of = <int *> PyMem_Calloc(domains.leaves + 1, sizeof(int))
+            if not self.host_of:
+                raise MemoryError
+            for leaf in range(domains.leaves):
+                self.host_of[<int> leaf] = hosts.domains.offset[self.host_level] + <int> host_of[leaf]
 
     def __dealloc__(self):
         if self.slices_l != self.pods_l and self.slices_l != self.slices:
@@ -291,6 +403,7 @@ cdef class Counts:
         PyMem_Free(self.inner)
         PyMem_Free(self.leaders)
         PyMem_Free(self.score)
+        PyMem_Free(self.host_of)
 
     def of(self, int domain):
         """Return pods, slices, both with the leader, leaders and score of a domain."""
@@ -367,6 +480,8 @@ cdef class Counts:
         cdef int level, domain, leaf, at
         cdef Domains domains = self.domains
         cdef Rows rows = self.rows
+        if self.hosts is not None:
+            self.hosts.refresh()
         if self.epoch == rows.epoch:
             for at in range(self.seen, rows.changes):
                 leaf = rows.changed[at]
@@ -390,6 +505,8 @@ cdef class Counts:
         cdef bint last = self.slice_level == self.domains.levels - 1
         cdef bint led = False
         self.pods[domain] = _fit(self, leaf, False) if used and not self.mask.code[leaf] else 0
+        if self.host_of:
+            self.pods[domain] = min(self.pods[domain], self.hosts.pods[self.host_of[leaf]])
         if self.slices != self.pods:
             self.slices[domain] = self.pods[domain] // self.size if last else 0
         if self.score:
@@ -401,13 +518,15 @@ cdef class Counts:
                     if self.rows.free[self.leader.resource[at]][leaf] < self.leader.amount[at]:
                         led = False
                         break
+            if self.host_of and not self.hosts.leaders[self.host_of[leaf]]:
+                led = False
             self.leaders[domain] = led
             self.pods_l[domain] = _fit(self, leaf, True) if led and self.pods[domain] else self.pods[domain]
             if self.slices_l != self.pods_l:
                 self.slices_l[domain] = self.pods_l[domain] // self.size if last else 0
 
     cdef void roll_up(self, int domain, int level) noexcept nogil:
-        cdef int64_t pods = 0, slices = 0, score = 0, loss = INT32_MAX, slice_loss = INT32_MAX, own, own_l
+        cdef int64_t pods = 0, slices = 0, score = 0, loss = INT32_MAX, slice_loss = INT32_MAX, own, own_l, cap
         cdef int child, inner = self.inner[level + 1]
         cdef bint led = False
         for child in range(self.domains.low[domain], self.domains.high[domain]):
@@ -425,6 +544,10 @@ cdef class Counts:
                     own_l -= own_l % inner
                 loss = min(loss, own - own_l)
                 slice_loss = min(slice_loss, <int64_t> self.slices[child] - self.slices_l[child])
+        if self.host_of and level == self.host_level:
+            cap = self.hosts.pods[self.host_of[self._first_leaf(domain)]]
+            pods = min(pods, cap)
+            slices = min(slices, cap // self.size)
         self.pods[domain] = <int32_t> min(pods, INT32_MAX)
         if level == self.slice_level:
             slices = self.pods[domain] // self.size
@@ -437,10 +560,20 @@ cdef class Counts:
             pods = min(pods - loss, INT32_MAX) if led else 0
             self.pods_l[domain] = <int32_t> pods
             slices = min(slices - slice_loss, INT32_MAX) if led else 0
+            if self.host_of and level == self.host_level:
+                cap = self.hosts.pods_l[self.host_of[self._first_leaf(domain)]]
+                self.pods_l[domain] = <int32_t> min(pods, cap)
+                slices = min(slices, cap // self.size)
             if level == self.slice_level:
-                slices = pods // self.size
+                slices = self.pods_l[domain] // self.size
             if self.slices_l != self.pods_l:
                 self.slices_l[domain] = <int32_t> slices
+
+
+    cdef int _first_leaf(self, int domain) noexcept nogil:
+        while self.domains.low[domain] != self.domains.high[domain]:
+            domain = self.domains.low[domain]
+        return domain - self.domains.offset[self.domains.levels - 1]
 
 
 cdef int32_t _fit(Counts counts, int leaf, bint beside_leader) noexcept nogil:

@@ -6,11 +6,15 @@ domains above it were given. Units are slices down to the slice level, below it 
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from nri_policy._balance cimport balance
 from nri_policy._candidates cimport Candidate, Order, Row, load, sort
 from nri_policy._domains cimport Counts, Domains
+
+cdef enum:
+    SMALL = 1024  # slices of a domain that is counted by its size
+
 
 class Refusal(Exception):
     """A pod set does not fit: `fits` slices or pods would, looked for at `level`."""
@@ -59,9 +63,7 @@ cdef choose(Counts counts, Row row, int level, int wanted, int need, Order order
         raise Refusal(_fits_at_most(counts, low, high, order), level)
     if not gather:
         return False
-    row.reserve(high - low)
-    load(counts, row, low, high)
-    _drop_empty(row)
+    _load_useful(counts, row, low, high, wanted, need, order)
     sort(row, order)
     if need:
         _prioritize(row, wanted, need, True)
@@ -156,14 +158,29 @@ cdef int64_t _fits_at_most(Counts counts, int low, int high, Order order):
     return row.at[row.size - 1].pods if order.ascending else row.at[0].slices
 
 
-cdef _drop_empty(Row row):
-    """Drop candidates that can hold neither a slice nor the leader."""
-    cdef int index, kept = 0
-    for index in range(row.size):
-        if row.at[index].slices or row.at[index].leaders:
-            row.at[kept] = row.at[index]
-            kept += 1
-    row.size = kept
+cdef _load_useful(Counts counts, Row row, int low, int high, int wanted, int need, Order order):
+    """Load the domains that can be gathered: with room for a slice or the leader.
+
+    LeastFree takes the smallest; those beyond the size at which all is held are not needed.
+    """
+    cdef int domain, most = INT32_MAX
+    cdef int64_t held = 0
+    cdef int64_t sizes[SMALL]
+    if order.ascending and not need and not order.scored:
+        memset(sizes, 0, sizeof(sizes))
+        for domain in range(low, high):
+            if counts.slices[domain] < SMALL:
+                sizes[counts.slices[domain]] += 1
+        for domain in range(SMALL):
+            held += domain * sizes[domain]
+            if held >= wanted:
+                most = domain
+                break
+    for domain in range(low, high):
+        if counts.slices[domain] > most:
+            continue
+        if counts.slices[domain] or (need and counts.leaders[domain]):
+            load(counts, row, domain, domain + 1)
 
 
 cdef _prioritize(Row row, int wanted, int need, bint in_slices):

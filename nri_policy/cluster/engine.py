@@ -1,30 +1,32 @@
-"""The engine of the cluster side: nodes, pods and groups in, decisions out.
+"""The engine of the cluster side: nodes, zones, pods and groups in, decisions out.
 
-Owns what is used where. It does no I/O, has no clock, and the same events in whatever order give the same state. An
-event changes the leaf of one node and no other; a decision changes nothing: who carries it out tells the engine by
-the event of the group that has its assignments.
+Owns what is used where. It does no I/O, has no clock, and the same events in whatever order give
+the same state. An event changes the leaf of one node and no other; a decision changes nothing: who
+carries it out tells the engine by the event of the group that has its assignments.
 
-What counts as used on a node: pods that are bound and not finished (effective requests and a place among `pods`), but
-for those of a group that has assignments: these are used by the assignments, whether the pods run or not, less what
-finished pods of the group gave back.
+What counts as used on a node: pods that are bound and not finished (effective requests and a place
+among `pods`), but for those of a group that has assignments: these are used by the assignments,
+whether the pods run or not, less what finished pods of the group gave back.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nri_policy.cluster.document import PODS, Amounts
-from nri_policy.cluster.group import GROUP_LABEL, Assignment, PlacementGroup, Status
+from nri_policy.cluster.group import GROUP_LABEL, Assignment, PlacementGroup, Request, Status
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.placement import assign
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.replacement import replace_failed
-from nri_policy.cluster.request import Refused, asks, units
-from nri_policy.cluster.settings import Settings, Topology
+from nri_policy.cluster.request import Refused, Unit, asks, units
+from nri_policy.cluster.settings import ZONE_LEVEL, Settings, Topology
 from nri_policy.cluster.tree import Path, Tree
-from nri_policy.wording import quoted
+from nri_policy.cluster.zone import NodeZones
+from nri_policy.wording import counted, did_you_mean, quoted
 
 POD_SET_LABEL = "placement.nri/pod-set"
 
@@ -44,32 +46,48 @@ class Usage:
 class Engine:
     """The state of a cluster, and where groups would go in it."""
 
-    def __init__(self, settings: Settings, nodes: Iterable[Node] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        nodes: Iterable[Node] = (),
+        zones: Iterable[NodeZones] = (),
+    ) -> None:
         self.settings = settings
         self.nodes: dict[str, Node] = {node.name: node for node in nodes}
         self.groups: dict[Key, PlacementGroup] = {}
+        self._zones: dict[str, NodeZones] = {each.node: each for each in zones}
         self._used: dict[str, Amounts] = {}  # node -> what its pods use
         self._pods: dict[Key, tuple[str, Amounts]] = {}  # bound, of no group
         self._members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
-        self._trees: dict[str, Tree | None] = {each.name: None for each in settings.topologies}
+        self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
 
     def set_node(self, node: Node) -> None:
-        """A node came or changed."""
+        """Take in that a node came or changed."""
         old = self.nodes.get(node.name)
-        if old == node:
-            return
-        self.nodes[node.name] = node
-        self._change(old, node)
+        if old != node:
+            self.nodes[node.name] = node
+            self._change(old, node)
 
     def remove_node(self, name: str) -> None:
-        """A node went; what is used there counts again when it comes back."""
+        """Take in that a node went; what is used there counts again when it comes back."""
         old = self.nodes.pop(name, None)
         if old is not None:
             self._change(old, None)
 
+    def set_zones(self, zones: NodeZones) -> None:
+        """Take in what a node's zones have left."""
+        if self._zones.get(zones.node) != zones:
+            self._zones[zones.node] = zones
+            self._drop_zone_trees()
+
+    def remove_zones(self, node: str) -> None:
+        """Take in that a node's zones went, or are not to be trusted."""
+        if self._zones.pop(node, None) is not None:
+            self._drop_zone_trees()
+
     def set_pod(self, pod: Pod) -> None:
-        """A pod came or changed."""
+        """Take in that a pod came or changed."""
         self.remove_pod(pod.namespace, pod.name)
         if not pod.node:
             return
@@ -79,12 +97,15 @@ class Engine:
             with self._recounted(key):
                 self._members.setdefault(key, {})[pod.name] = pod
         elif not pod.finished:
-            amounts = self._kind(pod.spec.effective())
-            self._pods[pod.namespace, pod.name] = (pod.node, amounts)
-            self._use(pod.node, amounts, 1)
+            self.bind(pod.namespace, pod.name, pod.node, self.kind(pod.spec.effective()))
+
+    def bind(self, namespace: str, name: str, node: str, kind: Amounts) -> None:
+        """Take in a pod of no group that is bound to *node* and requests what `kind` returned."""
+        self._pods[namespace, name] = (node, kind)
+        self._use(node, kind, 1)
 
     def remove_pod(self, namespace: str, name: str) -> None:
-        """A pod went."""
+        """Take in that a pod went."""
         found = self._pods.pop((namespace, name), None)
         if found is not None:
             self._use(*found, -1)
@@ -98,16 +119,24 @@ class Engine:
                 return
 
     def set_group(self, group: PlacementGroup) -> None:
-        """A group came or changed; its assignments are in use."""
+        """Take in that a group came or changed; its assignments are in use."""
         key = (group.namespace, group.name)
         with self._recounted(key):
             self.groups[key] = group
 
     def remove_group(self, namespace: str, name: str) -> None:
-        """A group went; its pods that still run count as any others."""
+        """Take in that a group went; its pods that still run count as any others."""
         key = (namespace, name)
         with self._recounted(key):
             self.groups.pop(key, None)
+
+    def kind(self, amounts: Amounts) -> Amounts:
+        """Return *amounts* with the place among `pods`, one object for all that are equal."""
+        key = tuple(sorted(amounts.items()))
+        found = self._kinds.get(key)
+        if found is None:
+            found = self._kinds[key] = {**amounts, PODS: amounts.get(PODS, 0) + 1}
+        return found
 
     def place(self, group: PlacementGroup) -> Status:
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
@@ -116,34 +145,35 @@ class Engine:
         """
         own = (group.namespace, group.name)
         replacing = bool(group.status.assignments and group.status.unhealthy_nodes)
+        steps = [unit for unit in units(group) if unit.workers.count]
+        nothing_asked = implied(steps)
         taken: list[Usage] = []
-        if not replacing and own in self.groups:
-            taken.extend(self._free(own))
         assignments: dict[str, Assignment] = {}
+        if not replacing and own in self.groups:
+            taken += _undone(self._in_use(own))
+            self._apply(taken, 1)
         try:
-            for unit in units(group):
-                workers = unit.workers
-                if workers.count == 0:
-                    continue
-                topology = self._topology(workers.request.topology if workers.request else None)
-                tree = self.tree(topology.name)
+            for number, unit in enumerate(steps):
+                tree = self.tree_of(unit)
                 if replacing:
-                    new, kept = replace_failed(
+                    new, whole = replace_failed(
                         tree,
                         unit,
                         group.status,
                         self.settings,
-                        implied=implied(group),
+                        implied=nothing_asked,
                         paths=self._paths(tree, group.status.unhealthy_nodes),
                     )
                 else:
-                    new = kept = assign(tree, unit, self.settings, implied=implied(group))
-                for pod_set in unit.pod_sets:
-                    if pod_set.name in kept:
-                        assignments[pod_set.name] = kept[pod_set.name]
-                        used = self._usages(new[pod_set.name], pod_set.template.spec.effective())
-                        taken.extend(used)
-                        self._apply(used, 1)
+                    new = whole = assign(tree, unit, self.settings, implied=nothing_asked)
+                assignments |= whole
+                if number < len(steps) - 1:
+                    for pod_set in unit.pod_sets:
+                        if pod_set.name in new:
+                            kind = self.kind(pod_set.template.spec.effective())
+                            used = _usages(new[pod_set.name], kind)
+                            taken += used
+                            self._apply(used, 1)
         except Refused as refused:
             return Status(state="Unplaceable", message=str(refused))
         finally:
@@ -151,16 +181,44 @@ class Engine:
         ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
         return Status(state="Placed", assignments=ordered)
 
-    def tree(self, topology: str) -> Tree:
-        """Return the tree of a topology, made anew where nodes came that have no place in it."""
-        tree = self._trees[topology]
+    def tree_of(self, unit: Unit) -> Tree:
+        """Return the tree on which *unit* is placed; raises Refused.
+
+        It goes below the host only as far as the request names zones.
+        """
+        request = unit.workers.request or Request()
+        topology = self._topology(request.topology)
+        named = {request.required, request.preferred, *(each.level for each in request.slices)}
+        depth = max(
+            (
+                number
+                for number, kind in enumerate(topology.below_host, 1)
+                if ZONE_LEVEL + kind in named
+            ),
+            default=0,
+        )
+        for level in sorted(each for each in named if each is not None):
+            if level not in topology.every_level:
+                raise Refused(self._unknown_level(level, topology))
+        return self.tree(topology.name, depth)
+
+    def tree(self, name: str, depth: int = 0) -> Tree:
+        """Return the tree of a topology, with *depth* types of zones, made anew where it must be."""
+        tree = self._trees.get((name, depth))
         if tree is None:
-            settings = next(each for each in self.settings.topologies if each.name == topology)
-            tree = Tree(settings, self.nodes.values(), self._used)
-            self._trees[topology] = tree
+            topology = self._topology(name)
+            tree = Tree(
+                topology,
+                self.nodes.values(),
+                self._used,
+                hosts=self.tree(name) if depth else None,
+                below=topology.below_host[:depth],
+                zones=self._zones,
+            )
+            self._trees[name, depth] = tree
             for key in self.groups:
                 for usage in self._in_use(key):
-                    _use_leaf(tree, usage, self._node_of(usage), 1)
+                    self._assume(tree, usage, 1)
         return tree
 
     def _topology(self, name: str | None) -> Topology:
@@ -172,6 +230,18 @@ class Engine:
         known = ", ".join(each.name for each in self.settings.topologies)
         raise Refused(f"there is no topology {quoted(name)}; there are: {known}")
 
+    def _unknown_level(self, level: str, topology: Topology) -> str:
+        """Return that there is no such level, which there are, and how many nodes carry each."""
+        labels = Counter(label for node in self.nodes.values() for label in node.labels)
+        known = ", ".join(f"{each} ({labels[each]} nodes)" for each in topology.levels)
+        if topology.below_host:
+            known += "".join(f", {each}" for each in topology.every_level[len(topology.levels) :])
+        hint = did_you_mean(level, topology.every_level)
+        return (
+            f'no requested topology level: {level}{hint}; topology "{topology.name}" has {known};'
+            f" {counted(labels[level], 'node')} carry the label {level}"
+        )
+
     def _paths(self, tree: Tree, names: Iterable[str]) -> dict[str, Path]:
         """Return the paths of those nodes that still exist, whether they take part or not."""
         nodes = {name: self.nodes[name] for name in names if name in self.nodes}
@@ -179,87 +249,95 @@ class Engine:
         return {name: path for name, path in paths.items() if path is not None}
 
     def _change(self, old: Node | None, new: Node | None) -> None:
-        for name, tree in self._trees.items():
-            if tree is not None and not tree.change(old, new):
-                self._trees[name] = None
+        for key, tree in list(self._trees.items()):
+            if not tree.change(old, new):
+                del self._trees[key]
+                if key[1] == 0:
+                    self._drop_zone_trees(key[0])
+
+    def _drop_zone_trees(self, name: str | None = None) -> None:
+        for key in list(self._trees):
+            if key[1] and name in (None, key[0]):
+                del self._trees[key]
 
     def _use(self, node: str, amounts: Amounts, times: int) -> None:
-        used = self._used.setdefault(node, {})
+        used = self._used.get(node)
+        if used is None:
+            used = self._used[node] = {}
         for name, amount in amounts.items():
             used[name] = used.get(name, 0) + amount * times
         for tree in self._trees.values():
-            if tree is not None:
-                tree.use(node, amounts, times)
-
-    def _kind(self, amounts: Amounts) -> Amounts:
-        """Return *amounts* with the place among `pods`, one object for all that are equal."""
-        key = tuple(sorted(amounts.items()))
-        found = self._kinds.get(key)
-        if found is None:
-            found = self._kinds[key] = {**amounts, PODS: amounts.get(PODS, 0) + 1}
-        return found
+            tree.use(node, amounts, times)
 
     @contextmanager
     def _recounted(self, key: Key) -> Iterator[None]:
-        """Take what a group uses out, and in again as it is then."""
-        self._apply(self._in_use(key), -1)
-        self._count_members(key, -1)
+        """Take what a group and its pods use out, and in again as it is then."""
+        self._count(key, -1)
         yield
-        self._apply(self._in_use(key), 1)
-        self._count_members(key, 1)
+        self._count(key, 1)
 
-    def _count_members(self, key: Key, times: int) -> None:
-        """Count the pods of a group where its assignments do not."""
+    def _count(self, key: Key, times: int) -> None:
+        self._apply(self._in_use(key), times)
         group = self.groups.get(key)
         if group is not None and group.status.assignments:
             return
         for pod in self._members.get(key, {}).values():
             if not pod.finished:
-                self._use(pod.node, self._kind(pod.spec.effective()), times)
+                self._use(pod.node, self.kind(pod.spec.effective()), times)
 
     def _in_use(self, key: Key) -> list[Usage]:
         """Return what a group's assignments use, less what its finished pods gave back."""
         group = self.groups.get(key)
-        if group is None:
+        if group is None or not group.status.assignments:
             return []
-        kinds = {each.name: each.template.spec.effective() for each in group.pod_sets}
-        usages = [
-            usage
-            for assignment in group.status.assignments
-            for usage in self._usages(assignment, kinds.get(assignment.pod_set, {}))
-        ]
+        kinds = {each.name: self.kind(each.template.spec.effective()) for each in group.pod_sets}
+        finished = Counter(
+            (pod.labels.get(POD_SET_LABEL) or pod.annotations.get(POD_SET_LABEL, ""), pod.node)
+            for pod in self._members.get(key, {}).values()
+            if pod.finished
+        )
+        usages = []
+        for assignment in group.status.assignments:
+            for usage in _usages(assignment, kinds.get(assignment.pod_set, {})):
+                back = 0
+                for pod_set in (assignment.pod_set, ""):
+                    for node in self._nodes_named(usage):
+                        given = min(finished[pod_set, node], usage.count - back)
+                        finished[pod_set, node] -= given
+                        back += given
+                usages.append(replace(usage, count=usage.count - back))
         return usages
 
-    def _usages(self, assignment: Assignment, amounts: Amounts) -> list[Usage]:
-        kind = self._kind(amounts)
+    def _nodes_named(self, usage: Usage) -> list[str]:
+        """Return the nodes at the leaf of *usage* on which pods of it may have finished."""
+        if usage.levels[0] == HOSTNAME:
+            return [usage.values[0]]
         return [
-            Usage(assignment.levels, each.values, kind, each.count) for each in assignment.domains
+            node.name
+            for node in self.nodes.values()
+            if all(
+                node.labels.get(level) == value
+                for level, value in zip(usage.levels, usage.values, strict=True)
+            )
         ]
-
-    def _free(self, key: Key) -> list[Usage]:
-        """Give back what a group uses; return what undoes that."""
-        used = self._in_use(key)
-        self._apply(used, -1)
-        return [Usage(each.levels, each.values, each.amounts, -each.count) for each in used]
 
     def _apply(self, usages: Iterable[Usage], times: int) -> None:
         for usage in usages:
             for tree in self._trees.values():
-                if tree is not None:
-                    _use_leaf(tree, usage, self._node_of(usage), times)
+                self._assume(tree, usage, times)
 
-    def _node_of(self, usage: Usage) -> str | None:
-        return usage.values[0] if list(usage.levels) == [HOSTNAME] else None
-
-
-def _use_leaf(tree: Tree, usage: Usage, node: str | None, times: int) -> None:
-    leaf = tree.find(usage.levels, usage.values)
-    if leaf is None and node is not None:
-        leaf = tree.leaf_of(node)
-    if leaf is not None:
-        tree.rows.add(leaf, usage.amounts, -times * usage.count)
+    def _assume(self, tree: Tree, usage: Usage, times: int) -> None:
+        tree.assume(usage.levels, usage.values, usage.amounts, times * usage.count)
 
 
-def implied(group: PlacementGroup) -> bool:
+def _usages(assignment: Assignment, kind: Amounts) -> list[Usage]:
+    return [Usage(assignment.levels, each.values, kind, each.count) for each in assignment.domains]
+
+
+def _undone(usages: Iterable[Usage]) -> list[Usage]:
+    return [replace(each, count=-each.count) for each in usages]
+
+
+def implied(steps: Iterable[Unit]) -> bool:
     """Return whether some pod set asks for nothing, nor does its mate in a leader group."""
-    return any(not any(asks(each.request) for each in unit.pod_sets) for unit in units(group))
+    return any(not any(asks(each.request) for each in unit.pod_sets) for unit in steps)

@@ -37,7 +37,8 @@ def place(cluster: Object, group: Object, settings: Object | None = None) -> Obj
     A group with `status.assignments` and `status.unhealthyNodes` asks for a replacement.
     """
     snapshot = read_snapshot(cluster)
-    engine = Engine(read_settings(settings), snapshot.nodes)
+    zones = [each for each in snapshot.zones if each.node not in snapshot.stale]
+    engine = Engine(read_settings(settings), snapshot.nodes, zones)
     for pod in snapshot.pods:
         engine.set_pod(pod)
     for each in snapshot.groups:

@@ -15,7 +15,7 @@ from nri_policy.cluster.tree import Filter, Tree
 
 def assign(tree: Tree, unit: Unit, settings: Settings, *, implied: bool) -> dict[str, Assignment]:
     """Return the assignment of each pod set of *unit*, by name; raises Refused."""
-    wanted = plan(unit, implied=implied, topology=tree.topology, settings=settings)
+    wanted = plan(unit, implied=implied, levels=tree.levels, settings=settings)
     if not tree.domains.leaves:
         raise Refused(f"no topology domains at level: {tree.levels[wanted.level]}")
     spec = unit.workers.template.spec

@@ -88,7 +88,7 @@ class _Search:
         if request.slices and missing % request.slices[0].size:
             pod_set = msgspec.structs.replace(pod_set, request=_finer(request, missing))
         unit = Unit(workers=pod_set)
-        wanted = plan(unit, implied=self.implied, topology=tree.topology, settings=self.settings)
+        wanted = plan(unit, implied=self.implied, levels=tree.levels, settings=self.settings)
         spec = pod_set.template.spec
         kind = tree.filter(spec, scored=self.settings.preferred_node_affinity)
         counts = tree.count(

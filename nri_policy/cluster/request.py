@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from nri_policy.cluster.document import DocumentError, join
 from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Slice
-from nri_policy.cluster.settings import Settings, Topology
-from nri_policy.wording import did_you_mean, quoted
+from nri_policy.cluster.settings import Settings
+from nri_policy.wording import quoted
 
 MAX_LAYERS = 3
 NO_LEVEL = "topology level not specified"
@@ -132,13 +132,12 @@ def check_count(pod_set: PodSet, path: str) -> None:
         )
 
 
-def plan(unit: Unit, *, implied: bool, topology: Topology, settings: Settings) -> Plan:
-    """Return what *unit* asks for on *topology*; raises Refused.
+def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: Settings) -> Plan:
+    """Return what *unit* asks for on a tree of *levels*; raises Refused.
 
     *implied* is whether some pod set of the group asks for nothing, so that none is constrained.
     """
     request = unit.workers.request or Request()
-    levels = topology.every_level
     slices_alone = bool(request.slices) and not (request.required or request.preferred)
     unconstrained = request.unconstrained or implied or slices_alone
     name = request.required or request.preferred
@@ -202,14 +201,7 @@ def _inner(slices: Sequence[Slice], levels: Sequence[str], above: int) -> dict[i
 def _index(name: str, levels: Sequence[str], what: str) -> int:
     if name in levels:
         return levels.index(name)
-    raise UnknownLevel(what, name, did_you_mean(name, levels))
-
-
-class UnknownLevel(Refused):
-    """A request names a level that the topology does not have."""
-
-    def __init__(self, what: str, name: str, hint: str) -> None:
-        super().__init__(f"no requested {what}: {name}{hint}")
+    raise Refused(f"no requested {what}: {name}")
 
 
 def _check_leader_group(name: str, members: Sequence[PodSet]) -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from nri_policy._domains import Counts, Domains, Mask, Rows, Vector
+from nri_policy._domains import Counts, Domains, Mask, Rows, Vector, arrange
 from nri_policy.cluster.document import PODS, Amounts
 from nri_policy.cluster.matching import Toleration, selected, untolerated
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.pod import PodSpec
-from nri_policy.cluster.settings import Topology
+from nri_policy.cluster.settings import ZONE_LEVEL, Topology
+from nri_policy.cluster.zone import NodeZones
 
 Path = tuple[str, ...]
 
@@ -29,13 +29,15 @@ MAX_TAINTS = 255 - TAINT  # kinds of taints told apart in one mask
 MAX_MASKS = 64  # kept; the least recently used goes first
 MAX_COUNTS = 16
 
+_ANYWHERE = PodSpec()
+
 
 class Filter:
     """The mask of one kind of pod, and what its codes stand for."""
 
     def __init__(self, spec: PodSpec, tolerations: Sequence[Toleration], leaves: int) -> None:
-        self._spec = spec
-        self._tolerations = tolerations
+        self.spec = spec
+        self.tolerations = tolerations
         self._taints: dict[str, int] = {}
         scored = spec.affinity is not None and bool(spec.affinity.preferred)
         self.mask = Mask(leaves, scored)
@@ -44,8 +46,8 @@ class Filter:
 
     def update(self, leaf: int, node: Node) -> None:
         """Read the properties of the node that *leaf* is."""
-        spec = self._spec
-        taint = untolerated(node.taints, self._tolerations) if node.taints else None
+        spec = self.spec
+        taint = untolerated(node.taints, self.tolerations) if node.taints else None
         score = code = 0
         if taint is not None:
             text = str(taint)
@@ -69,42 +71,98 @@ class Filter:
 
 
 class Tree:
-    """The leaves of one topology."""
+    """The leaves of one topology: hosts, racks, or zones of hosts where *below* names their types."""
 
     def __init__(
-        self, topology: Topology, nodes: Iterable[Node], used: Mapping[str, Amounts]
+        self,
+        topology: Topology,
+        nodes: Iterable[Node],
+        used: Mapping[str, Amounts],
+        *,
+        hosts: Tree | None = None,
+        below: Sequence[str] = (),
+        zones: Mapping[str, NodeZones] = {},
     ) -> None:
         self.topology = topology
+        self.levels = (*topology.levels, *(ZONE_LEVEL + each for each in below))
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
-        self._get = _getter(topology.levels)
+        self.hosts = hosts
+        self._below = tuple(below)
+        self._zones = zones
         self._used = used
-        members: dict[Path, list[Node]] = {}
-        for node in nodes:
-            path = self._path(node)
-            if path is None:
-                continue
-            members.setdefault(path, []).append(node)
-        self.paths: list[Path] = sorted(members)
+        self._node_at: dict[str, int] = {}  # node -> its leaf, the first of its zones
+        self._host_at: dict[str, int] = {}  # hostname -> the same
+        self._leaf_at: dict[Path, int] = {}
+        self._tainted: set[int] = set()
+        self._filters: OrderedDict[Any, Filter] = OrderedDict()
+        self._counts: OrderedDict[Any, Counts] = OrderedDict()
+        self.paths: list[Path]
+        self.paths, members = arrange(
+            nodes, tuple(topology.levels), topology.node_labels, self.left_out
+        )
+        self._nodes: list[Node | None] = [None] * len(self.paths)  # leaf -> its node, of hosts
+        if hosts is not None:
+            self._grow_zones(members)
+            return
         self.domains = Domains(self.paths)
         self.rows = Rows(self.domains)
-        self.leaf_at: dict[Path, int] = {path: leaf for leaf, path in enumerate(self.paths)}
-        self.host_at: dict[str, int] = {}  # hostname -> leaf
-        self._node_at: dict[str, int] = {}  # node -> leaf, of those that take part
-        self._tainted: set[int] = set()
-        self._nodes: dict[int, Node] = {}  # leaf -> its node, where leaves are hosts
-        self._filters: OrderedDict[bytes, Filter] = OrderedDict()
-        self._counts: OrderedDict[Any, Counts] = OrderedDict()
-        for path in self.paths:
-            for node in sorted(members[path], key=lambda each: each.name):
-                self._join(node, self.leaf_at[path])
+        if topology.by_host:
+            self._fill_hosts(members)
+        else:
+            self._leaf_at = {path: leaf for leaf, path in enumerate(self.paths)}
+            for leaf, here in enumerate(members):
+                for node in here:
+                    self._node_at[node.name] = leaf
+                    self.rows.add(leaf, node.allocatable, 1, 1)
+        for name, amounts in used.items():
+            self.use(name, amounts, 1)
 
-    @property
-    def levels(self) -> tuple[str, ...]:
-        """The levels, coarse to fine."""
-        return tuple(self.topology.levels)
+    def _fill_hosts(self, members: list[list[Node]]) -> None:
+        amounts: list[Amounts | None] = []
+        node_at, host_at, all_nodes = self._node_at, self._host_at, self._nodes
+        for leaf, here in enumerate(members):
+            node = here[0]
+            host = self.paths[leaf][-1]
+            if len(here) > 1 or host in host_at:
+                node_left = here if host in host_at else here[1:]
+                self.left_out |= {each.name: f"hostname {host} twice" for each in node_left}
+                if host in host_at:
+                    amounts.append(None)
+                    continue
+            node_at[node.name] = host_at[host] = leaf
+            all_nodes[leaf] = node
+            if node.taints:
+                self._tainted.add(leaf)
+            amounts.append(node.allocatable)
+        self.rows.fill(amounts)
+
+    def _grow_zones(self, members: list[list[Node]]) -> None:
+        """Make the zones of every host leaves; a host without any is left out."""
+        paths: list[Path] = []
+        nodes: list[Node | None] = []
+        leaves: list[dict[str, int]] = []
+        for path, here in zip(self.paths, members, strict=True):
+            node = here[0]
+            found, reason = _zones_of(self._zones.get(node.name), self._below)
+            if reason:
+                self.left_out[node.name] = reason
+                continue
+            self._node_at[node.name] = self._host_at[path[-1]] = len(paths)
+            for names, available in sorted(found.items()):
+                paths.append(path + names)
+                nodes.append(node)
+                leaves.append(available)
+            if node.taints:
+                self._tainted.update(range(self._node_at[node.name], len(paths)))
+        self.paths, self._nodes = paths, nodes
+        self.domains = Domains(paths)
+        self.rows = Rows(self.domains, unlisted=True)
+        for leaf, available in enumerate(leaves):
+            self.rows.list(leaf, available)
+        self._leaf_at = {path[len(self.topology.levels) - 1 :]: at for at, path in enumerate(paths)}
 
     def leaf_of(self, node: str) -> int | None:
-        """Return the leaf that a node takes part in."""
+        """Return the leaf that a node takes part in, the first of its zones."""
         return self._node_at.get(node)
 
     def change(self, old: Node | None, new: Node | None) -> bool:
@@ -112,63 +170,107 @@ class Tree:
 
         Return False if the tree is to be made anew.
         """
+        if self.hosts is not None:
+            return False
         name = (old or new).name  # type: ignore[union-attr]  # one of them is there
         leaf = self._node_at.pop(name, None)
         if leaf is not None:
             assert old is not None
             self.rows.add(leaf, old.allocatable, -1, -1)
             self.rows.add(leaf, self._used.get(name, {}), 1)
-            if self.topology.by_host:
-                self._nodes.pop(leaf, None)
-        self.left_out.pop(name, None)
+            self._nodes[leaf] = None
+        elif name in self.left_out and self.left_out.pop(name).startswith("hostname"):
+            return False
         if new is None:
-            return True
+            return leaf is None or not self._has_twin(leaf)
         path = self._path(new)
         if path is None:
-            return True
-        found = self.leaf_at.get(path)
-        if found is None:
+            return leaf is None or not self._has_twin(leaf)
+        found = self._find_path(path)
+        if found is None or (self.topology.by_host and self._nodes[found] is not None):
             return False
         self._join(new, found)
-        return True
+        return found == leaf or leaf is None or not self._has_twin(leaf)
+
+    def _has_twin(self, leaf: int) -> bool:
+        """Return whether some node was left out for the hostname of *leaf*."""
+        reason = f"hostname {self.paths[leaf][-1]} twice"
+        return bool(self.left_out) and reason in self.left_out.values()
 
     def use(self, node: str, amounts: Amounts, times: int) -> None:
-        """Take what a pod requests off its node's leaf *times* times."""
+        """Take what a pod requests off its node's leaf *times* times; zones tell of pods themselves."""
         leaf = self._node_at.get(node)
+        if leaf is None:
+            return
+        if self.hosts is None:
+            self.rows.add(leaf, amounts, -times)
+        else:
+            self._note_host(leaf)
+
+    def assume(
+        self, levels: Sequence[str], values: Sequence[str], amounts: Amounts, times: int
+    ) -> None:
+        """Take what pods of an assignment request off the leaf that it names, *times* times."""
+        leaf = self.find(levels, values)
         if leaf is not None:
             self.rows.add(leaf, amounts, -times)
+        host = self._host_at.get(values[0]) if levels[0] == HOSTNAME else None
+        if host is None:
+            return
+        if self.hosts is not None:
+            self._note_host(host)
+        elif leaf is None:
+            self.rows.add(host, amounts, -times)
+
+    def _note_host(self, leaf: int) -> None:
+        node = self._nodes[leaf]
+        while leaf < len(self._nodes) and self._nodes[leaf] is node:
+            self.rows.note(leaf)
+            leaf += 1
 
     def find(self, levels: Sequence[str], values: Sequence[str]) -> int | None:
         """Return the leaf that an assignment's values name, None where it has none."""
-        if list(levels) == [HOSTNAME]:
-            return self.host_at.get(values[0])
-        if tuple(levels) == self.levels:
-            return self.leaf_at.get(tuple(values))
-        return None
+        if list(levels) != self.named_levels():
+            return None
+        if self.hosts is None and self.topology.by_host:
+            return self._host_at.get(values[0])
+        return self._leaf_at.get(tuple(values))
 
     def values(self, leaf: int) -> list[str]:
         """Return the values by which assignments name a leaf."""
-        return [self.paths[leaf][-1]] if self.topology.by_host else list(self.paths[leaf])
+        return list(self.paths[leaf][-len(self.named_levels()) :])
 
     def named_levels(self) -> list[str]:
-        """Return the levels to which `values` belong."""
-        return [HOSTNAME] if self.topology.by_host else list(self.levels)
+        """Return the levels to which `values` belong: those from the host on where there is one."""
+        if self.topology.by_host:
+            return list(self.levels[len(self.topology.levels) - 1 :])
+        return list(self.levels)
 
     def filter(self, spec: PodSpec, *, scored: bool) -> Filter:
         """Return which leaves a pod may use; selectors count only where leaves are hosts."""
         if not self.topology.by_host:
-            spec = PodSpec()
+            return self._filter(_ANYWHERE, ())
         affinity = spec.affinity
         if affinity is not None and not scored:
             affinity = msgspec.structs.replace(affinity, preferred=None)
         tolerations = (*spec.tolerations, *self.topology.tolerations)
-        spec = PodSpec(node_selector=spec.node_selector, affinity=affinity)
-        key = msgspec.json.encode((tolerations, spec.node_selector, affinity))
+        if affinity is None and not spec.node_selector and not self._tainted:
+            return self._filter(_ANYWHERE, ())
+        return self._filter(
+            PodSpec(node_selector=spec.node_selector, affinity=affinity), tolerations
+        )
+
+    def _filter(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
+        key: Any = ()
+        if spec is not _ANYWHERE or tolerations:
+            key = msgspec.json.encode((tolerations, spec.node_selector, spec.affinity))
         found = self._filters.get(key)
         if found is None:
             found = Filter(spec, tolerations, self.domains.leaves)
-            for leaf in self._nodes if found.reads_labels else self._tainted:
-                found.update(leaf, self._nodes[leaf])
+            for leaf in range(len(self._nodes)) if found.reads_labels else self._tainted:
+                node = self._nodes[leaf]
+                if node is not None:
+                    found.update(leaf, node)
             self._filters[key] = found
             if len(self._filters) > MAX_MASKS:
                 self._filters.popitem(last=False)
@@ -227,6 +329,19 @@ class Tree:
     ) -> Counts:
         """Return new counts, only of the leaves *within*."""
         leaves = range(self.domains.leaves) if within is None else within
+        above = None
+        if self.hosts is not None:
+            above = self.hosts.counts(
+                pod,
+                self.hosts._filter(kind.spec, kind.tolerations),
+                size=1,
+                slice_level=len(self.hosts.levels) - 1,
+                inner={},
+                leader=leader,
+                leader_kind=self.hosts._filter(leader_kind.spec, leader_kind.tolerations)
+                if leader_kind
+                else None,
+            )
         return Counts(
             self.rows,
             Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1}),
@@ -240,36 +355,32 @@ class Tree:
             leader_mask=leader_kind.mask if leader_kind else None,
             low=leaves.start,
             high=leaves.stop,
+            hosts=above,
+            host_of=None if self.hosts is None else self._hosts_of_leaves(),
         )
+
+    def path_of(self, node: Node) -> Path | None:
+        """Return the path that a node's labels name, whether it takes part or not."""
+        path = tuple(node.labels.get(level, "") for level in self.topology.levels)
+        known = all(level in node.labels for level in self.topology.levels)
+        return path if known else None
 
     def _path(self, node: Node) -> Path | None:
         """Return the path of a node; None, and noted why, if it takes no part."""
-        reason = ""
-        path: Path = ()
-        if not node.ready:
-            reason = "not ready"
-        elif node.unschedulable:
-            reason = "unschedulable"
-        elif not selected(node.labels, self.topology.node_labels):
-            reason = "nodeLabels"
-        else:
-            try:
-                path = self._get(node.labels)
-            except KeyError as error:
-                reason = f"no label {error.args[0]}"
-        if reason:
-            self.left_out[node.name] = reason
-            return None
-        return path
+        paths, _ = arrange(
+            [node], tuple(self.topology.levels), self.topology.node_labels, self.left_out
+        )
+        return paths[0] if paths else None
+
+    def _find_path(self, path: Path) -> int | None:
+        if not self.topology.by_host:
+            return self._leaf_at.get(path)
+        leaf = self._host_at.get(path[-1])
+        return leaf if leaf is not None and self.paths[leaf] == path else None
 
     def _join(self, node: Node, leaf: int) -> None:
         """Make a node part of its leaf."""
         if self.topology.by_host:
-            host = self.paths[leaf][-1]
-            if leaf in self._nodes or self.host_at.get(host, leaf) != leaf:
-                self.left_out[node.name] = f"hostname {host} twice"
-                return
-            self.host_at[host] = leaf
             self._nodes[leaf] = node
             if node.taints:
                 self._tainted.add(leaf)
@@ -281,22 +392,38 @@ class Tree:
         self.rows.add(leaf, node.allocatable, 1, 1)
         self.rows.add(leaf, self._used.get(node.name, {}), -1)
 
-    def path_of(self, node: Node) -> Path | None:
-        """Return the path that a node's labels name, whether it takes part or not."""
-        try:
-            path: Path = self._get(node.labels)
-        except KeyError:
-            return None
-        return path
+    def _hosts_of_leaves(self) -> list[int]:
+        """Return the leaf that the host of every zone has in the tree of hosts."""
+        assert self.hosts is not None
+        at = self.hosts._host_at
+        return [at[path[len(self.topology.levels) - 1]] for path in self.paths]
 
     def summary(self) -> Counter[str]:
         """Return how many nodes are left out for each reason."""
         return Counter(self.left_out.values())
 
 
-def _getter(levels: Sequence[str]) -> Any:
-    """Return the function from labels to a path; it raises KeyError."""
-    if len(levels) == 1:
-        only = levels[0]
-        return lambda labels: (labels[only],)
-    return itemgetter(*levels)
+def _zones_of(found: NodeZones | None, below: Sequence[str]) -> tuple[dict[Path, Amounts], str]:
+    """Return what a host's zones of the last type *below* have left, by the names down to them.
+
+    With a reason instead where there are none, or one of them is in no zone of the types above.
+    """
+    if found is None:
+        return {}, "no zones"
+    by_name = {zone.name: zone for zone in found.zones}
+    leaves = {}
+    for zone in found.zones:
+        if zone.type != below[-1]:
+            continue
+        names = [zone.name]
+        for kind in reversed(below[:-1]):
+            above = by_name.get(zone.parent)
+            steps = 0
+            while above is not None and above.type != kind and steps < len(by_name):
+                above, steps = by_name.get(above.parent), steps + 1
+            if above is None or above.type != kind:
+                return {}, f"a zone {zone.type} is in no zone {kind}"
+            zone = above  # noqa: PLW2901 - one up
+            names.insert(0, zone.name)
+        leaves[tuple(names)] = by_name[names[-1]].available
+    return leaves, "" if leaves else f"no zones {below[-1]}"
