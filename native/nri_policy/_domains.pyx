@@ -17,60 +17,66 @@ cdef int64_t UNLISTED = <int64_t> 1 << 61
 
 
 def arrange(nodes, tuple levels not None, dict wanted not None, dict left_out not None):
-    """Return the paths that *nodes* have by their labels, sorted, and with each the nodes there, by name.
+    """Return the paths that *nodes* have by their labels, sorted, the first node of each by name, and all others.
 
-    A node that is not ready, cordoned, or lacks one of the *wanted* labels or a level takes no part: its name and why
-    go to *left_out*.
+    Others come as a dict from the index of their path. A node that is not ready, cordoned, or lacks one of the *wanted*
+    labels or a level takes no part: its name and why go to *left_out*.
     """
-    cdef dict groups = {}
-    cdef dict labels
-    cdef tuple above = levels[: len(levels) - 1], path
-    cdef list prefix, members, paths = [], all = []
-    last_level = levels[len(levels) - 1]
+    cdef dict top = {}, at, labels
+    cdef list paths = [], firsts = []
+    cdef dict others = {}
+    cdef int last = len(levels) - 1, index
     for node in nodes:
-        labels = node.labels
         if not node.ready:
             left_out[node.name] = "not ready"
             continue
         if node.unschedulable:
             left_out[node.name] = "unschedulable"
             continue
+        labels = node.labels
         if wanted and any([labels.get(key) != value for key, value in wanted.items()]):
             left_out[node.name] = "nodeLabels"
             continue
-        prefix = []
-        for level in above:
-            value = labels.get(level)
+        at = top
+        for index in range(last + 1):
+            value = labels.get(levels[index])
             if value is None:
+                left_out[node.name] = f"no label {levels[index]}"
                 break
-            prefix.append(value)
-        else:
-            level = last_level
-            value = labels.get(level)
-        if value is None:
-            left_out[node.name] = f"no label {level}"
+            below = at.get(value)
+            if index == last:
+                if below is None:
+                    at[value] = node
+                elif type(below) is list:
+                    below.append(node)
+                else:
+                    at[value] = [below, node]
+            elif below is None:
+                below = at[value] = {}
+                at = below
+            else:
+                at = below
+    _flatten(top, (), last, paths, firsts, others)
+    return paths, firsts, others
+
+
+cdef _flatten(dict at, tuple above, int left, list paths, list firsts, dict others):
+    """Add what is below a domain, in order."""
+    for value in sorted(at):
+        below = at[value]
+        if left:
+            _flatten(below, above + (value,), left - 1, paths, firsts, others)
             continue
-        path = tuple(prefix)
-        members = groups.get(path)
-        if members is None:
-            groups[path] = members = []
-        members.append((value, node.name, node))
-    for path in sorted(groups):
-        members = groups[path]
-        members.sort(key=_by_name)
-        before = None
-        for value, _, node in members:
-            if value != before:
-                paths.append(path + (value,))
-                here = []
-                all.append(here)
-                before = value
-            here.append(node)
-    return paths, all
+        if type(below) is list:
+            below.sort(key=_name)
+            others[len(paths)] = below[1:]
+            below = below[0]
+        paths.append(above + (value,))
+        firsts.append(below)
 
 
-def _by_name(tuple member):
-    return member[:2]
+def _name(node):
+    return node.name
 
 
 @cython.final
@@ -261,7 +267,7 @@ cdef class Rows:
         self.changes = 0
         self.epoch += 1
 
-    def list(self, int leaf, dict amounts not None):
+    def set(self, int leaf, dict amounts not None):
         """Set what a leaf has of the resources that it lists."""
         self._check(leaf)
         for name, value in amounts.items():

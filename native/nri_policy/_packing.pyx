@@ -125,7 +125,6 @@ cdef int _single(Counts counts, int low, int high, int wanted, int need, Order o
             leaders = counts.leaders[domain] if counts.leaders else 0
             if first or leaders > tier_leaders or (leaders == tier_leaders and counts.score[domain] > tier):
                 first, tier_leaders, tier = False, leaders, counts.score[domain]
-    first = True
     for domain in range(low, high):
         slices = counts.slices_l[domain]
         if slices < wanted or (need and not counts.leaders[domain]):
@@ -163,7 +162,7 @@ cdef _load_useful(Counts counts, Row row, int low, int high, int wanted, int nee
 
     LeastFree takes the smallest; those beyond the size at which all is held are not needed.
     """
-    cdef int domain, most = INT32_MAX
+    cdef int domain, most = INT32_MAX, quota = INT32_MAX
     cdef int64_t held = 0
     cdef int64_t sizes[SMALL]
     if order.ascending and not need and not order.scored:
@@ -172,13 +171,17 @@ cdef _load_useful(Counts counts, Row row, int low, int high, int wanted, int nee
             if counts.slices[domain] < SMALL:
                 sizes[counts.slices[domain]] += 1
         for domain in range(SMALL):
-            held += domain * sizes[domain]
-            if held >= wanted:
+            if held + domain * sizes[domain] >= wanted:
                 most = domain
+                if counts.slices == counts.pods:  # equal sizes go by path
+                    quota = <int> ((wanted - held + domain - 1) // domain)
                 break
+            held += domain * sizes[domain]
     for domain in range(low, high):
-        if counts.slices[domain] > most:
-            continue
+        if counts.slices[domain] >= most:
+            if counts.slices[domain] > most or not quota:
+                continue
+            quota -= 1
         if counts.slices[domain] or (need and counts.leaders[domain]):
             load(counts, row, domain, domain + 1)
 

@@ -185,7 +185,7 @@ def _inner(slices: Sequence[Slice], levels: Sequence[str], above: int) -> dict[i
 
     Levels between two layers have the next inner one's.
     """
-    sizes = {}
+    sizes: dict[int, int] = {}
     for each in slices[1:]:
         level = _index(each.level, levels, "topology level for additional slice layer")
         if level <= above:

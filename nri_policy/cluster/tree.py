@@ -97,52 +97,57 @@ class Tree:
         self._filters: OrderedDict[Any, Filter] = OrderedDict()
         self._counts: OrderedDict[Any, Counts] = OrderedDict()
         self.paths: list[Path]
-        self.paths, members = arrange(
+        self.paths, first, others = arrange(
             nodes, tuple(topology.levels), topology.node_labels, self.left_out
         )
         self._nodes: list[Node | None] = [None] * len(self.paths)  # leaf -> its node, of hosts
+        if topology.by_host:
+            self._keep_first(first, others)
         if hosts is not None:
-            self._grow_zones(members)
+            self._grow_zones(first)
             return
         self.domains = Domains(self.paths)
         self.rows = Rows(self.domains)
+        self.rows.fill([node.allocatable for node in first])
+        self._node_at = {node.name: leaf for leaf, node in enumerate(first)}
         if topology.by_host:
-            self._fill_hosts(members)
+            self._nodes[:] = first
+            self._tainted.update(leaf for leaf, node in enumerate(first) if node.taints)
+            self._host_at = {path[-1]: leaf for leaf, path in enumerate(self.paths)}
         else:
             self._leaf_at = {path: leaf for leaf, path in enumerate(self.paths)}
-            for leaf, here in enumerate(members):
-                for node in here:
+            for leaf, more in others.items():
+                for node in more:
                     self._node_at[node.name] = leaf
                     self.rows.add(leaf, node.allocatable, 1, 1)
         for name, amounts in used.items():
             self.use(name, amounts, 1)
 
-    def _fill_hosts(self, members: list[list[Node]]) -> None:
-        amounts: list[Amounts | None] = []
-        node_at, host_at, all_nodes = self._node_at, self._host_at, self._nodes
-        for leaf, here in enumerate(members):
-            node = here[0]
-            host = self.paths[leaf][-1]
-            if len(here) > 1 or host in host_at:
-                node_left = here if host in host_at else here[1:]
-                self.left_out |= {each.name: f"hostname {host} twice" for each in node_left}
-                if host in host_at:
-                    amounts.append(None)
-                    continue
-            node_at[node.name] = host_at[host] = leaf
-            all_nodes[leaf] = node
-            if node.taints:
-                self._tainted.add(leaf)
-            amounts.append(node.allocatable)
-        self.rows.fill(amounts)
+    def _keep_first(self, first: list[Node], others: Mapping[int, list[Node]]) -> None:
+        """Leave out nodes with the hostname of another: the first by path, then by name, stays."""
+        hosts = [path[-1] for path in self.paths]
+        for leaf, more in others.items():
+            self.left_out |= dict.fromkeys((each.name for each in more), _twice(hosts[leaf]))
+        if len(set(hosts)) == len(hosts):
+            return
+        seen: set[str] = set()
+        kept = []
+        for leaf, host in enumerate(hosts):
+            if host in seen:
+                self.left_out[first[leaf].name] = _twice(host)
+            else:
+                kept.append(leaf)
+                seen.add(host)
+        self.paths = [self.paths[leaf] for leaf in kept]
+        first[:] = [first[leaf] for leaf in kept]
+        self._nodes = [None] * len(kept)
 
-    def _grow_zones(self, members: list[list[Node]]) -> None:
+    def _grow_zones(self, hosts: list[Node]) -> None:
         """Make the zones of every host leaves; a host without any is left out."""
         paths: list[Path] = []
-        nodes: list[Node | None] = []
-        leaves: list[dict[str, int]] = []
-        for path, here in zip(self.paths, members, strict=True):
-            node = here[0]
+        leaves: list[Amounts] = []
+        self._nodes = []
+        for path, node in zip(self.paths, hosts, strict=True):
             found, reason = _zones_of(self._zones.get(node.name), self._below)
             if reason:
                 self.left_out[node.name] = reason
@@ -150,15 +155,15 @@ class Tree:
             self._node_at[node.name] = self._host_at[path[-1]] = len(paths)
             for names, available in sorted(found.items()):
                 paths.append(path + names)
-                nodes.append(node)
+                self._nodes.append(node)
                 leaves.append(available)
             if node.taints:
                 self._tainted.update(range(self._node_at[node.name], len(paths)))
-        self.paths, self._nodes = paths, nodes
+        self.paths = paths
         self.domains = Domains(paths)
         self.rows = Rows(self.domains, unlisted=True)
         for leaf, available in enumerate(leaves):
-            self.rows.list(leaf, available)
+            self.rows.set(leaf, available)
         self._leaf_at = {path[len(self.topology.levels) - 1 :]: at for at, path in enumerate(paths)}
 
     def leaf_of(self, node: str) -> int | None:
@@ -194,8 +199,7 @@ class Tree:
 
     def _has_twin(self, leaf: int) -> bool:
         """Return whether some node was left out for the hostname of *leaf*."""
-        reason = f"hostname {self.paths[leaf][-1]} twice"
-        return bool(self.left_out) and reason in self.left_out.values()
+        return _twice(self.paths[leaf][-1]) in self.left_out.values()
 
     def use(self, node: str, amounts: Amounts, times: int) -> None:
         """Take what a pod requests off its node's leaf *times* times; zones tell of pods themselves."""
@@ -367,7 +371,7 @@ class Tree:
 
     def _path(self, node: Node) -> Path | None:
         """Return the path of a node; None, and noted why, if it takes no part."""
-        paths, _ = arrange(
+        paths, *_ = arrange(
             [node], tuple(self.topology.levels), self.topology.node_labels, self.left_out
         )
         return paths[0] if paths else None
@@ -401,6 +405,10 @@ class Tree:
     def summary(self) -> Counter[str]:
         """Return how many nodes are left out for each reason."""
         return Counter(self.left_out.values())
+
+
+def _twice(host: str) -> str:
+    return f"hostname {host} twice"
 
 
 def _zones_of(found: NodeZones | None, below: Sequence[str]) -> tuple[dict[Path, Amounts], str]:
