@@ -128,6 +128,7 @@ class Daemon:
             synchronized=self._took_over,
             decided=self._decided,
             pod_came=self.topology_changed,
+            turn=self._turn,
         )
         self._feed = Feed(
             self.engine,

@@ -27,6 +27,7 @@ from nri_policy.engine.event import (
     PodStopped,
     Reconfigured,
     Resized,
+    ResizeEnded,
     Started,
     Stopped,
     Synchronized,
@@ -35,7 +36,7 @@ from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.interim import until_decided
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.placement import RefusalError, place
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state import Placed, Resizing, State
 from nri_policy.engine.synchronization import (
     Candidate,
     holding,
@@ -104,7 +105,7 @@ class Engine:
         _, request, _ = _understood(container, self.layout)
         return until_decided(self._state, container, request)
 
-    def handle(self, event: Event) -> Decision:
+    def handle(self, event: Event) -> Decision:  # noqa: C901 - a case for each event
         """Apply *event* and return what to do about it.
 
         RefusalError or AnnotationError: the event is refused, the text is for the container's
@@ -121,7 +122,9 @@ class Engine:
                 case Elapsed():
                     decision = self._elapsed(event.now)
                 case Resized():
-                    decision = self._resized(event.container_id, event.resources)
+                    decision = self._resized(event)
+                case ResizeEnded():
+                    decision = self._resize_ended(event)
                 case Stopped() | PodStopped():
                     decision = self._stopped(event)
                 case Synchronized():
@@ -159,6 +162,7 @@ class Engine:
         before: Placed | None,
         *,
         admitted: bool = False,
+        resizing: Resizing | None = None,
     ) -> Decision:
         state = self._state
         try:
@@ -170,6 +174,8 @@ class Engine:
             notes = squeeze(state, container, request, refusal)
         if admitted:
             noted(state, container.id, *warnings)
+        if resizing is not None:
+            state.await_resize(container.id, resizing)
         placed = state.placed[container.id]
         # one that was squeezed keeps the weight that it came with
         placement = state.tell(container.id, "asked for", with_shares=placed.request is request)
@@ -208,12 +214,17 @@ class Engine:
         """When `Elapsed` has something to do next, in seconds since the epoch; None for never."""
         return min((at for at in self._state.cold.values() if at is not None), default=None)
 
-    def _resized(self, container_id: str, resources: Resources) -> Decision:
-        state, free = self._state, self._state.supply.free_cpus()
+    def _resized(self, event: Resized) -> Decision:
+        state, free, container_id = self._state, self._state.supply.free_cpus(), event.container_id
         placed = state.placed.get(container_id)
         if placed is None:
             return Decision(container_id=container_id)
-        merged = _overlay(placed.container.resources, resources)
+        resizing = None
+        if not event.certain:
+            resizing = state.resizing.get(container_id) or Resizing(
+                before=placed, told=state.told[container_id], kept=EMPTY
+            )
+        merged = _overlay(placed.container.resources, event.resources)
         container = replace(
             placed.container,
             resources=merged,
@@ -223,6 +234,8 @@ class Engine:
         # one that was squeezed asks for more than it has anyway, not now
         if request == placed.request or merged == placed.container.resources:
             state.placed[container_id] = replace(placed, container=container)
+            if resizing is not None:
+                state.resizing[container_id] = resizing
             placement = state.tell(container_id, "asked for", with_shares=True)
             return Decision(
                 container_id=container_id,
@@ -232,7 +245,32 @@ class Engine:
             )
         deadline = state.cold.get(container_id)
         state.drop(container_id)
-        decision = self._place(container, request, free, warnings, placed)
+        decision = self._place(container, request, free, warnings, placed, resizing=resizing)
+        if container_id in state.cold:
+            state.cold[container_id] = deadline
+        return decision
+
+    def _resize_ended(self, event: ResizeEnded) -> Decision:
+        """Let others have what a resize has freed, or put a container back that was not resized."""
+        state, free, container_id = self._state, self._state.supply.free_cpus(), event.container_id
+        resizing = state.resizing.get(container_id)
+        if resizing is None:
+            return Decision()
+        before, name = resizing.before, resizing.before.container.full_name
+        if not event.refused:
+            state.end_resize(container_id)
+            return Decision(changes=self._changes(free, f"{name} was resized", None))
+        asked, deadline = state.placed[container_id].container, state.cold.get(container_id)
+        state.drop(container_id)
+        del state.told[container_id]  # what it has now is not certain
+        cpus, mems = resizing.told
+        container = replace(before.container, state=asked.state)
+        candidate = Candidate(
+            container=container, request=before.request, cpus=cpus, mems=mems, held=before.grant
+        )
+        note = "the runtime refused its resize: it keeps what it had"
+        decision = self._restored([candidate], [f"{name}: {note}"], note)
+        noted(state, container_id, note)
         if container_id in state.cold:
             state.cold[container_id] = deadline
         return decision
@@ -287,6 +325,7 @@ class Engine:
                 candidate = holding(candidate, stored, pools)
                 deadlines[container.id] = stored.deadline
             candidates.append(candidate)
+        state.end_resizes()  # who was resized is listed with what it has
         decision = self._restored(candidates, warnings, "the daemon has taken over what runs")
         for container_id, note in unread.items():
             noted(state, container_id, note)

@@ -35,10 +35,21 @@ class Elapsed(Struct, frozen=True, kw_only=True):
 
 
 class Resized(Struct, frozen=True, kw_only=True):
-    """A container is about to get other resources; 0 and "" in them mean: as before."""
+    """A container is about to get other resources; 0 and "" in them mean: as before.
+
+    Unless that is *certain*, ResizeEnded says what came of it.
+    """
 
     container_id: str
     resources: Resources
+    certain: bool = True
+
+
+class ResizeEnded(Struct, frozen=True, kw_only=True):
+    """A container has the resources that it was to get, or the runtime has *refused* them."""
+
+    container_id: str
+    refused: bool = False
 
 
 class Stopped(Struct, frozen=True, kw_only=True):
@@ -95,6 +106,7 @@ Event = (
     | Started
     | Elapsed
     | Resized
+    | ResizeEnded
     | Stopped
     | PodStopped
     | Synchronized

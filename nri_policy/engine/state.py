@@ -37,6 +37,14 @@ class Placed(Struct, frozen=True, kw_only=True):
     explanation: Explanation
 
 
+class Resizing(Struct, frozen=True, kw_only=True):
+    """A resize that the runtime has not confirmed: how things were, and still may be."""
+
+    before: Placed
+    told: tuple[CPUSet, CPUSet]
+    kept: CPUSet  # CPUs that it frees, and that nobody else gets until it is in force
+
+
 class Snapshot(Struct, frozen=True):
     """What all else in a State follows from, at one moment."""
 
@@ -45,6 +53,7 @@ class Snapshot(Struct, frozen=True):
     supply: bytes
     memory: Books
     cold: dict[str, float | None]
+    resizing: dict[str, Resizing]
 
 
 class State:
@@ -56,6 +65,7 @@ class State:
         self.memory = MemorySupply(layout.memory)
         # Containers on pmem alone -> when they get dram, seconds since the epoch; None: not started
         self.cold: dict[str, float | None] = {}
+        self.resizing: dict[str, Resizing] = {}  # by container id
         self.rezoned: dict[str, None] = {}  # whose memory was moved in this event
         self.serial = 0  # counts requests, to tell older from younger ones
         self.placed: dict[str, Placed] = {}  # by container id, in the order of placement
@@ -74,7 +84,12 @@ class State:
         entries have left takes several times as long to copy.
         """
         snapshot = Snapshot(
-            self.placed, self.told, self.supply.snapshot(), self.memory.snapshot(), self.cold
+            self.placed,
+            self.told,
+            self.supply.snapshot(),
+            self.memory.snapshot(),
+            self.cold,
+            self.resizing,
         )
         self._copy(snapshot)
         return snapshot
@@ -95,6 +110,7 @@ class State:
         self.placed = snapshot.placed.copy()
         self.told = snapshot.told.copy()
         self.cold = snapshot.cold.copy()
+        self.resizing = snapshot.resizing.copy()
 
     def _index(self, placed: Placed) -> None:
         """Note what follows from a grant, besides what the supply and the peers know of it."""
@@ -148,6 +164,8 @@ class State:
 
     def drop(self, container_id: str) -> Placed:
         """Take a container's grant back; what the runtime was told of it stays."""
+        if container_id in self.resizing:
+            self.end_resize(container_id)
         placed = self.placed.pop(container_id)
         container, grant = placed.container, placed.grant
         if grant.sort is Sort.NORMAL:
@@ -164,6 +182,28 @@ class State:
         del self._names[container.full_name]
         _remove(self._pods, container.pod.id, container_id)
         return placed
+
+    def await_resize(self, container_id: str, resizing: Resizing) -> None:
+        """Keep from others what a container's resize frees, as far as it does not need it itself.
+
+        *resizing* says how things were before; what is kept follows.
+        """
+        now, before = self.placed[container_id].grant, resizing.before.grant
+        kept = before.exclusive - now.exclusive
+        slack = self.supply.slack(now.pool, 0, now.shares, False)
+        while kept and not (before.isolated or slack.permits(kept)):
+            kept -= CPUSet([kept.lowest])
+        self.supply.take(kept)
+        self.resizing[container_id] = replace(resizing, kept=kept)
+
+    def end_resize(self, container_id: str) -> None:
+        """Give back what was kept for a container's resize."""
+        self.supply.give(self.resizing.pop(container_id).kept)
+
+    def end_resizes(self) -> None:
+        """Give back what was kept for any resize."""
+        for container_id in [*self.resizing]:
+            self.end_resize(container_id)
 
     def named(self, full_name: str) -> str | None:
         """Return the id of the container of that `namespace/pod/name`, if it holds a grant."""

@@ -43,6 +43,9 @@ class Candidate(Struct, frozen=True, kw_only=True):
     squeezed: Request | None = None  # what `held` is for since the machine could not give it more
 
 
+_PAGE = 1 << 16  # bytes; the largest page of any kernel
+_NO_LIMIT = 1 << 62  # bytes; what cgroup v1 shows for none
+
 _RequestOf = Callable[[Container], Request]
 
 # What only steers a choice, and what stands for it where a request is compared or stored.
@@ -113,6 +116,41 @@ def seen(known: Container, milli: int, listed: Container) -> Container:
     if not new.cpu_shares or _amounts(merged) == _amounts(old):  # no shares: it does not say
         return replace(known, state=state)
     return replace(known, state=state, resources=merged, resized=True)
+
+
+def not_older(known: Resources, milli: int, listed: Resources, found: Resources) -> Resources:
+    """Return what the runtime lists, or what is *known* where its cgroup was *found* to have that.
+
+    A runtime may list what a container was created with (CRI-O after its restart). Its shares may
+    be those that we have set for *milli*; the kernel may not say.
+    """
+    if _limits(found) != _limits(known):
+        return listed
+    ours = found.cpu_shares in (known.cpu_shares, shares_of(milli))
+    if _limits(listed) == _limits(known) and not ours:
+        return listed
+    return replace(
+        listed,
+        cpu_shares=known.cpu_shares,
+        cpu_quota=known.cpu_quota,
+        cpu_period=known.cpu_period,
+        memory_limit=known.memory_limit,
+    )
+
+
+def has(found: Resources, asked: Resources, milli: int) -> bool:
+    """Return whether a cgroup was *found* to have what was *asked* for, as far as it says.
+
+    Its shares may be those that we have set for *milli*.
+    """
+    same_shares = found.cpu_shares in (0, asked.cpu_shares, shares_of(milli))
+    return same_shares and _limits(found) == _limits(asked)
+
+
+def _limits(resources: Resources) -> tuple[int | None, int]:
+    """Return the limits of CPU and memory, as exactly as the kernel keeps them."""
+    memory = resources.memory_limit
+    return resources.cpu_limit, 0 if memory >= _NO_LIMIT else memory // _PAGE
 
 
 def _amounts(resources: Resources) -> tuple[int, int | None, int]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
@@ -34,6 +34,7 @@ MAX_WAIT = 0.2  # seconds that a request waits for files
 MAX_SURVEY = 0.5  # seconds that the runtime's inventory waits for files
 FIRST_LOOK, LAST_LOOK = 0.05, 2.0  # seconds between looks at what is not in force yet
 GRACE = 2.0  # seconds that a runtime has to do what it was told
+BLIND_GRACE = 10.0  # the same, where no cgroup shows whether it has
 
 
 class Cgroups(Protocol):
@@ -95,14 +96,20 @@ class Enforcement:
         telling: Telling,
         cgroups: Cgroups | None,
         *,
+        resize_overdue: Callable[[str, Resources | None], Awaitable[None]],
         wrote: Callable[[], None] = lambda: None,
     ) -> None:
-        """Look at *cgroups*, if there are any; *wrote* is called for each that was set here."""
+        """Look at *cgroups*, if there are any; *wrote* is called for each that was set here.
+
+        *resize_overdue* is called with each container whose resize seems not to have ended, and
+        what was found of its cgroup.
+        """
         self._engine = engine
         self._telling = telling
         self._confirmations = telling.confirmations
         self._cgroups = cgroups
         self._clock = telling.clock
+        self._resize_overdue = resize_overdue
         self._wrote = wrote
         self._looking = asyncio.Lock()
         self._looks: set[asyncio.Task[None]] = set()  # that a request did not wait for any longer
@@ -184,6 +191,9 @@ class Enforcement:
                 await asyncio.to_thread(enforce, self._cgroups, cases, self._taken())
             for case in cases:
                 self._conclude(case)
+        for case in cases:
+            if self._is_overdue(case):
+                await self._resize_overdue(case.placement.container_id, case.found)
 
     def _polled(self) -> bool:
         """Whether anything is in doubt that can come into force without another request."""
@@ -203,12 +213,16 @@ class Enforcement:
             self._confirmations.forget(container_id)
             self._tries.pop(container_id, None)
             return None
-        placed = state.placed[container_id]
+        placed, resizing = state.placed[container_id], state.resizing.get(container_id)
         return Case(
             placement=placement,
             cgroup=placed.container.cgroup,
-            own=placed.grant.exclusive,
-            lost=self._confirmations.lost(container_id),
+            own=placed.grant.exclusive | (resizing.kept if resizing else EMPTY),
+            lost=self._confirmations.lost(container_id)
+            or (
+                container_id in self._telling.untold
+                and self._confirmations.phase(container_id) is Phase.STARTING
+            ),
         )
 
     def _conclude(self, case: Case) -> None:
@@ -244,6 +258,15 @@ class Enforcement:
         elif case.error and case.cgroup not in self._unwritable:
             self._unwritable.add(case.cgroup)
             log.warning("event=not-writable container=%s reason=%r", name, case.error)
+
+    def _is_overdue(self, case: Case) -> bool:
+        """Whether a container's resize should have ended, by all that is known."""
+        each = case.placement.container_id
+        sent = self._confirmations.sent.get(each)
+        if sent is None or self._confirmations.phase(each) is not Phase.UPDATING:
+            return False
+        grace = BLIND_GRACE if case.found is None else GRACE
+        return self._clock.now() - sent.since > grace
 
     def _in_force(self, case: Case) -> bool:
         cpus, mems = case.placement.cpus, case.placement.mems

@@ -28,6 +28,7 @@ from nri_policy.engine.event import (
     PodStopped,
     Reconfigured,
     Resized,
+    ResizeEnded,
     Started,
     Stopped,
     StoredGrant,
@@ -36,6 +37,7 @@ from nri_policy.engine.event import (
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.interim import known
 from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.synchronization import has, not_older
 from nri_policy.engine.view import exposed
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
@@ -116,12 +118,13 @@ class Policy:
         synchronized: Callable[[], None],
         decided: Callable[[Event, Outcome, float], None],
         pod_came: Callable[[], None] = lambda: None,
+        turn: asyncio.Lock | None = None,
     ) -> None:
         """Take the engine, and whom to tell.
 
         *synchronized* is called whenever the runtime's containers are all known, *decided* with
         each event, what became of it and the seconds that the engine took, *pod_came* when there is
-        another pod.
+        another pod. *turn* is taken for what no request asks for.
         """
         self.pods: dict[
             str, tuple[str, str]
@@ -134,7 +137,12 @@ class Policy:
         self._exposure = exposure
         self._telling = telling
         self._confirmations = telling.confirmations
-        self.enforcement = Enforcement(engine, telling, sources.cgroups)
+        self._turn = turn or asyncio.Lock()
+        self.enforcement = Enforcement(
+            engine, telling, sources.cgroups, resize_overdue=self._resize_overdue
+        )
+        self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says
+        self._overdue_resizes: dict[str, Resources] = {}  # that seem to have been refused
         self._synchronized = synchronized
         self._decided = decided
         self._pod_came = pod_came
@@ -183,12 +191,14 @@ class Policy:
         found = await self.enforcement.observe(
             {each.id: each.linux.cgroups_path for each in listed}
         )
+        held = self._held()
         present = tuple(
-            self._listed(by_id[each.pod_sandbox_id], each, found.get(each.id)) for each in listed
+            self._listed(by_id[each.pod_sandbox_id], each, found.get(each.id), held)
+            for each in listed
         )
-        decision = self._decide(
-            Synchronized(containers=present, held=self._held(), now=self._now())
-        )
+        self.pids = {each.id: each.pid for each in listed}
+        self._overdue_resizes.clear()
+        decision = self._decide(Synchronized(containers=present, held=held, now=self._now()))
         self._confirmations.restart(
             (each.id, Phase.RUNNING if each.state is State.RUNNING else Phase.CREATED)
             for each in present
@@ -250,9 +260,9 @@ class Policy:
 
         It waits until it and those whose CPUs it got are in their places, as far as that is quick.
         """
-        del pod
         self._confirmations.heard()
         self._telling.created(container.id)
+        self._take_in(pod, container)
         self._decide(Started(container_id=container.id, now=self._now()))
         self._confirmations.enter(container.id, Phase.STARTING)
         await self.enforcement.settle(container.id)
@@ -261,8 +271,8 @@ class Policy:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
         """Make up for what the runtime has lost while it created the container."""
-        del pod
         self._confirmations.heard()
+        self._take_in(pod, container)
         self._confirmations.enter(container.id, Phase.CREATED)
         await self.enforcement.settle(container.id)
 
@@ -270,8 +280,9 @@ class Policy:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
         """Make up for what the runtime has lost while it started the container."""
-        del pod
         self._confirmations.heard()
+        if self._take_in(pod, container):
+            self._decide(Started(container_id=container.id, now=self._now()))
         self._confirmations.enter(container.id, Phase.RUNNING)
         self.enforcement.expect()
         await self.enforcement.settle(container.id)
@@ -285,8 +296,11 @@ class Policy:
         """Return where a resized container must run now, and who has to move for it."""
         del pod
         self._confirmations.heard()
+        self._overdue_resizes.pop(container.id, None)
+        running = self._confirmations.phase(container.id) in (Phase.RUNNING, Phase.UPDATING)
+        asked = resources_of(resources)
         decision = self._decide(
-            Resized(container_id=container.id, resources=resources_of(resources))
+            Resized(container_id=container.id, resources=asked, certain=not running)
         )
         if decision.placement is not None:
             self._show_later(container.id)
@@ -310,7 +324,45 @@ class Policy:
         self._confirmations.heard()
         if self._confirmations.phase(container.id) is Phase.UPDATING:
             self._confirmations.enter(container.id, Phase.RUNNING)
+        overdue = self._overdue_resizes.pop(container.id, None)
+        if container.id in self._engine.state.resizing:
+            self._decide(ResizeEnded(container_id=container.id))
+        elif overdue is not None:
+            decision = self._decide(Resized(container_id=container.id, resources=overdue))
+            if decision.placement is not None:
+                self._telling.note([decision.placement])
         self.enforcement.expect()
+
+    async def _resize_overdue(self, container_id: str, found: Resources | None) -> None:
+        """Take back a resize of which no end was heard, unless it was *found* in force."""
+        async with self._turn:
+            resizing = self._engine.state.resizing.get(container_id)
+            self._confirmations.enter(container_id, Phase.RUNNING)
+            self._confirmations.confirm(container_id)
+            if resizing is None:
+                return
+            placed = self._engine.state.placed[container_id]
+            asked = placed.container.resources
+            refused = found is None or not has(found, asked, placed.request.milli)
+            if refused:
+                self._overdue_resizes[container_id] = asked
+            self._decide(ResizeEnded(container_id=container_id, refused=refused))
+            self._show_later(container_id)
+
+    def _take_in(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> bool:
+        """Place a container whose creation was missed; return whether it was.
+
+        It is created, or started again, whatever we say: its due is what there is.
+        """
+        if container.pid:
+            self.pids[container.id] = container.pid
+        if container.id in self._engine.state.placed:
+            return False
+        log.warning("event=missed container=%r", container.id)
+        decision = self._decide(Created(container=self.container(pod, container), admitted=True))
+        if decision.placement is not None:
+            self._telling.note([decision.placement])
+        return decision.placement is not None
 
     async def stop_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
@@ -318,7 +370,7 @@ class Policy:
         """Release a container; return who may spread now."""
         del pod
         self._confirmations.heard()
-        self._confirmations.forget(container.id)
+        self._forget(container.id)
         self._decide(Stopped(container_id=container.id))
         self._telling.ended(container.id)
         return nri_pb2.StopContainerResponse(update=self._telling.take(container.id))
@@ -327,9 +379,21 @@ class Policy:
         """Release a container whose stop was missed."""
         del pod
         self._confirmations.heard()
-        self._confirmations.forget(container.id)
+        self._forget(container.id)
         self._decide(Stopped(container_id=container.id))
         self._exposure.remove(container.id)
+
+    def _forget(self, container_id: str) -> None:
+        self._confirmations.forget(container_id)
+        self.pids.pop(container_id, None)
+        self._overdue_resizes.pop(container_id, None)
+
+    def release(self, container_ids: Iterable[str]) -> None:
+        """Release containers that have ended, though the runtime has not said so."""
+        for each in container_ids:
+            log.warning("event=ended-unheard container=%r", each)
+            self._decide(Stopped(container_id=each))
+            self._forget(each)
 
     def elapse(self) -> None:
         """Do what is due by now."""
@@ -384,7 +448,11 @@ class Policy:
         return not (settings.pin_cpu or settings.pin_memory)
 
     def _listed(
-        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container, found: Resources | None
+        self,
+        pod: nri_pb2.PodSandbox,
+        container: nri_pb2.Container,
+        found: Resources | None,
+        held: Mapping[str, StoredGrant],
     ) -> Container:
         """Return a container that the runtime lists, with the cpuset that was *found* in force.
 
@@ -395,6 +463,12 @@ class Policy:
         said, cpus, mems = listed.resources, "", ""
         if found is not None:  # of what was never set the kernel names all there is
             cpus, mems = said.cpus and found.cpus, said.mems and found.mems
+            placed, stored = self._engine.state.placed.get(listed.id), held.get(listed.id)
+            if placed is not None:
+                known, milli = placed.container.resources, placed.request.milli
+                said = not_older(known, milli, said, found)
+            elif stored is not None and stored.resources is not None:
+                said = not_older(stored.resources, stored.request.milli, said, found)
         elif listed.id not in self._telling.untold and not self._confirmations.lost(listed.id):
             return listed
         return replace(listed, resources=replace(said, cpus=cpus, mems=mems))

@@ -27,6 +27,7 @@ from nri_policy.engine.event import (
     PodStopped,
     Reconfigured,
     Resized,
+    ResizeEnded,
     Started,
     Stopped,
     StoredGrant,
@@ -94,7 +95,10 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 _EVENTS = {
     kind.__name__: _decoder(kind)
-    for kind in (Created, Started, Elapsed, Resized, Stopped, PodStopped, Synchronized, Drifted)
+    for kind in (
+        *(Created, Started, Elapsed, Resized, ResizeEnded),
+        *(Stopped, PodStopped, Synchronized, Drifted),
+    )
 }
 _RECONFIGURED = _decoder(_Reconfigured)
 _DECISION = _decoder(_Decision)

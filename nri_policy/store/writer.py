@@ -69,7 +69,7 @@ class Writer:
             introduced = self._write_layout(state.layout)
             written += self._write_record(event, outcome, now, introduced)
             self._link = Link.NEXT
-            if self._base_in <= 0:
+            if self._base_in <= 0 and not state.resizing:  # a picture has no resize under way
                 self._base_in = BASE_EVERY
                 written += self._write_base(state, now)
             self._base_in -= 1

@@ -16,9 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
 from tests.e2e import cgroup
-from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
 from tests.e2e.test_real_host import host_root, settings
@@ -74,7 +72,7 @@ def test_an_exclusive_cpu_is_taken_from_a_container_that_is_just_starting(
         owner.delete()
     late = [seconds for seconds in lived if seconds]
     log.info(
-        "%s: %d tries, %d overlaps, the longest of %.0f ms; %d cpusets written, registered %d times",
+        "%s: %d tries, %d overlaps, the longest of %.0f ms; %d cpusets written, registered %d x",
         kubelet.version(),
         TRIES,
         len(late),

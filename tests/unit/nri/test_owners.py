@@ -13,9 +13,12 @@ import pytest
 
 from nri_policy.cli.simulated_cgroups import SimulatedCgroups
 from nri_policy.cpuset import CPUSet
-from nri_policy.nri import telling
-from nri_policy.runtime.containers import Container
+from nri_policy.nri import enforcement, telling
+from nri_policy.proto import nri_pb2 as pb
+from nri_policy.runtime.containers import Container, CRIError, State
 from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.runtime.manifest import Amounts, ResourceChange
+from nri_policy.units import parse_bytes, parse_cpu
 from tests.served import Served, pod, served
 
 ONE_POOL = "package:1 numa:1 core:4 pu:1"
@@ -134,3 +137,169 @@ async def test_what_is_told_counts_only_once_it_is_seen_in_force(tmp_path: Path)
         assert owners(it) == {}
         assert shared.cpus == decided
         await until(lambda: not it.daemon._telling.confirmations.sent)
+
+
+@RUNTIMES
+@pytest.mark.parametrize("where", ["creating", "starting", "started"])
+async def test_a_container_that_was_created_while_the_daemon_registered_is_placed(
+    where: str, runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    """The runtime does not list it yet, or it comes up without its creation."""
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
+    ) as it:
+        await it.start(pod("own", "1"))
+        it.daemon._session.reconnect()
+        await it.runtime.disconnected()
+        gate = Gate(it.runtime, where, "missed")
+        starting = asyncio.create_task(it.start(pod("missed")))
+        await gate.reached.wait()
+        missed = it.runtime.container("missed/main")
+        await it.runtime.synchronized(after=1)
+        gate.open.set()
+        await starting
+        assert missed.id in it.daemon.engine.state.placed
+        assert owners(it) == {}
+        await it.start(pod("next"))
+        assert missed.cpus == it.daemon.engine.state.told[missed.id][0]
+
+
+@RUNTIMES
+async def test_a_container_that_is_stopped_before_its_start_is_placed_anew_at_it(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
+    ) as it:
+        made = await it.runtime.run_pod(pod("again", "1"))
+        again = await it.runtime.create_container(made, "main")
+        await it.runtime.stop_container(again)
+        assert not it.daemon.engine.state.placed
+        await it.start(pod("own", "1"))
+        again.enter(State.CREATED)  # as crictl can have it
+        await it.runtime.start_container(again)
+        assert again.id in it.daemon.engine.state.placed
+        assert owners(it) == {}
+        await it.start(pod("next"))
+        assert again.cpus == it.daemon.engine.state.told[again.id][0]
+
+
+def amounts(cpu: str, memory: str = "") -> ResourceChange:
+    each = Amounts(cpu=parse_cpu(cpu))
+    if memory:
+        each["memory"] = parse_bytes(memory)
+    return ResourceChange(requests=each, limits=each)
+
+
+@RUNTIMES
+async def test_what_a_resize_frees_is_nobody_elses_until_it_is_in_force(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    async with served(
+        tmp_path,
+        "package:1 numa:1 core:6 pu:1",
+        cgroups=SimulatedCgroups,
+        name=runtime[0],
+        version=runtime[1],
+    ) as it:
+        await it.start(pod("shrinks", "3"))
+        (shrinks,) = it.runtime.containers
+        before = shrinks.cpus
+        gate = Gate(it.runtime, "updating", "shrinks")
+        resizing = asyncio.create_task(it.runtime.resize(shrinks.pod, "main", amounts("1")))
+        await gate.reached.wait()
+        assert shrinks.cpus == before
+        assert await it.start(pod("next", "3")), "there is no room for it yet"
+        await it.runtime.delete_pod(it.runtime.pod("next"))
+        gate.open.set()
+        await resizing
+        assert len(shrinks.cpus) == 1
+        assert await it.start(pod("next", "3")) == []
+        assert owners(it) == {}
+
+
+@RUNTIMES
+@pytest.mark.parametrize("cpu", ["1", "1500m", "4"])
+async def test_a_resize_that_the_runtime_refuses_is_taken_back(
+    cpu: str, runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "GRACE", 0.1)
+    async with served(
+        tmp_path,
+        "package:1 numa:1 core:6 pu:1",
+        cgroups=SimulatedCgroups,
+        name=runtime[0],
+        version=runtime[1],
+    ) as it:
+        await it.start(pod("full", "3", memory="96Mi"), pod("guest"))
+        full, guest = it.runtime.containers
+        full.usage = 50 << 20
+        before, beside = full.cpus, guest.cpus
+        with pytest.raises(CRIError, match="cannot decrease memory limit"):
+            await it.runtime.resize(full.pod, "main", amounts(cpu, "24Mi"))
+        errors = await it.start(pod("next", "1"))
+        assert owners(it) == {}
+        await until(lambda: not it.daemon.engine.state.resizing)
+        assert it.daemon.engine.state.placed[full.id].grant.exclusive == before
+        notes = it.daemon.engine.state.placed[full.id].explanation.notes
+        assert "the runtime refused its resize: it keeps what it had" in notes
+        if not errors:
+            await it.runtime.delete_pod(it.runtime.pod("next"))
+        await it.start(pod("last"))
+        assert (full.cpus, guest.cpus) == (before, beside)
+        assert owners(it) == {}
+
+
+async def test_a_resize_to_nonsense_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "GRACE", 0.1)
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("own", "2"))
+        (own,) = it.runtime.containers
+        before = it.daemon.engine.state.placed[own.id].container.resources
+        nonsense = pb.LinuxResources()
+        nonsense.cpu.period.value = (1 << 64) - 7
+        with pytest.raises(CRIError, match="CPU period"):
+            await it.runtime.update_container(own, nonsense)
+        await until(lambda: not it.daemon.engine.state.resizing)
+        assert it.daemon.engine.state.placed[own.id].container.resources == before
+
+
+async def test_a_resize_that_seemed_refused_counts_when_it_ends_after_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "GRACE", 0.0)
+    async with served(tmp_path, "package:1 numa:1 core:6 pu:1", cgroups=SimulatedCgroups) as it:
+        await it.start(pod("slow", "3"))
+        (slow,) = it.runtime.containers
+        gate = Gate(it.runtime, "updating", "slow")
+        resizing = asyncio.create_task(it.runtime.resize(slow.pod, "main", amounts("1")))
+        await gate.reached.wait()
+        await until(lambda: not it.daemon.engine.state.resizing)
+        assert len(it.daemon.engine.state.placed[slow.id].grant.exclusive) == 3
+        gate.open.set()
+        await resizing
+        assert len(it.daemon.engine.state.placed[slow.id].grant.exclusive) == 1
+        await it.start(pod("next", "3"))
+        await until(lambda: owners(it) == {})
+
+
+@RUNTIMES
+async def test_a_restart_of_the_runtime_undoes_no_resize(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    """CRI-O lists what containers were created with; their cgroups say otherwise."""
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
+    ) as it:
+        await it.start(pod("resized", "1"), pod("guest"))
+        resized, guest = it.runtime.containers
+        await it.runtime.resize(resized.pod, "main", amounts("2"))
+        places, updates = (resized.cpus, guest.cpus), len(guest.updated_by)
+        assert len(resized.cpus) == 2
+        await it.runtime.restart()
+        await it.runtime.synchronized(after=1)
+        assert (resized.cpus, guest.cpus) == places
+        assert len(guest.updated_by) == updates
+        assert it.daemon.engine.state.placed[resized.id].request.milli == 2000
