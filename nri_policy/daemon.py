@@ -19,7 +19,8 @@ from typing import Protocol
 from nri_policy.audit.auditor import Auditor, Reader
 from nri_policy.audit.cgroup import Cgroups
 from nri_policy.audit.comparison import Decided
-from nri_policy.audit.decisions import decisions, unpinned
+from nri_policy.audit.decisions import books, decisions, unpinned
+from nri_policy.audit.presence import Books
 from nri_policy.audit.report import document
 from nri_policy.control.administration import Administration
 from nri_policy.control.chronicle import Chronicle
@@ -339,6 +340,26 @@ class Daemon:
         """Tell the runtime again where these containers are to be, whatever it believes."""
         async with self._turn:
             self._policy.drifted(container_ids)
+
+    async def expel(self, container_ids: Collection[str]) -> None:
+        """Set the CPUs of those containers that are on somebody else's own, at once."""
+        await self._policy.enforcement.look(*container_ids)
+
+    async def books(self) -> Books:
+        """Return who runs, and whom there is, by the books."""
+        async with self._turn:
+            return books(self.engine.state, self._policy.pids, self._policy.folders)
+
+    async def release(self, container_ids: Collection[str]) -> None:
+        """Release containers that have ended, though the runtime has not said so."""
+        async with self._turn:
+            self._policy.release(container_ids)
+
+    async def admit(self, cgroups: Collection[str]) -> None:
+        """Have the runtime list its containers: some in *cgroups* are not known."""
+        log.info("event=registering-anew cgroups=%d", len(cgroups))
+        if self._session.can_register:
+            self._session.reconnect()
 
     async def elapse(self) -> None:
         """Do what is due by now."""

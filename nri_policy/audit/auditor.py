@@ -16,6 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from nri_policy.audit.comparison import Decided, Deviation, Kind, Observed, compare
+from nri_policy.audit.presence import Presence
+from nri_policy.audit.presence import Reader as ProcessReader
+from nri_policy.audit.presence import Source as Books
 from nri_policy.audit.report import Drift, Report
 from nri_policy.settings import Audit
 
@@ -27,7 +30,7 @@ MOST_LOOKS = 10  # in one round, at a runtime that is moving containers all the 
 MOST_TRIES = 3  # to put one container right
 
 
-class Source(Protocol):
+class Source(Books, Protocol):
     """What decides about containers: the daemon."""
 
     @property
@@ -42,8 +45,11 @@ class Source(Protocol):
     async def retell(self, container_ids: Collection[str]) -> None:
         """Tell the runtime again where these containers are to be."""
 
+    async def expel(self, container_ids: Collection[str]) -> None:
+        """Set the CPUs of those containers that are on somebody else's own, at once."""
 
-class Reader(Protocol):
+
+class Reader(ProcessReader, Protocol):
     """What is asked about the kernel's view: `cgroup.Cgroups`."""
 
     def observe(
@@ -93,6 +99,7 @@ class Auditor:
         self._due = asyncio.Event()
         self._looking = asyncio.Lock()
         self._turn = 0
+        self.presence = Presence(source, reader, sleep=sleep)
         self.report = Report()
         self.found = 0  # drifts, since the start
         self.repairs = 0  # containers told again, since the start
@@ -120,8 +127,14 @@ class Auditor:
                 log.exception("event=audit-failed")
 
     async def round(self) -> None:
-        """Look, and put right what can be, as far as the settings say so."""
+        """Look, and put right what can be, as far as the settings say so.
+
+        Who is on a CPU of somebody else's own leaves it whatever they say.
+        """
         async with self._looking:
+            await self.presence.round()
+            everyone = await self._source.decided()
+            await self._source.expel([each.container_id for each in everyone])
             if self._source.audit is Audit.OFF:
                 self.report = Report()
                 return

@@ -12,7 +12,7 @@ remembered by its start time, and its process is looked at wherever it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,9 +106,7 @@ class Cgroups:
             hierarchy = _hierarchy(tree)
             with tree.folder(f"{hierarchy.mount}/{path}") as folder:
                 cpus, mems = (_cpuset(folder, hierarchy, name) for name in ("cpus", "mems"))
-                inside = _listed(folder, hierarchy.threads)
-                with folder.folder(_INNER) as inner:
-                    inside |= _listed(inner, hierarchy.threads)
+                inside = _inside(folder, hierarchy)
                 populated = "populated 1" in (folder.text("cgroup.events") or "")
             with tree.folder("proc") as proc:
                 hidden = 0 in inside
@@ -172,6 +170,37 @@ class Cgroups:
                 os.close(descriptor)
         return ""
 
+    def processes(self, cgroup: str) -> Collection[int]:
+        """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""
+        path = folder_of(cgroup)
+        if path is None:
+            return ()
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
+                return _inside(folder, hierarchy)
+
+    def has_process(self, pid: int) -> bool:
+        """Return whether there is a process."""
+        with Tree(self._root, Notes()) as tree, tree.folder("proc") as proc:
+            return proc.has(str(pid))
+
+    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+        """Return the cgroups below a pod's that have threads, by name, and these."""
+        slice_ = folder.endswith(".slice") and "/" not in folder
+        path = _nested(folder).rstrip("/") if slice_ else folder_of(folder)
+        if path is None:
+            return {}
+        found = {}
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with tree.folder(f"{hierarchy.mount}/{path}") as pod:
+                for name in pod.names():
+                    with pod.folder(name) as each:
+                        if threads := _inside(each, hierarchy):
+                            found[name] = threads
+        return found
+
     def keep_only(self, container_ids: Iterable[str]) -> None:
         """Forget all other containers."""
         self._oldest = {each: self._oldest[each] for each in container_ids if each in self._oldest}
@@ -226,6 +255,13 @@ def _number(text: str | None) -> int:
         return int(text or "0")
     except ValueError:
         return 0
+
+
+def _inside(folder: Folder, hierarchy: _Hierarchy) -> set[int]:
+    """Return the threads of a container's cgroup."""
+    inside = _listed(folder, hierarchy.threads)
+    with folder.folder(_INNER) as inner:
+        return inside | _listed(inner, hierarchy.threads)
 
 
 def _listed(folder: Folder, name: str) -> set[int]:

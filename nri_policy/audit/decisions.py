@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from nri_policy.audit.comparison import Decided
+from nri_policy.audit.presence import Books, Present
 from nri_policy.engine.state import State
 from nri_policy.workload.pod import State as Life
 
@@ -20,6 +21,23 @@ def decisions(state: State, untold: Collection[str]) -> tuple[Decided, ...]:
 def unpinned(state: State) -> tuple[Decided, ...]:
     """Return the running containers whose CPUs, or memory nodes, are left alone."""
     return tuple(each for each in _running(state, ()) if not (each.cpus and each.mems))
+
+
+def books(state: State, pids: Mapping[str, int], folders: Mapping[str, str]) -> Books:
+    """Return who runs; *pids* are first processes by container, *folders* cgroups by pod."""
+    return Books(
+        running=[
+            Present(
+                container_id=each.container_id,
+                name=each.name,
+                cgroup=each.cgroup,
+                pid=pids.get(each.container_id, 0),
+            )
+            for each in _running(state, ())
+        ],
+        known={*state.placed, *folders},
+        folders={folder for folder in folders.values() if folder},
+    )
 
 
 def _running(state: State, untold: Collection[str]) -> Iterator[Decided]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -58,6 +58,27 @@ class SimulatedCgroups:
             return f"{cgroup} is not there"
         container.in_force.cpu.cpus = str(cpus)
         return ""
+
+    def processes(self, cgroup: str) -> Collection[int]:
+        """Return the process of a container that runs."""
+        container = self._of(cgroup)
+        return [container.message.pid] if container and container.state is State.RUNNING else []
+
+    def has_process(self, pid: int) -> bool:
+        """Return whether a container that runs has it."""
+        running = (each for each in self._runtime.containers if each.state is State.RUNNING)
+        return any(each.message.pid == pid for each in running)
+
+    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+        """Return the containers of a pod that run, and its pause container."""
+        found: dict[str, Collection[int]] = {}
+        for pod in self._runtime.pods:
+            if pod.message.linux.cgroup_parent == folder and pod.ready:
+                found[pod.id] = [pod.message.pid]
+                for each in pod.containers:
+                    if each.state is State.RUNNING:
+                        found[each.id] = [each.message.pid]
+        return found
 
     def _of(self, cgroup: str) -> Container | None:
         for each in self._runtime.containers:

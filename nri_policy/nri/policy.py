@@ -129,6 +129,7 @@ class Policy:
         self.pods: dict[
             str, tuple[str, str]
         ] = {}  # sandbox id -> namespace and name, until it stops
+        self.folders: dict[str, str] = {}  # sandbox id -> its containers' parent cgroup
         self._locator = sources.locator
         self._assignments = sources.assignments
         self._now = sources.now
@@ -179,6 +180,7 @@ class Policy:
             for pod in pods
             if pod.id in living or pod.linux.namespaces
         }
+        self.folders = {pod.id: pod.linux.cgroup_parent for pod in pods if pod.id in self.pods}
         if assignments := self._kubelet:
             running = [pod_of(pod) for pod in pods]
             assignments.ask_all(running)
@@ -216,6 +218,7 @@ class Policy:
         if assignments := self._kubelet:
             assignments.ask(pod_of(pod))
         self.pods[pod.id] = pod.namespace, pod.name
+        self.folders[pod.id] = pod.linux.cgroup_parent
         self._pod_came()
         _warn_of(pod)
 
@@ -227,11 +230,13 @@ class Policy:
         if self._assignments is not None:
             self._assignments.forget(pod_of(pod))
         self.pods.pop(pod.id, None)
+        self.folders.pop(pod.id, None)
         self._decide(PodStopped(pod_id=pod.id))
 
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod."""
         self.pods.pop(pod.id, None)
+        self.folders.pop(pod.id, None)
         self._decide(PodStopped(pod_id=pod.id))
 
     async def create_container(

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from nri_policy.audit.auditor import GRACE, MOST_LOOKS, MOST_TRIES, PERIOD, Auditor
 from nri_policy.audit.comparison import Cpuset, Decided, Observed
+from nri_policy.audit.presence import Books
 from nri_policy.cpuset import CPUSet
 from nri_policy.settings import Audit
 
@@ -41,6 +42,7 @@ class Node:
     kernel: dict[str, Observed] = field(default_factory=dict)
     moments: list[tuple[str, str]] = field(default_factory=list)  # id and what it then runs on
     told: list[list[str]] = field(default_factory=list)
+    expelled: list[list[str]] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     read: int = 0
     time: float = 1000.0
@@ -57,6 +59,27 @@ class Node:
 
     async def retell(self, container_ids: Collection[str]) -> None:
         self.told.append([*container_ids])
+
+    async def expel(self, container_ids: Collection[str]) -> None:
+        self.expelled.append([*container_ids])
+
+    async def books(self) -> Books:
+        return Books(running=(), known=(), folders=())
+
+    async def release(self, container_ids: Collection[str]) -> None:
+        raise AssertionError(container_ids)
+
+    async def admit(self, cgroups: Collection[str]) -> None:
+        raise AssertionError(cgroups)
+
+    def processes(self, cgroup: str) -> Collection[int]:
+        raise AssertionError(cgroup)
+
+    def has_process(self, pid: int) -> bool:
+        raise AssertionError(pid)
+
+    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+        raise AssertionError(folder)
 
     def observe(
         self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
@@ -98,6 +121,7 @@ async def test_what_a_second_look_still_finds_is_drift() -> None:
     assert node.drifts() == [("default/pod2/main", "0-7")]
     assert (node.slept, node.read) == ([GRACE], 3)
     assert (node.auditor.report.drifted, node.auditor.found) == (1, 1)
+    assert node.expelled == [["id1", "id2"]], "whoever is on somebody else's own CPU"
     await node.auditor.round()
     assert node.slept == [GRACE], "what is known needs no second look"
     assert node.auditor.found == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nri_policy.audit import auditor, presence
 from nri_policy.cli.simulated_cgroups import SimulatedCgroups
 from nri_policy.cpuset import CPUSet
 from nri_policy.nri import enforcement, telling
@@ -303,3 +304,48 @@ async def test_a_restart_of_the_runtime_undoes_no_resize(
         assert (resized.cpus, guest.cpus) == places
         assert len(guest.updated_by) == updates
         assert it.daemon.engine.state.placed[resized.id].request.milli == 2000
+
+
+async def test_a_container_that_ends_unheard_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "GRACE", 0.0)
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, audit="off") as it:
+        await it.start(pod("ends", "2"), pod("stays", "1"))
+        ends, stays = it.runtime.containers
+        it.runtime.vanish(ends)
+        await it.daemon.auditor.round()
+        assert [*it.daemon.engine.state.placed] == [stays.id]
+        assert await it.start(pod("next", "1")) == []
+
+
+async def test_a_container_that_was_missed_altogether_is_found_and_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "GRACE", 0.0)
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("own", "1"), pod("missed"))
+        own, missed = it.runtime.containers
+        it.daemon._policy.release([missed.id])  # as if nothing had been heard of it
+        await it.daemon.auditor.round()
+        await it.runtime.synchronized(after=1)
+        assert missed.id in it.daemon.engine.state.placed
+        await it.daemon.auditor.round()
+        assert not it.daemon.auditor.presence.strangers
+        assert own.cpus.isdisjoint(missed.cpus)
+
+
+@pytest.mark.parametrize("audit", ["off", "report", "repair"])
+async def test_who_is_put_on_a_cpu_of_anothers_own_is_put_off_it_whatever_the_audit_does(
+    audit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditor, "GRACE", 0.0)
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, audit=audit) as it:
+        await it.start(pod("own", "1"), pod("guest"))
+        own, guest = it.runtime.containers
+        decided = guest.cpus
+        assert guest.in_force is not None
+        await until(lambda: not it.daemon._policy.enforcement.unconfirmed)
+        guest.in_force.cpu.cpus = str(guest.cpus | own.cpus)
+        await it.daemon.auditor.round()
+        assert guest.cpus == decided

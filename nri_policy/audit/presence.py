@@ -1,0 +1,127 @@
+"""Presence: who is in the books and has no process any more, and who runs and is in no book.
+
+A runtime can miss the end of a container that falls into our registration, and we its creation.
+Both are looked for twice, `GRACE` apart, and only where the processes of others can be seen: what
+cannot be seen has not ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+GRACE = 2.0  # seconds between the two looks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """A container that runs, by the books."""
+
+    container_id: str
+    name: str  # namespace/pod/container
+    cgroup: str  # the runtime's name for it
+    pid: int  # of its first process; 0 where the runtime does not say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """What a look is held against."""
+
+    running: Sequence[Present]
+    known: Collection[str]  # ids of all containers and pods
+    folders: Collection[str]  # the pods' cgroups
+
+
+class Source(Protocol):
+    """Whose books they are: the daemon."""
+
+    async def books(self) -> Books:
+        """Return what is in the books now."""
+        ...
+
+    async def release(self, container_ids: Collection[str]) -> None:
+        """Release containers that have ended."""
+
+    async def admit(self, cgroups: Collection[str]) -> None:
+        """Take in who runs in *cgroups* that are in no book."""
+
+
+class Reader(Protocol):
+    """What is asked about the kernel's view: `cgroup.Cgroups`."""
+
+    def processes(self, cgroup: str) -> Collection[int]:
+        """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""
+        ...
+
+    def has_process(self, pid: int) -> bool:
+        """Return whether there is a process."""
+        ...
+
+    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+        """Return the cgroups below a pod's that have threads, by name, and these."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    ended: Collection[str]  # container ids
+    strangers: Collection[str]  # cgroups
+
+
+class Presence:
+    """Holds the books against the processes."""
+
+    def __init__(
+        self,
+        source: Source,
+        reader: Reader,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._source = source
+        self._reader = reader
+        self._sleep = sleep
+        self.strangers: frozenset[str] = frozenset()  # cgroups of containers that are in no book
+
+    async def round(self) -> None:
+        """Look twice; release who has ended, and have who is in no book taken in."""
+        first = await self._look()
+        if not (first.ended or first.strangers):
+            self.strangers = frozenset()
+            return
+        await self._sleep(GRACE)
+        second = await self._look()
+        if ended := {*first.ended} & {*second.ended}:
+            await self._source.release(sorted(ended))
+        before, self.strangers = self.strangers, frozenset(first.strangers) & {*second.strangers}
+        if new := self.strangers - before:
+            log.warning("event=not-in-the-books cgroups=%s", ",".join(sorted(new)))
+            await self._source.admit(sorted(new))
+
+    async def _look(self) -> _Seen:
+        books = await self._source.books()
+        return await asyncio.to_thread(self._compare, books)
+
+    def _compare(self, books: Books) -> _Seen:
+        there = {folder: self._reader.inhabited(folder) for folder in books.folders}
+        if not any(any(threads) for names in there.values() for threads in names.values()):
+            return _Seen(ended=(), strangers=())
+        ended = [
+            each.container_id
+            for each in books.running
+            if each.pid
+            and not self._reader.processes(each.cgroup)
+            and not self._reader.has_process(each.pid)
+        ]
+        strangers = [
+            f"{folder}/{name}"
+            for folder, names in there.items()
+            for name in names
+            if "conmon" not in name and not any(each in name for each in books.known)
+        ]
+        return _Seen(ended=ended, strangers=strangers)

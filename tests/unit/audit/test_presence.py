@@ -1,0 +1,121 @@
+"""Who has ended unheard is released, who is in no book is taken in; the unseen is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nri_policy.audit.cgroup import Cgroups
+from nri_policy.audit.presence import Books, Presence, Present
+from tests.unit.audit.host import Root
+
+POD = "/kubepods/pod1"
+
+
+@dataclass
+class Node:
+    """Books and processes; `moments` are what the cgroups hold at the second look."""
+
+    cgroups: dict[str, list[int]]  # of the pod, by name
+    later: dict[str, list[int]] | None = None
+    pids: tuple[int, ...] = ()  # that exist
+    released: list[str] = field(default_factory=list)
+    admitted: list[str] = field(default_factory=list)
+
+    async def books(self) -> Books:
+        running = [
+            Present(container_id=each, name=each, cgroup=f"{POD}/{each}", pid=pid)
+            for each, pid in (("c1", 11), ("c2", 12), ("c3", 0))
+        ]
+        return Books(running=running, known={"pod1", "c1", "c2", "c3", "created"}, folders={POD})
+
+    async def release(self, container_ids: Collection[str]) -> None:
+        self.released += container_ids
+
+    async def admit(self, cgroups: Collection[str]) -> None:
+        self.admitted += cgroups
+
+    def processes(self, cgroup: str) -> Collection[int]:
+        return self.cgroups.get(cgroup.rpartition("/")[2], ())
+
+    def has_process(self, pid: int) -> bool:
+        return pid in self.pids
+
+    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+        assert folder == POD
+        return {name: threads for name, threads in self.cgroups.items() if threads}
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds
+        if self.later is not None:
+            self.cgroups = self.later
+
+    async def after_a_round(self) -> tuple[list[str], list[str]]:
+        self.presence = Presence(self, self, sleep=self.sleep)
+        await self.presence.round()
+        return self.released, self.admitted
+
+
+PAUSE = {"cri-containerd-pod1.scope": [10]}
+ALL = PAUSE | {"c1": [11], "c2": [12], "c3": [13]}
+
+
+async def test_who_runs_stays() -> None:
+    assert await Node(ALL).after_a_round() == ([], [])
+
+
+async def test_who_has_no_process_twice_in_a_row_has_ended() -> None:
+    gone = PAUSE | {"c2": [12], "c3": [13]}
+    assert await Node(gone).after_a_round() == (["c1"], [])
+    assert await Node(gone, later=ALL).after_a_round() == ([], [])
+    assert await Node(ALL, later=gone).after_a_round() == ([], [])
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node(PAUSE | {"c2": [12], "c3": [13]}, pids=(11,)),
+        Node(PAUSE | {"c1": [11], "c2": [12]}),
+        Node({}),
+        Node({"pod1": [0], "c2": [0]}),
+    ],
+    ids=["elsewhere", "unknown process", "no cgroups", "another PID namespace"],
+)
+async def test_what_cannot_be_seen_has_not_ended(node: Node) -> None:
+    assert await node.after_a_round() == ([], [])
+
+
+async def test_who_is_in_no_book_is_taken_in_once() -> None:
+    node = Node(ALL | {"c4": [14], "crio-conmon-c5": [15], "crio-created": [16]})
+    assert await node.after_a_round() == ([], [f"{POD}/c4"])
+    assert node.presence.strangers == {f"{POD}/c4"}
+    await node.presence.round()
+    assert node.admitted == [f"{POD}/c4"]
+    node.cgroups = ALL
+    await node.presence.round()
+    assert not node.presence.strangers
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("folder", "path"),
+    [
+        ("/kubepods/pod1", "kubepods/pod1"),
+        ("kubepods-pod1.slice", "kubepods.slice/kubepods-pod1.slice"),
+    ],
+)
+def test_threads_are_read_from_cgroups(
+    folder: str, path: str, version: int, tmp_path: Path
+) -> None:
+    root = Root(tmp_path, version)
+    root.cgroup(f"{path}/c1", thread=70)
+    root.cgroup(f"{path}/c2", thread=71).hold()
+    cgroups = Cgroups(tmp_path)
+    assert cgroups.inhabited(folder) == {"c1": {70}}
+    assert cgroups.processes(f"/{path}/c1") == {70}
+    assert not cgroups.processes(f"/{path}/c3")
+    assert cgroups.has_process(70)
+    assert not cgroups.has_process(72)
