@@ -46,7 +46,7 @@ from nri_policy.nri.beat import Beat
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.enforcement import Cgroups as Writer
 from nri_policy.nri.exposure import Exposure
-from nri_policy.nri.grpc_service import plugin_handler
+from nri_policy.nri.grpc_service import PATHS, plugin_handler
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.policy import Outcome, Policy, Sources
 from nri_policy.nri.service import Service
@@ -273,6 +273,7 @@ class Daemon:
             control_socket,
             shared=[control.handler(), health.handler(), reflection.handler()],
             private=[plugin_handler(plugin, clock), Administration(self.reload).handler()],
+            large=[f"/{SERVICE.full_name}/WhatIf", *PATHS],
         ):
             yield
 

@@ -167,7 +167,7 @@ class Client:
 
     def _ask(self, method: Callable[..., Any], request: Any) -> Any:
         with self._translated():
-            return method(request, timeout=self._patience)
+            return method(request, timeout=self._patience, wait_for_ready=True)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

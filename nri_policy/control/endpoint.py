@@ -10,26 +10,29 @@ from __future__ import annotations
 import grp
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
+
+from nri_policy.control.intake import LARGEST, Intake
 
 log = logging.getLogger(__name__)
 
 GROUP = "nri-policy"
 
 _LONGEST = 107  # bytes; unix(7)
-_LARGEST = 64 << 20  # bytes; the Synchronize of a busy node
 # Who may open the socket could still do it so often that no file or memory is left for the rest.
 MOST_CONNECTIONS = 64
 MOST_CALLS = 64  # at a time
+MOST_BYTES = (2 << 20) + LARGEST  # of a large request: two documents of 1 MiB
 _BOUNDS = [
     ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
-    ("grpc.server_handshake_timeout_ms", 5000),
-    ("grpc.max_connection_idle_ms", 300_000),
+    ("grpc.server_handshake_timeout_ms", 2000),  # clients are on this host
+    ("grpc.max_connection_idle_ms", 5000),
     ("grpc.max_metadata_size", 8192),
+    ("grpc.max_receive_message_length", MOST_BYTES),
 ]
 
 
@@ -39,13 +42,15 @@ async def listening(
     *,
     shared: Sequence[grpc.GenericRpcHandler],
     private: Sequence[grpc.GenericRpcHandler],
+    large: Collection[str] = (),
     group: str = GROUP,
 ) -> AsyncIterator[None]:
     """Serve at *path*: *shared* to all who may open it, *private* only to the owner.
 
+    *large* are the methods, as `/service/method`, that may be asked at length.
     Raises OSError where there can be no socket. Another daemon's old socket is replaced.
     """
-    server = _bound(path, shared, private, _gid(group))
+    server = _bound(path, shared, private, _gid(group), Intake(large))
     await server.start()
     try:
         yield
@@ -58,6 +63,7 @@ def _bound(
     shared: Sequence[grpc.GenericRpcHandler],
     private: Sequence[grpc.GenericRpcHandler],
     gid: int | None,
+    intake: Intake,
 ) -> grpc.aio.Server:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     if path.exists() and not path.is_socket():
@@ -65,8 +71,9 @@ def _bound(
     if len(bytes(path)) > _LONGEST:
         raise OSError(f"{path} is longer than the {_LONGEST} bytes of a socket's path")
     path.unlink(missing_ok=True)
-    largest = [] if gid is not None else [("grpc.max_receive_message_length", _LARGEST)]
-    server = grpc.aio.server(options=[*_BOUNDS, *largest], maximum_concurrent_rpcs=MOST_CALLS)
+    server = grpc.aio.server(
+        interceptors=[intake], options=_BOUNDS, maximum_concurrent_rpcs=MOST_CALLS
+    )
     server.add_generic_rpc_handlers([*shared, *private] if gid is None else shared)
     mask = os.umask(0o177)  # nobody else gets in before we have decided
     try:

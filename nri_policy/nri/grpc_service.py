@@ -19,6 +19,9 @@ from nri_policy.nri.service import METHODS, Service
 
 MAX_STATUS_TEXT = 512  # characters; percent-encoded, they must fit gRPC's 8 KiB of headers
 
+#: What gRPC calls the methods.
+PATHS = [f"/{SERVICES[Conn.PLUGIN]}/{method}" for method in METHODS]
+
 _STATUS = {status.value[0]: status for status in grpc.StatusCode}
 
 

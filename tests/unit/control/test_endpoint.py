@@ -12,7 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
+from nri_policy.control.client import connected
 from nri_policy.control.endpoint import MOST_CALLS, MOST_CONNECTIONS, listening
+from nri_policy.control.service import SERVICE
 
 OWN_GROUP = grp.getgrgid(os.getgid()).gr_name
 
@@ -139,3 +141,25 @@ async def test_only_so_many_calls_wait_at_a_time(tmp_path: Path) -> None:
         never.set()
         await asyncio.wait(waits)
         assert {task.result() for task in waits} == {grpc.StatusCode.OK}
+
+
+async def test_a_command_is_answered_though_a_crowd_of_silent_callers_hangs_on(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "control.sock"
+
+    async def status(_request: object, _context: object) -> bytes:
+        return b""
+
+    method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(status)
+    served = grpc.method_handlers_generic_handler(SERVICE.full_name, {"Status": method})
+
+    def ask_status() -> None:
+        with connected(path) as client:
+            client.status()
+
+    async with listening(path, shared=[served], private=[]):
+        callers = [await asyncio.open_unix_connection(path) for _ in range(2 * MOST_CONNECTIONS)]
+        await asyncio.to_thread(ask_status)
+        for _, writer in callers:
+            writer.close()
