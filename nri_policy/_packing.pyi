@@ -1,6 +1,6 @@
 from nri_policy._domains import Counts
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818 - an answer, not a fault
     fits: int
     level: int
     def __init__(self, fits: int, level: int) -> None: ...

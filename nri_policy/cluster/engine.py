@@ -203,7 +203,7 @@ class Engine:
         return self.tree(topology.name, depth)
 
     def tree(self, name: str, depth: int = 0) -> Tree:
-        """Return the tree of a topology, with *depth* types of zones, made anew where it must be."""
+        """Return the tree of a topology with *depth* types of zones, made anew where it must be."""
         tree = self._trees.get((name, depth))
         if tree is None:
             topology = self._topology(name)

@@ -126,14 +126,14 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
             raise DocumentError(join(place, "name"), f"{quoted(each.name)} names two pod sets")
         names.add(each.name)
         _check_count(each.count, 0, join(place, "count"))
-        template = each.template
+        template = Template(spec=PodSpec())
+        if each.template is not None:
+            template = read_template(each.template, join(place, "template"))
         pod_sets.append(
             PodSet(
                 name=each.name,
                 count=each.count,
-                template=Template(spec=PodSpec())
-                if template is None
-                else read_template(template, join(place, "template")),
+                template=template,
                 request=each.request,
             )
         )

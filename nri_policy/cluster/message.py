@@ -38,12 +38,18 @@ def not_fit(  # noqa: PLR0913 - what the text is made of
 
 def excluded(counts: Counts, kind: Filter) -> str:
     """Return the end of the text: the leaves that cannot take one pod, by reason."""
+    total, reasons = exclusions(counts, kind)
+    if not reasons:
+        return ""
+    parts = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
+    return f". Total nodes: {total}; excluded: {parts}"
+
+
+def exclusions(counts: Counts, kind: Filter) -> tuple[int, dict[str, int]]:
+    """Return how many leaves take part, and those that cannot take one pod, by sorted reason."""
     total, codes, outside, resources = counts.exclusions()
     reasons = {kind.reason(code): number for code, number in codes.items()}
     reasons |= {f'resource "{name}"': number for name, number in resources.items()}
     if outside:
         reasons["topologyDomain"] = outside
-    if not reasons:
-        return ""
-    parts = ", ".join(f"{reason}: {number}" for reason, number in sorted(reasons.items()))
-    return f". Total nodes: {total}; excluded: {parts}"
+    return total, dict(sorted(reasons.items()))

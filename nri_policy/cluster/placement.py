@@ -16,6 +16,16 @@ from nri_policy.cluster.tree import Filter, Tree
 def assign(tree: Tree, unit: Unit, settings: Settings, *, implied: bool) -> dict[str, Assignment]:
     """Return the assignment of each pod set of *unit*, by name; raises Refused."""
     wanted = plan(unit, implied=implied, levels=tree.levels, settings=settings)
+    counts, kind = count(tree, unit, wanted, settings)
+    places, leader_at = search(tree, counts, kind, wanted, unit.workers.count)
+    out = {unit.workers.name: assignment(tree, unit.workers.name, places)}
+    if unit.leader is not None:
+        out[unit.leader.name] = assignment(tree, unit.leader.name, [(leader_at, 1)])
+    return out
+
+
+def count(tree: Tree, unit: Unit, wanted: Plan, settings: Settings) -> tuple[Counts, Filter]:
+    """Return how many pods and slices of *unit* fit where; raises Refused for an empty tree."""
     if not tree.domains.leaves:
         raise Refused(f"no topology domains at level: {tree.levels[wanted.level]}")
     spec = unit.workers.template.spec
@@ -31,11 +41,7 @@ def assign(tree: Tree, unit: Unit, settings: Settings, *, implied: bool) -> dict
         leader=leader.effective() if leader else None,
         leader_kind=tree.filter(leader, scored=scored) if leader else None,
     )
-    places, leader_at = search(tree, counts, kind, wanted, unit.workers.count)
-    out = {unit.workers.name: assignment(tree, unit.workers.name, places)}
-    if unit.leader is not None:
-        out[unit.leader.name] = assignment(tree, unit.leader.name, [(leader_at, 1)])
-    return out
+    return counts, kind
 
 
 def search(

@@ -1,7 +1,7 @@
 """Replacement: the pods of failed nodes are placed anew, all others stay where they are.
 
-Where to is what the group was promised: a slice that lost pods is completed in its own domain; a required request
-stays in the domain of its level where the rest is; else anywhere.
+Where to is what the group was promised: a slice that lost pods is completed in its own domain; a
+required request stays in the domain of its level where the rest is; else anywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.tree import Path, Tree
 
 
-def replace_failed(
+def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     tree: Tree,
     unit: Unit,
     status: Status,

@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
+from nri_policy.cluster.annotations import read_request
 from nri_policy.cluster.document import DocumentError, join
-from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Slice
+from nri_policy.cluster.group import MAX_COUNT, PlacementGroup, PodSet, Request, Slice
 from nri_policy.cluster.settings import Settings
 from nri_policy.wording import quoted
 
@@ -68,8 +71,13 @@ def units(group: PlacementGroup) -> list[Unit]:
     Raises DocumentError for requests that break a rule.
     """
     found: dict[str, list[PodSet]] = {}
-    for number, pod_set in enumerate(group.pod_sets):
-        path = f"spec.podSets[{number}]"
+    for number, each in enumerate(group.pod_sets):
+        path, pod_set = f"spec.podSets[{number}]", each
+        if pod_set.request is None:
+            template = pod_set.template
+            place = join(path, "template.metadata")
+            request = read_request(template.annotations, template.labels, place)
+            pod_set = msgspec.structs.replace(pod_set, request=request)
         if pod_set.request is not None:
             check_request(pod_set.request, join(path, "request"))
             check_count(pod_set, path)
@@ -81,7 +89,8 @@ def units(group: PlacementGroup) -> list[Unit]:
             out.append(Unit(workers=members[0]))
             continue
         _check_leader_group(key.removeprefix("group "), members)
-        leader, workers = sorted(reversed(members), key=lambda each: each.count)
+        first, second = members
+        leader, workers = (second, first) if second.count <= first.count else (first, second)
         out.append(Unit(workers=workers, leader=leader))
     return out
 
@@ -96,22 +105,7 @@ def check_request(request: Request, path: str) -> None:
     for name, level in named.items():
         if level == "":
             raise DocumentError(join(path, name), "it is the name of a level")
-    slices = join(path, "slices")
-    if len(request.slices) > MAX_LAYERS:
-        raise DocumentError(
-            slices, f"{len(request.slices)} layers of slices; at most {MAX_LAYERS} are supported"
-        )
-    for number, each in enumerate(request.slices):
-        place = join(slices, number)
-        if each.size < 1:
-            raise DocumentError(join(place, "size"), f"{each.size} is not at least 1")
-        before = request.slices[:number]
-        if before and before[-1].size % each.size:
-            raise DocumentError(
-                join(place, "size"), f"{each.size} does not divide {before[-1].size}"
-            )
-        if any(each.level == other.level for other in before):
-            raise DocumentError(join(place, "level"), f"{quoted(each.level)} is there twice")
+    _check_slices(request.slices, join(path, "slices"))
     if request.max_per_host is not None and request.max_per_host < 1:
         raise DocumentError(
             join(path, "maxPerHost"), f"{quoted(request.max_per_host)} is not at least 1"
@@ -120,6 +114,25 @@ def check_request(request: Request, path: str) -> None:
         raise DocumentError(
             join(path, "leaderGroup"), f"{quoted(request.leader_group)} must not be a number"
         )
+
+
+def _check_slices(slices: Sequence[Slice], path: str) -> None:
+    if len(slices) > MAX_LAYERS:
+        raise DocumentError(
+            path, f"{len(slices)} layers of slices; at most {MAX_LAYERS} are supported"
+        )
+    for number, each in enumerate(slices):
+        place, before = join(path, number), slices[:number]
+        if not 1 <= each.size <= MAX_COUNT:
+            raise DocumentError(
+                join(place, "size"), f"{quoted(each.size)} is not from 1 to {MAX_COUNT}"
+            )
+        if before and before[-1].size % each.size:
+            raise DocumentError(
+                join(place, "size"), f"{each.size} does not divide {before[-1].size}"
+            )
+        if any(each.level == other.level for other in before):
+            raise DocumentError(join(place, "level"), f"{quoted(each.level)} is there twice")
 
 
 def check_count(pod_set: PodSet, path: str) -> None:

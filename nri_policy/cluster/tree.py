@@ -1,7 +1,8 @@
 """The tree of one topology: its leaves by path, what each has left, and who may use it.
 
-Owns which nodes take part and where their leaves are. A node that goes, is cordoned or not ready leaves its
-leaf empty; only a path that was not there before makes the tree anew, and that when it is used next.
+Owns which nodes take part and where their leaves are. A node that goes, is cordoned or not ready
+leaves its leaf empty; only a path that was not there before makes the tree anew, and that when it
+is used next.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ class Filter:
 
 
 class Tree:
-    """The leaves of one topology: hosts, racks, or zones of hosts where *below* names their types."""
+    """The leaves of one topology: hosts, racks, or zones where *below* names their types."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords: what the tree is made of
         self,
         topology: Topology,
         nodes: Iterable[Node],
@@ -202,7 +203,7 @@ class Tree:
         return _twice(self.paths[leaf][-1]) in self.left_out.values()
 
     def use(self, node: str, amounts: Amounts, times: int) -> None:
-        """Take what a pod requests off its node's leaf *times* times; zones tell of pods themselves."""
+        """Take what a pod requests off its node *times* times; zones tell of pods themselves."""
         leaf = self._node_at.get(node)
         if leaf is None:
             return
@@ -253,18 +254,19 @@ class Tree:
     def filter(self, spec: PodSpec, *, scored: bool) -> Filter:
         """Return which leaves a pod may use; selectors count only where leaves are hosts."""
         if not self.topology.by_host:
-            return self._filter(_ANYWHERE, ())
+            return self.filter_of(_ANYWHERE, ())
         affinity = spec.affinity
         if affinity is not None and not scored:
             affinity = msgspec.structs.replace(affinity, preferred=None)
         tolerations = (*spec.tolerations, *self.topology.tolerations)
         if affinity is None and not spec.node_selector and not self._tainted:
-            return self._filter(_ANYWHERE, ())
-        return self._filter(
+            return self.filter_of(_ANYWHERE, ())
+        return self.filter_of(
             PodSpec(node_selector=spec.node_selector, affinity=affinity), tolerations
         )
 
-    def _filter(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
+    def filter_of(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
+        """Return which leaves a pod may use that tolerates these taints and no others."""
         key: Any = ()
         if spec is not _ANYWHERE or tolerations:
             key = msgspec.json.encode((tolerations, spec.node_selector, spec.affinity))
@@ -337,12 +339,12 @@ class Tree:
         if self.hosts is not None:
             above = self.hosts.counts(
                 pod,
-                self.hosts._filter(kind.spec, kind.tolerations),
+                self.hosts.filter_of(kind.spec, kind.tolerations),
                 size=1,
                 slice_level=len(self.hosts.levels) - 1,
                 inner={},
                 leader=leader,
-                leader_kind=self.hosts._filter(leader_kind.spec, leader_kind.tolerations)
+                leader_kind=self.hosts.filter_of(leader_kind.spec, leader_kind.tolerations)
                 if leader_kind
                 else None,
             )
@@ -399,8 +401,9 @@ class Tree:
     def _hosts_of_leaves(self) -> list[int]:
         """Return the leaf that the host of every zone has in the tree of hosts."""
         assert self.hosts is not None
-        at = self.hosts._host_at
-        return [at[path[len(self.topology.levels) - 1]] for path in self.paths]
+        last = len(self.topology.levels) - 1
+        leaves = [self.hosts.find([HOSTNAME], [path[last]]) for path in self.paths]
+        return [leaf for leaf in leaves if leaf is not None]
 
     def summary(self) -> Counter[str]:
         """Return how many nodes are left out for each reason."""

@@ -1,0 +1,172 @@
+"""Why a group goes where it goes, or what would make it fit: data that the command line shows."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.engine import Engine, implied
+from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Status
+from nri_policy.cluster.message import exclusions
+from nri_policy.cluster.placement import count
+from nri_policy.cluster.request import Refused, Unit, plan, units
+
+
+class AtLevel(Struct, frozen=True, rename="camel"):
+    """How many slices of a pod set fit at one level; pods where it has no slices."""
+
+    level: str
+    domains: int
+    holding_all: int  # domains that hold the whole pod set
+    most: int  # that fits into one domain
+    in_all: int  # that fits into all domains in sum
+
+
+class PodSetExplanation(Struct, frozen=True, rename="camel"):
+    """One pod set, or workers with their leader, on the cluster as it is."""
+
+    pod_set: str
+    unit: str  # what is counted: pods, slices
+    wanted: int
+    levels: list[AtLevel]
+    nodes: int  # leaves that take part
+    excluded: dict[str, int]  # reason -> leaves that cannot take one pod
+
+
+class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A change that would make a group fit."""
+
+    pod_set: str = ""
+    count: int | None = None  # as many pods as fit
+    level: str | None = None  # this level in place of the one that was asked for
+    leaving: list[str] = []  # groups that would have to leave, as namespace/name
+
+
+class Explanation(Struct, frozen=True, rename="camel"):
+    """What would come of a group, and the changes, each by itself, that would make it fit."""
+
+    status: Status
+    pod_sets: list[PodSetExplanation]
+    changes: list[Change] = []
+
+
+def explain(engine: Engine, group: PlacementGroup) -> Explanation:
+    """Return why *group* fits or not; nothing changes. Raises DocumentError."""
+    status = engine.place(group)
+    steps = [unit for unit in units(group) if unit.workers.count]
+    pod_sets = [_pod_set(engine, unit, nothing=implied(steps)) for unit in steps]
+    changes: list[Change] = []
+    if status.state == "Unplaceable":
+        for unit in steps:
+            changes += _fewer(engine, group, unit.workers)
+            changes += _coarser(engine, group, unit)
+        changes += _leaving(engine, group)
+    return Explanation(
+        status=status, pod_sets=[each for each in pod_sets if each is not None], changes=changes
+    )
+
+
+def _pod_set(engine: Engine, unit: Unit, *, nothing: bool) -> PodSetExplanation | None:
+    """Return what fits of a pod set at every level; None for one whose request has no answer."""
+    try:
+        tree = engine.tree_of(unit)
+        wanted = plan(unit, implied=nothing, levels=tree.levels, settings=engine.settings)
+        counts, kind = count(tree, unit, wanted, engine.settings)
+    except Refused:
+        return None
+    total, excluded = exclusions(counts, kind)
+    number = unit.workers.count // wanted.size
+    levels = []
+    for index, level in enumerate(tree.levels[: wanted.slice_level + 1]):
+        fits = [counts.of(domain)[3] for domain in tree.domains.of_level(index)]
+        levels.append(
+            AtLevel(
+                level=level,
+                domains=len(fits),
+                holding_all=sum(each >= number for each in fits),
+                most=max(fits, default=0),
+                in_all=sum(fits),
+            )
+        )
+    return PodSetExplanation(
+        pod_set=unit.workers.name,
+        unit="slices" if wanted.size > 1 else "pods",
+        wanted=number,
+        levels=levels,
+        nodes=total,
+        excluded=excluded,
+    )
+
+
+def _with(group: PlacementGroup, changed: PodSet) -> PlacementGroup:
+    pod_sets = tuple(changed if each.name == changed.name else each for each in group.pod_sets)
+    return msgspec.structs.replace(group, pod_sets=pod_sets)
+
+
+def _fits(engine: Engine, group: PlacementGroup) -> bool:
+    return engine.place(group).state == "Placed"
+
+
+def _fewer(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[Change]:
+    """Return the most pods of *pod_set* with which the group fits, by halving."""
+    size = pod_set.request.slices[0].size if pod_set.request and pod_set.request.slices else 1
+    low, high = 0, pod_set.count // size  # low fits or is nothing, high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        fewer = msgspec.structs.replace(pod_set, count=middle * size)
+        if _fits(engine, _with(group, fewer)):
+            low = middle
+        else:
+            high = middle
+    return [Change(pod_set=pod_set.name, count=low * size)] if low else []
+
+
+def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
+    """Return the finest level above a required one at which the group fits."""
+    request = unit.workers.request
+    if request is None or request.required is None:
+        return []
+    levels = engine.tree_of(unit).levels
+    if request.required not in levels:
+        return []
+    for level in reversed(levels[: levels.index(request.required)]):
+        changed = group
+        for pod_set in unit.pod_sets:
+            own = pod_set.request or Request()
+            if own.required is not None:
+                own = msgspec.structs.replace(own, required=level)
+            changed = _with(changed, msgspec.structs.replace(pod_set, request=own))
+        if _fits(engine, changed):
+            return [Change(pod_set=unit.workers.name, level=level)]
+    return []
+
+
+def _leaving(engine: Engine, group: PlacementGroup) -> list[Change]:
+    """Return groups of lower priority whose leaving makes room: the lowest first, none in vain."""
+    lower = [
+        each
+        for each in engine.groups.values()
+        if each.priority < group.priority and each.status.assignments
+    ]
+    lower.sort(key=lambda each: (each.priority, each.namespace, each.name))
+    gone: list[PlacementGroup] = []
+    try:
+        for each in lower:
+            engine.remove_group(each.namespace, each.name)
+            gone.append(each)
+            if _fits(engine, group):
+                break
+        else:
+            return []
+        needed = []
+        for each in reversed(gone[:]):
+            engine.set_group(each)
+            gone.remove(each)
+            if not _fits(engine, group):
+                engine.remove_group(each.namespace, each.name)
+                gone.append(each)
+                needed.append(f"{each.namespace}/{each.name}")
+        return [Change(leaving=sorted(needed))]
+    finally:
+        for each in gone:
+            engine.set_group(each)
