@@ -234,7 +234,7 @@ cdef inline int32_t _capacity(Candidate *each, bint with_leader, bint in_slices)
 cdef bint _give(Row row, Row into, int count, int need, int unit, bint in_slices, Order order):
     """Give *count* pods in units of *unit* to the candidates of *row*, in order; return whether all found a place.
 
-    Those with pods or the leader go to *into*: their pods, slices and leaders are what they were given.
+    Those with pods, or that could host the leader, go to *into*: pods, slices and leaders are what they were given.
     """
     cdef int index, taken, own
     cdef int64_t left = count // unit
@@ -253,7 +253,7 @@ cdef bint _give(Row row, Row into, int count, int need, int unit, bint in_slices
         chosen.slices, chosen.pods = own, own * unit
         left -= own
         need -= chosen.leaders
-        if own or chosen.leaders:
+        if own or row.at[taken].leaders:  # below, the leader may yet move to where it could have been
             into.push(chosen)
         if left <= 0 and not need:
             return True
