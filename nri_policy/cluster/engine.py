@@ -149,12 +149,12 @@ class Engine:
         nothing_asked = implied(steps)
         taken: list[Usage] = []
         assignments: dict[str, Assignment] = {}
-        if not replacing and own in self.groups:
-            taken += _undone(self._in_use(own))
-            self._apply(taken, 1)
         try:
-            for number, unit in enumerate(steps):
-                tree = self.tree_of(unit)
+            trees = [self.tree_of(unit) for unit in steps]  # all, before something is taken
+            if not replacing and own in self.groups:
+                taken += _undone(self._in_use(own))
+                self._apply(taken, 1)
+            for number, (unit, tree) in enumerate(zip(steps, trees, strict=True)):
                 if replacing:
                     new, whole = replace_failed(
                         tree,
