@@ -5,8 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from nri_policy.cli.pieces import Pieces, cpu_list, path
-from nri_policy.report import ContainerReport
-from nri_policy.units import format_cpu
+from nri_policy.report import ContainerReport, cpu_amount
 
 
 def short(name: str) -> str:
@@ -15,14 +14,15 @@ def short(name: str) -> str:
 
 
 def amount(container: ContainerReport) -> str:
-    """Return the exclusive CPUs and shared milli-CPU of a container."""
-    if container.pool is None:
+    """Return the amount of CPU of a container."""
+    if container.sort is None:
         return "-"
-    exclusive = len(container.exclusive or ())
-    parts = [f"{exclusive}{' isolated' if container.isolated else ''}"] if exclusive else []
-    if container.shared_milli or not exclusive:
-        parts.append(format_cpu(container.shared_milli or 0))
-    return " + ".join(parts)
+    return cpu_amount(
+        container.sort,
+        len(container.exclusive or ()),
+        container.shared_milli or 0,
+        isolated=bool(container.isolated),
+    )
 
 
 def cells(name: str, container: ContainerReport) -> tuple[Pieces | Text, ...]:

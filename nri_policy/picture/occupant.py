@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.report import ContainerReport
+from nri_policy.report import ContainerReport, cpu_amount
 from nri_policy.units import format_cpu
 from nri_policy.wording import counted
 from nri_policy.workload.request import Sort
@@ -36,16 +36,8 @@ class Occupant:
 
     @property
     def amount(self) -> str:
-        """The exclusive CPUs and shared milli-CPU; 0 is a share for who has nothing else."""
-        if self.sort is Sort.PRESERVE:
-            return "preserved"
-        amounts = []
-        if self.exclusive:
-            amounts.append(f"{len(self.exclusive)}{' isolated' if self.isolated else ''}")
-        if self.shared or not self.exclusive:
-            reserved = " reserved" if self.sort is Sort.RESERVED else ""
-            amounts.append(format_cpu(self.shared) + reserved)
-        return " + ".join(amounts)
+        """The amount of CPU."""
+        return cpu_amount(self.sort, len(self.exclusive), self.shared, isolated=bool(self.isolated))
 
 
 def occupant(name: str, container: ContainerReport) -> Occupant:

@@ -9,6 +9,7 @@ bytes, CPU amounts in milli-CPU.
 from __future__ import annotations
 
 from nri_policy.engine.trial import Fit, Held, Misfit
+from nri_policy.report.amount import cpu_amount
 from nri_policy.report.audit import AuditReport, DriftReport
 from nri_policy.report.codec import convert, decode, encode, plain, schemas
 from nri_policy.report.container import (
@@ -89,6 +90,7 @@ __all__ = [
     "WhatIfReport",
     "container_report",
     "convert",
+    "cpu_amount",
     "decode",
     "encode",
     "explanation_report",

@@ -14,6 +14,7 @@ from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.pools.supply import COLUMNS, Table
 from nri_policy.pools.tree import PoolTree
+from nri_policy.report.amount import cpu_amount
 from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import QoS
@@ -199,7 +200,10 @@ def _summary(
     request = explanation.request
     if explanation.outcome is Outcome.REFUSED or request is None:
         return "; ".join(explanation.notes) or "refused"
-    if explanation.pool is None or request.sort is not Sort.NORMAL:
+    if request.sort is not Sort.NORMAL:
+        amount = cpu_amount(request.sort, request.exclusive, request.shared)
+        return f"{explanation.outcome.value}: {amount}"
+    if explanation.pool is None:
         return explanation.outcome.value
     wishes = []
     if request.exclusive:

@@ -147,7 +147,18 @@ async def _beside(folder: Path, form: str) -> dict[str, str]:
             for command in ("status", "pools", "containers", "audit", "nrt"):
                 await ask(node.socket, f"{name}-{command}", command)
             await ask(node.socket, f"{name}-config-show", "config", "show")
-            for each in ("own", "mixed/main", "near", "huge", "odd", "wrong", "gone", "guest"):
+            for each in (
+                "own",
+                "mixed/main",
+                "near",
+                "huge",
+                "odd",
+                "wrong",
+                "gone",
+                "guest",
+                "kept",
+                "kube-system/dns",
+            ):
                 await ask(node.socket, f"{name}-explain-{each.replace('/', '-')}", "explain", each)
             await _ask_what_if(node.socket, name, ask)
             if form == "json":
