@@ -77,10 +77,9 @@ class Version(NamedTuple):
 _VERSION = re.compile(r"v?([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})(-)?", re.ASCII)
 
 # The first release of a runtime with an NRI, newest first; from the runtimes' go.mod files.
-# NRI tells its version itself since 0.12, so no row may claim more than that: a runtime that does
-# not tell is older, whatever it calls itself.
 _SHIPPED = {
     "containerd": [
+        ((2, 4, 0), Version(0, 12, 2)),
         ((2, 3, 0), Version(0, 12, 0)),
         ((2, 2, 1), Version(0, 11, 0)),
         ((2, 2, 0), Version(0, 10, 0)),
@@ -107,6 +106,9 @@ _SHIPPED = {
     ],
 }
 
+# NRI tells its version itself since then: a runtime that does not is older, whatever its name says.
+_MOST_UNTOLD = Version(0, 12, 0)
+
 SPOKEN = "v0.12.2"  # the newest NRI whose messages we know
 
 DEFAULT_REGISTRATION_TIMEOUT_MS = 5000
@@ -130,7 +132,7 @@ class Runtime:
         return cls(
             name=name,
             version=version,
-            nri=Version.parse(request.NRI_version) or _shipped_with(name, version),
+            nri=Version.parse(request.NRI_version) or _untold(name, version),
             registration_timeout_ms=request.registration_timeout or DEFAULT_REGISTRATION_TIMEOUT_MS,
             request_timeout_ms=request.request_timeout or DEFAULT_REQUEST_TIMEOUT_MS,
         )
@@ -165,9 +167,14 @@ class Runtime:
         return self.nri is not None and self.nri >= since
 
 
-def _shipped_with(name: str, version: str) -> Version | None:
-    parsed = Version.parse(version)
-    if parsed is None:
-        return None
+def shipped(name: str, release: Version) -> Version | None:
+    """Return the NRI that a release of a runtime ships with, None if that is not known."""
     rows = _SHIPPED.get(name, [])
-    return next((nri for since, nri in rows if parsed[:3] >= since), None)
+    return next((nri for since, nri in rows if release[:3] >= since), None)
+
+
+def _untold(name: str, version: str) -> Version | None:
+    """Return the NRI of a runtime that does not tell it."""
+    release = Version.parse(version)
+    nri = None if release is None else shipped(name, release)
+    return None if nri is None else min(nri, _MOST_UNTOLD)

@@ -38,6 +38,7 @@ import msgspec
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.versions import Version
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.runtime import runtimespec
 from nri_policy.runtime.adaptation import Adaptation, Timeouts
@@ -45,7 +46,7 @@ from nri_policy.runtime.containers import Container, CRIError, Machine, Pod, Sta
 from nri_policy.runtime.device_manager import AdmissionError, DeviceManager
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.runtime.manifest import ContainerManifest, PodManifest, ResourceChange, read_pod
-from nri_policy.runtime.release import Release, Version
+from nri_policy.runtime.release import Release
 
 _NODE = Kubelet()
 _TIMEOUTS = Timeouts()

@@ -1,6 +1,7 @@
 """Which NRI a container runtime ships, and what differs between the versions of NRI.
 
-Owns the version table and the rules that depend on it (spec: NRI on the wire, 2.1-2.3).
+Owns the rules that depend on the version, as far as they are a runtime's own (spec: NRI on the
+wire, 2.1-2.3); which release ships which NRI is known to `nri.versions`.
 """
 
 from __future__ import annotations
@@ -9,42 +10,14 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from nri_policy.nri.versions import Version, shipped
 from nri_policy.proto import nri_pb2 as nri
 
-Version = tuple[int, int, int]
-
-# First release with it → NRI version, ascending.
-_SHIPPED: dict[str, list[tuple[Version, Version]]] = {
-    "containerd": [
-        ((1, 7, 0), (0, 3, 0)),
-        ((1, 7, 7), (0, 4, 0)),
-        ((1, 7, 14), (0, 6, 0)),
-        ((1, 7, 16), (0, 6, 1)),
-        ((1, 7, 26), (0, 8, 0)),
-        ((2, 2, 0), (0, 10, 0)),
-        ((2, 2, 1), (0, 11, 0)),
-        ((2, 3, 0), (0, 12, 0)),
-        ((2, 4, 0), (0, 12, 2)),
-    ],
-    "cri-o": [
-        ((1, 26, 0), (0, 2, 0)),
-        ((1, 26, 2), (0, 3, 0)),
-        ((1, 29, 0), (0, 5, 0)),
-        ((1, 29, 2), (0, 6, 0)),
-        ((1, 31, 0), (0, 6, 1)),
-        ((1, 32, 0), (0, 9, 0)),
-        ((1, 33, 0), (0, 9, 1)),  # a snapshot between 0.9.0 and 0.10.0
-        ((1, 34, 0), (0, 10, 0)),
-        ((1, 35, 0), (0, 11, 0)),
-        ((1, 37, 0), (0, 12, 0)),
-    ],
-}
-_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9_.+-]+")
 _PLUGIN_INDEX = re.compile(r"[0-9]{2}")
 
 # Messages of an adjustment → their fields that older versions do not know, and so ignore.
-_ADJUSTMENT_SINCE: list[tuple[str, Version, tuple[str, ...]]] = [
+_ADJUSTMENT_SINCE: list[tuple[str, tuple[int, int, int], tuple[str, ...]]] = [
     ("", (0, 4, 0), ("rlimits",)),
     ("", (0, 7, 0), ("CDI_devices",)),
     ("", (0, 10, 0), ("args",)),
@@ -71,24 +44,20 @@ class Release:
 
         Raises ValueError for one that there is not.
         """
-        match = _VERSION.match(version)
-        if name not in _SHIPPED or match is None:
+        number = Version.parse(version)
+        if number is None:
             raise ValueError(f"no runtime calls itself {name!r} {version!r}")
-        major, minor, patch = match.groups()
-        number = int(major), int(minor), int(patch)
-        shipped = [shipped for first, shipped in _SHIPPED[name] if first <= number]
-        if not shipped:
+        nri_version = nri_version or shipped(name, number)
+        if nri_version is None:
             raise ValueError(f"{name} {version} has no NRI")
-        return cls(
-            name=name, version=version, number=number, nri_version=nri_version or shipped[-1]
-        )
+        return cls(name=name, version=version, number=number, nri_version=nri_version)
 
     @property
     def known_events(self) -> int:
         """Mask of all events that a plugin may subscribe to."""
         if self.nri_version >= (0, 10, 0):
             return 0x3FFF
-        return 0x1FFF if self.nri_version > (0, 9, 0) else 0x07FF
+        return 0x1FFF if self.nri_version >= Version(0, 9, 1, released=False) else 0x07FF
 
     @property
     def updates_pods(self) -> bool:
@@ -162,5 +131,5 @@ class Release:
             request.registration_timeout = round(registration_timeout * 1000)
             request.request_timeout = round(request_timeout * 1000)
         if self.dedicated_calls:
-            request.NRI_version = "v" + ".".join(map(str, self.nri_version))
+            request.NRI_version = f"v{self.nri_version}"
         return request

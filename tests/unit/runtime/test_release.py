@@ -2,22 +2,24 @@ from __future__ import annotations
 
 import pytest
 
+from nri_policy.nri.versions import Version
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.runtime.release import Release, Version
+from nri_policy.runtime.release import Release
 
 
 @pytest.mark.parametrize(
     ("name", "version", "nri_version"),
     [
-        ("containerd", "1.7.0", (0, 3, 0)),
-        ("containerd", "1.7.24~ds1", (0, 6, 1)),
-        ("containerd", "v1.7.26", (0, 8, 0)),
-        ("containerd", "2.1.9", (0, 8, 0)),
-        ("containerd", "2.2.0", (0, 10, 0)),
-        ("containerd", "2.3.4", (0, 12, 0)),
-        ("containerd", "v2.4.0-beta.1", (0, 12, 2)),
-        ("cri-o", "1.32.5", (0, 9, 0)),
-        ("cri-o", "1.36.0", (0, 11, 0)),
+        ("containerd", "1.7.0", Version(0, 3, 0)),
+        ("containerd", "1.7.24~ds1", Version(0, 6, 1)),
+        ("containerd", "v1.7.26", Version(0, 8, 0)),
+        ("containerd", "2.1.9", Version(0, 8, 0)),
+        ("containerd", "2.2.0", Version(0, 10, 0)),
+        ("containerd", "2.3.4", Version(0, 12, 0)),
+        ("containerd", "v2.4.0-beta.1", Version(0, 12, 2)),
+        ("cri-o", "1.32.5", Version(0, 9, 0)),
+        ("cri-o", "1.26.4", Version(0, 3, 1, released=False)),
+        ("cri-o", "1.36.0", Version(0, 11, 0)),
     ],
 )
 def test_a_release_ships_its_nri(name: str, version: str, nri_version: Version) -> None:
@@ -25,7 +27,7 @@ def test_a_release_ships_its_nri(name: str, version: str, nri_version: Version) 
 
 
 def test_another_nri_can_be_given() -> None:
-    assert Release.of("containerd", "2.1.9", (0, 12, 1)).nri_version == (0, 12, 1)
+    assert Release.of("containerd", "2.1.9", Version(0, 12, 1)).nri_version == Version(0, 12, 1)
 
 
 @pytest.mark.parametrize(
