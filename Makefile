@@ -59,7 +59,7 @@ kubernetes: $(BUILT)
 
 # the documentation's, by the program itself
 pictures: $(BUILT)
-	$(PY) -m tests.drawn
+	$(PY) -m tests.support.docs_pictures
 
 # the exact versions of what is installed with a release: after a change of the dependencies
 lock: $(BUILT)

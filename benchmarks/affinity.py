@@ -20,7 +20,7 @@ from nri_policy.pools.tree import PoolTree, build
 from nri_policy.workload.affinity import Affinity, affinities_of
 from nri_policy.workload.peers import Peers
 from nri_policy.workload.pod import Container, Pod, QoS, Resources, State
-from tests import affinity_twin, nodes
+from tests.support import affinity_twin, nodes
 
 MACHINE = "package:2 numa:4 l3:4 core:4 pu:2"
 OPERATORS = {

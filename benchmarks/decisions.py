@@ -13,9 +13,9 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.pools.supply import supply_of
 from nri_policy.workload.pod import Container
-from tests import crowd, nodes
-from tests.crowd import COUNTS
 from tests.property import test_picker, test_supply
+from tests.support import busy_node, nodes
+from tests.support.busy_node import COUNTS
 
 TYPICAL = (256, 200)
 LARGEST = (4096, 500)
@@ -34,7 +34,7 @@ def life(engine: Engine, kind: str, milli: int) -> Steps:
     """Let containers come, be resized and go, one after the other."""
     spent: Steps = {step: [] for step in STEPS}
     for at in range(ROUNDS):
-        container = crowd.newcomer(kind, milli, at)
+        container = busy_node.newcomer(kind, milli, at)
         more = nodes.resources(milli + 100, milli + 100)
         events: tuple[Event, ...] = (
             Created(container=container),
@@ -57,7 +57,7 @@ def timed(engine: Engine, kind: str, milli: int) -> dict[str, Timing]:
 
 
 def crowded(cpus: int, running: int) -> Engine:
-    return crowd.engine(cpus, crowd.running(cpus, running))
+    return busy_node.engine(cpus, busy_node.running(cpus, running))
 
 
 class Decisions:
@@ -65,14 +65,16 @@ class Decisions:
 
     def __init__(self) -> None:
         self.pools = {
-            cpus: len(crowded(cpus, COUNTS[0]).layout.tree.pools) for cpus in crowd.MACHINES
+            cpus: len(crowded(cpus, COUNTS[0]).layout.tree.pools) for cpus in busy_node.MACHINES
         }
         self.plain = {
-            (cpus, running): timed(crowded(cpus, running), "plain", crowd.share(cpus, running))
-            for cpus in crowd.MACHINES
+            (cpus, running): timed(crowded(cpus, running), "plain", busy_node.share(cpus, running))
+            for cpus in busy_node.MACHINES
             for running in (*COUNTS, *([TYPICAL[1]] if cpus == TYPICAL[0] else []))
         }
-        self.kinds = {kind: timed(crowded(*TYPICAL), kind, crowd.share(*TYPICAL)) for kind in KINDS}
+        self.kinds = {
+            kind: timed(crowded(*TYPICAL), kind, busy_node.share(*TYPICAL)) for kind in KINDS
+        }
 
     def p50(self, cpus: int, running: int) -> float:
         """Return the median of a creation in µs."""
@@ -132,8 +134,8 @@ def _row(name: tuple[str, ...], slow: Timing, fast: Timing) -> tuple[str, ...]:
 
 
 def _against_sets(cpus: int, running: int) -> tuple[str, ...]:
-    present, milli = crowd.running(cpus, running), crowd.share(cpus, running)
-    engine = crowd.engine(cpus, present)
+    present, milli = busy_node.running(cpus, running), busy_node.share(cpus, running)
+    engine = busy_node.engine(cpus, present)
     plain = PlainEngine(engine.layout)
     for container in present:
         _create(plain, container)
@@ -142,7 +144,7 @@ def _against_sets(cpus: int, running: int) -> tuple[str, ...]:
         assert plain.held[container.id].pool == pool, "the two do not agree"
     spent = []
     for at in range(6):
-        container = crowd.newcomer("plain", milli, at)
+        container = busy_node.newcomer("plain", milli, at)
         began = time.perf_counter()
         _create(plain, container)
         spent.append(time.perf_counter() - began)

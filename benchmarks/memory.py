@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped
 from nri_policy.workload.pod import Container
-from tests import nodes
+from tests.support import nodes
 
 MACHINE = "package:4(pmem=256GiB) numa:1(memory=64GiB) core:32 pu:2"
 RUNNING = 300

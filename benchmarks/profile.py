@@ -10,7 +10,7 @@ import nri_policy
 from benchmarks.decisions import TYPICAL, crowded
 from benchmarks.table import Section
 from nri_policy.engine.event import Created, Stopped
-from tests import crowd
+from tests.support import busy_node
 
 _ROUNDS = 500
 _SHOWN = 16
@@ -19,10 +19,10 @@ _ROOT = Path(nri_policy.__file__).parent
 
 def profiled() -> Section:
     """Profile creations and releases at the typical size."""
-    engine, milli = crowded(*TYPICAL), crowd.share(*TYPICAL)
+    engine, milli = crowded(*TYPICAL), busy_node.share(*TYPICAL)
     profile = cProfile.Profile()
     for at in range(_ROUNDS):
-        container = crowd.newcomer("plain", milli, at)
+        container = busy_node.newcomer("plain", milli, at)
         profile.enable()
         engine.handle(Created(container=container))
         engine.handle(Stopped(container_id=container.id))

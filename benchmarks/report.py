@@ -19,7 +19,7 @@ from benchmarks.profile import profiled
 from benchmarks.requests import CREATE, Requests
 from benchmarks.startup import Startup
 from benchmarks.table import Section, number
-from tests.crowd import COUNTS, MACHINES
+from tests.support.busy_node import COUNTS, MACHINES
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "performance.md"

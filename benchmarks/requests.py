@@ -26,7 +26,7 @@ from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.runtime.link import PluginLink
 from nri_policy.runtime.manifest import Amounts, ResourceChange
-from tests import crowd, nodes
+from tests.support import busy_node, nodes
 
 SIZES = ((16, 10), (256, 200), (4096, 500))
 METHODS = ("CreateContainer", "UpdateContainer", "StopContainer")
@@ -75,7 +75,7 @@ class Stopwatch:
 
 @asynccontextmanager
 async def runtime_of(cpus: int, folder: Path) -> AsyncIterator[EmbeddedRuntime]:
-    machine = nodes.machine(crowd.MACHINES[cpus])
+    machine = nodes.machine(busy_node.MACHINES[cpus])
     runtime = EmbeddedRuntime(
         folder / "nri.sock",
         online_cpus=machine.online,
@@ -99,12 +99,12 @@ async def measure(cpus: int, running: int, *, floor: bool) -> Spent:
         else:
             memory = stack.enter_context(TemporaryDirectory(dir="/dev/shm"))  # as /run is
             host = Host(state_dir=folder, containers_dir=Path(memory), delay=lambda _: 0.0)
-            daemon = Daemon(nodes.machine(crowd.MACHINES[cpus]), nodes.settings(), host)
+            daemon = Daemon(nodes.machine(busy_node.MACHINES[cpus]), nodes.settings(), host)
             _watch(daemon, watch)
             stack.push_async_callback(daemon.close)
             await stack.enter_async_context(daemon.serving(runtime.socket_path))
         await runtime.synchronized()
-        milli = crowd.share(cpus, running)
+        milli = busy_node.share(cpus, running)
         for at in range(running):
             await runtime.start_pod(_pod(f"running-{at}", milli if at % 4 else 1000))
         gc.collect()

@@ -16,7 +16,7 @@ from benchmarks.requests import runtime_of
 from benchmarks.table import Section, number
 from nri_policy.hardware import synthetic
 from nri_policy.hardware.discovery import discover
-from tests import crowd, nodes
+from tests.support import busy_node, nodes
 
 CPUS = 256
 STARTS = 5
@@ -34,7 +34,7 @@ class Startup:
     """All that is measured of the start; made once, for the tables and the targets."""
 
     def __init__(self) -> None:
-        self.discovery = {cpus: _discovery(spec) for cpus, spec in crowd.MACHINES.items()}
+        self.discovery = {cpus: _discovery(spec) for cpus, spec in busy_node.MACHINES.items()}
         starts = [asyncio.run(_start()) for _ in range(STARTS)]
         self.ready = min(ready for ready, _ in starts)  # seconds
         self.rss = max(rss for _, rss in starts)  # MiB
@@ -76,10 +76,10 @@ async def _start() -> tuple[float, float]:
     """Start the program; return the seconds until it is ready, and its MiB then."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
-        synthetic.write(crowd.MACHINES[CPUS], folder / "host")
+        synthetic.write(busy_node.MACHINES[CPUS], folder / "host")
         (folder / "settings.yaml").write_text(SETTINGS)
         runtime = await stack.enter_async_context(runtime_of(CPUS, folder))
-        assert nodes.machine(crowd.MACHINES[CPUS]).online == runtime.machine.online_cpus
+        assert nodes.machine(busy_node.MACHINES[CPUS]).online == runtime.machine.online_cpus
         began = time.perf_counter()
         process = await asyncio.create_subprocess_exec(
             *(Path(sys.executable).parent / "nri-policy", "run"),

@@ -14,7 +14,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Stopped, Synchronized
 from nri_policy.store.store import Store
 from nri_policy.workload.pod import Container
-from tests import nodes
+from tests.support import nodes
 
 ROUNDS = 1500
 MACHINES = (

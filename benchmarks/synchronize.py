@@ -21,8 +21,8 @@ from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
-from tests import nodes
-from tests.served import pod
+from tests.support import nodes
+from tests.support.daemon import pod
 
 MACHINE = "package:2 numa:4(memory=32GiB) l3:4 core:4 pu:2"  # 256 CPUs
 KINDS = [("", False), ("100m", True), ("250m", True), ("500m", False), ("2", False)]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from nri_policy.cli import main
 from tests.e2e.browser import PROGRAM, Page, browser
 from tests.e2e.waiting import eventually
-from tests.served import pod
+from tests.support.daemon import pod
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed")
 

@@ -22,8 +22,8 @@ from nri_policy.store.database import open_for_reading, read_held
 from nri_policy.store.folder import KEPT
 from nri_policy.workload.pod import shares_of
 from nri_policy.workload.request import Request
-from tests import bookkeeping, stored
 from tests.faults.host import Host
+from tests.support import bookkeeping, stores
 
 MOST_DESCRIPTORS = 40
 MOST_THREADS = 24
@@ -90,13 +90,13 @@ def audited(host: Host) -> Books:
 
 def stored_grants(host: Host) -> Mapping[str, StoredGrant]:
     """Return what the store holds."""
-    return stored.on_disk(host.store / "state.db")
+    return stores.on_disk(host.store / "state.db")
 
 
 def replayed(host: Host) -> None:
     """Check that the journal, played again, leads to what is stored; no daemon may be writing."""
     path = host.store / "state.db"
-    assert stored.grants(stored.replayed(path)) == stored.on_disk(path)
+    assert stores.grants(stores.replayed(path)) == stores.on_disk(path)
 
 
 def _holders(layout: Layout, grants: Mapping[str, StoredGrant]) -> dict[str, tuple[Grant, Request]]:

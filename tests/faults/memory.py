@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tests.faults.host import host
-from tests.served import pod
+from tests.support.daemon import pod
 
 MOST_GROWTH = 3_000_000  # bytes between a thousand pods and ten thousand: noise of the allocator
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -17,9 +17,9 @@ from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.expression import Operator
 from nri_policy.workload.peers import Peers
 from nri_policy.workload.pod import Container, QoS
-from tests import affinity_twin
-from tests.herd import annotated, member
-from tests.nodes import machine, settings
+from tests.support import affinity_twin
+from tests.support.containers import annotated, member
+from tests.support.nodes import machine, settings
 
 TREES = [
     build(machine(spec), CPUSet.parse("0-15"))

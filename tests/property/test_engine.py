@@ -33,7 +33,7 @@ from nri_policy.store.forms import decode_grant, encode
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, Sort, request_of
-from tests import bookkeeping, nodes
+from tests.support import bookkeeping, nodes
 
 MACHINES = (
     nodes.SMALL,

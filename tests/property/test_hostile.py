@@ -34,8 +34,8 @@ from nri_policy.runtime.scenario import ScenarioError, read_scenario
 from nri_policy.settings import SettingsError, load
 from nri_policy.store.errors import StoreError
 from nri_policy.store.store import Store
-from tests import bookkeeping, nodes, stored
 from tests.property.messages import messages, odd
+from tests.support import bookkeeping, nodes, stores
 
 _CALLS = nri_pb2.DESCRIPTOR.services_by_name["Plugin"].methods_by_name
 requests = st.sampled_from(METHODS).flatmap(
@@ -62,7 +62,7 @@ def test_any_requests_leave_a_daemon_whose_books_are_right(
             runtime.cpus[container_id], runtime.mems[container_id] = engine.state.told[container_id]
         bookkeeping.check(engine, runtime)
         if daemon.synchronized.is_set():
-            assert stored.on_disk(daemon._store.path) == stored.grants(engine)
+            assert stores.on_disk(daemon._store.path) == stores.grants(engine)
         daemon._store.close()
         again = Store(Path(folder), nodes.machine())
         assert [each.name for each in Path(folder).glob("store*")] == ["store"]
@@ -220,9 +220,9 @@ def test_any_capture_is_a_folder_or_an_error(
 
 def _store() -> bytes:
     with TemporaryDirectory() as folder:
-        store, engine = stored.started(Path(folder))
-        for event, _ in zip(stored.life(engine, 1), range(30), strict=False):
-            stored.commit(store, engine, event)
+        store, engine = stores.started(Path(folder))
+        for event, _ in zip(stores.life(engine, 1), range(30), strict=False):
+            stores.commit(store, engine, event)
         store.close()
         return store.path.read_bytes()
 
@@ -249,8 +249,8 @@ def test_any_file_is_a_store_or_is_set_aside(
         path.chmod(0o600)
         if log:
             path.with_name("state.db-wal").write_bytes(log)
-        store, engine = stored.started(Path(folder))
-        for event, _ in zip(stored.life(engine, 1), range(3), strict=False):
+        store, engine = stores.started(Path(folder))
+        for event, _ in zip(stores.life(engine, 1), range(3), strict=False):
             with suppress(StoreError):
-                stored.commit(store, engine, event)
+                stores.commit(store, engine, event)
         store.close()

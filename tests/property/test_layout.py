@@ -15,7 +15,7 @@ from nri_policy.picture.scene import scene
 from nri_policy.pools.capacity import Capacity
 from nri_policy.pools.tree import build
 from nri_policy.report import machine_report, pool_reports
-from tests import nodes
+from tests.support import nodes
 
 specs = st.builds(
     "package:{} numa:{} l3:{} core:{} pu:{}".format,

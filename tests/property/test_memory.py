@@ -10,8 +10,8 @@ import pytest
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Booking, MemoryRequest, MemoryShortageError, Offer, Rank
-from tests import memories, nodes
-from tests.memories import DRAM, HBM, PMEM
+from tests.support import memory_maps, nodes
+from tests.support.memory_maps import DRAM, HBM, PMEM
 
 OPERATIONS = int(os.environ.get("NRI_POLICY_MEMORY_OPERATIONS", "4000"))
 
@@ -19,7 +19,7 @@ MACHINES = (
     "package:1 core:2",
     "package:2 numa:2 core:1",
     "package:3 numa:1 core:1",
-    memories.TIERED,
+    memory_maps.TIERED,
     "package:2(pmem=1GiB) numa:2(hbm=1GiB) core:1",
     "package:2 numa:5 core:1",
     "package:2 numa:2 l3:2 core:2 distances=10,20,30,30/20,10,40,20/30,40,10,20/30,20,20,10",
@@ -173,11 +173,11 @@ def test_books_and_offers_agree_with_every_subset_of_nodes(spec: str, seed: int)
     machine = nodes.machine(spec)
     sizes = {node.id: random.randrange(1, 1000) for node in machine.nodes}
     normal = {node.id: node.normal or seed == 0 for node in machine.nodes}
-    machine = memories.with_nodes(machine, memory=sizes, normal=normal)
+    machine = memory_maps.with_nodes(machine, memory=sizes, normal=normal)
     available = {"memory": sum(sizes.values()) * 3 // 4} if seed == 1 else {}
-    supply = memories.supply(machine=machine, availableResources=available)
+    supply = memory_maps.supply(machine=machine, availableResources=available)
     model, start = Model(supply), supply.snapshot()
-    pools = len(memories.tree(machine).pools)
+    pools = len(memory_maps.tree(machine).pools)
     for number in range(OPERATIONS // (2 * len(MACHINES)) + 1):
         operate(random, model, supply, pools, number)
         check_books(model, supply)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nri_policy.cpuset import CPUSet
 from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.supply import Slack, Supply
-from tests import nodes
+from tests.support import nodes
 
 EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "500"))
 

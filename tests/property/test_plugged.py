@@ -20,7 +20,7 @@ from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.machine import Distances, Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.pod import QoS
-from tests import bookkeeping, nodes
+from tests.support import bookkeeping, nodes
 
 SPECS = (
     nodes.SMALL,

@@ -35,13 +35,13 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.store import writer
 from nri_policy.store.database import Link
 from nri_policy.workload.pod import Container, QoS, Resources
-from tests import memories, nodes, stored
+from tests.support import memory_maps, nodes, stores
 
 LIVES = int(os.environ.get("NRI_POLICY_LIVES", "40"))
 GIB = 1 << 30
 MACHINES = (
     nodes.SMALL,
-    memories.TIERED,
+    memory_maps.TIERED,
     "package:2 numa:2(memory=4GiB) core:3 pu:2 isolated=2-3,8",
     "package:2 numa:2(memory=2GiB,0) l3:1 core:2 pu:1",
 )
@@ -77,7 +77,7 @@ class Node:
             case "start":
                 return Started(container_id=container.id, now=self.now)
             case "resize":
-                request = self.choices.choice(stored.AMOUNTS)
+                request = self.choices.choice(stores.AMOUNTS)
                 limit = request if container.pod.qos is QoS.GUARANTEED else None
                 return Resized(container_id=container.id, resources=self._resources(request, limit))
             case "settings":
@@ -100,7 +100,7 @@ class Node:
 
     def _container(self) -> Container:
         draw = self.choices
-        request = draw.choice(stored.AMOUNTS)
+        request = draw.choice(stores.AMOUNTS)
         qos = draw.choice(list(QoS)) if request else QoS.BEST_EFFORT
         request = 0 if qos is QoS.BEST_EFFORT else request
         limit = request if qos is QoS.GUARANTEED else draw.choice((None, 4000))
@@ -141,7 +141,9 @@ def test_every_decision_comes_out_again(
     machine: str, seed: int, lives: list[int], base_every: int, bases: int
 ) -> None:
     """Also where the journal's beginning is dropped, and a base is all that is known."""
-    whole = memories.with_nodes(nodes.machine(machine), normal=True)  # pmem is enough to start on
+    whole = memory_maps.with_nodes(
+        nodes.machine(machine), normal=True
+    )  # pmem is enough to start on
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         stack.enter_context(patch.object(writer, "BASE_EVERY", base_every))
@@ -149,21 +151,21 @@ def test_every_decision_comes_out_again(
         running: list[Container] = []
         in_force, hardware = nodes.settings(), whole
         for number, steps in enumerate(lives):
-            store, engine = stored.started(folder, hardware, in_force, running)
+            store, engine = stores.started(folder, hardware, in_force, running)
             node = Node(engine, whole, seed + number)
             for event in islice(node.events(), steps):
-                stored.commit(store, engine, event, now=node.now)
+                stores.commit(store, engine, event, now=node.now)
             in_force, hardware = engine.layout.settings, engine.layout.machine
             running = [
                 nodes.running(placed.container, *engine.state.told[i])
                 for i, placed in engine.state.placed.items()
             ]
             store.close()
-            for record in stored.records(store.path):
+            for record in stores.records(store.path):
                 if record.link is Link.BASE:
-                    stored.replayed(store.path, after=record.seq - 1)
-            again = stored.replayed(store.path)
-            assert stored.grants(again) == stored.grants(engine)
+                    stores.replayed(store.path, after=record.seq - 1)
+            again = stores.replayed(store.path)
+            assert stores.grants(again) == stores.grants(engine)
             told = {each: engine.state.told[each] for each in engine.state.placed}
             assert told.items() <= again.state.told.items()
             assert again.next_deadline == engine.next_deadline

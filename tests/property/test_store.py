@@ -36,7 +36,7 @@ from nri_policy.store import forms
 from nri_policy.workload.peers import Pull
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
-from tests import nodes, stored
+from tests.support import nodes, stores
 
 LIVES = int(os.environ.get("NRI_POLICY_LIVES", "40"))
 
@@ -175,14 +175,14 @@ def test_the_store_is_as_the_engine_in_every_life(seed: int, lives: list[int]) -
         in_force = nodes.settings()
         held: dict[str, StoredGrant] = {}
         for number, steps in enumerate(lives):
-            store, engine = stored.started(Path(folder), settings=in_force, running=running)
+            store, engine = stores.started(Path(folder), settings=in_force, running=running)
             if number:
-                assert stored.grants(engine) == held, "a restart moved a container"
-            for event in islice(stored.life(engine, seed + number), steps):
-                stored.commit(store, engine, event)
-                assert stored.on_disk(store.path) == stored.grants(engine)
-            assert stored.grants(stored.replayed(store.path)) == stored.grants(engine)
-            held, in_force = stored.grants(engine), engine.layout.settings
+                assert stores.grants(engine) == held, "a restart moved a container"
+            for event in islice(stores.life(engine, seed + number), steps):
+                stores.commit(store, engine, event)
+                assert stores.on_disk(store.path) == stores.grants(engine)
+            assert stores.grants(stores.replayed(store.path)) == stores.grants(engine)
+            held, in_force = stores.grants(engine), engine.layout.settings
             running = [
                 nodes.running(placed.container, *engine.state.told[i])
                 for i, placed in engine.state.placed.items()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from nri_policy.engine.trial import Trial
 from nri_policy.report import plain, what_if_report
-from tests import nodes
-from tests.scenes import held_by
-from tests.served import Served, served
+from tests.support import nodes
+from tests.support.daemon import Served, served
+from tests.support.pictures import held_by
 
 MACHINES = (
     nodes.SMALL,

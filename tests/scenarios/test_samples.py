@@ -9,8 +9,8 @@ import pytest
 
 from nri_policy import yamltext
 from nri_policy.runtime.scenario import read_scenario, read_step
-from tests import nodes
 from tests.scenarios.test_scenarios import complaints, played
+from tests.support import nodes
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SCENARIOS = [

@@ -20,7 +20,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.runtime.playback import Playback, Result
 from nri_policy.runtime.scenario import Apply, Expect, Step, read_scenario, read_step
 from nri_policy.store.folder import FILE
-from tests import stored
+from tests.support import stores
 
 HERE = Path(__file__).parent
 SCENARIOS = sorted(HERE.glob("*/*.yaml"))
@@ -82,7 +82,7 @@ def test_a_scenario_goes_as_the_spec_says(path: Path, tmp_path: Path) -> None:
     results = asyncio.run(played(machine(path.parent), steps, tmp_path))
     wrong = complaints(steps, results)
     assert not wrong, "\n".join([f"{path}:", *wrong])
-    again = stored.replayed(tmp_path / "store" / FILE)
+    again = stores.replayed(tmp_path / "store" / FILE)
     assert again.state.placed, "nothing was replayed"
 
 

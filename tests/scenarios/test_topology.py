@@ -12,7 +12,7 @@ from nri_policy.cli.simulation import SimulatedNode
 from nri_policy.runtime.playback import Playback
 from nri_policy.runtime.scenario import read_scenario
 from tests.scenarios.test_scenarios import SCENARIOS, machine
-from tests.topology_twin import Twin
+from tests.support.topology_twin import Twin
 
 
 async def follow(path: Path, folder: Path) -> int:

@@ -14,7 +14,7 @@ import yaml
 
 from nri_policy.cli import run
 from nri_policy.settings import API_VERSION, KIND
-from tests import apiserver
+from tests.support import apiserver
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONFIGS = PROJECT / "configs"

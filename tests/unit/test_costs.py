@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.workload.pod import Container
-from tests import crowd, nodes
+from tests.support import busy_node, nodes
 
 COSTS = Path(__file__).with_name("costs.json")
 TOLERANCE = 1.02
@@ -51,7 +51,7 @@ def calls(work: Callable[[], object]) -> int:
 
 
 def crowded(cpus: int = CPUS, running: int = RUNNING) -> Engine:
-    engine = crowd.engine(cpus, crowd.running(cpus, running))
+    engine = busy_node.engine(cpus, busy_node.running(cpus, running))
     for _ in range(2):  # what is worked out once is
         for newcomer in newcomers().values():
             engine.handle(Created(container=newcomer))
@@ -61,17 +61,17 @@ def crowded(cpus: int = CPUS, running: int = RUNNING) -> Engine:
 
 def newcomers() -> dict[str, Container]:
     """Return containers to be created, each of another sort."""
-    exclusive = crowd.container(1000)
+    exclusive = busy_node.container(1000)
     return {
         "exclusive": exclusive,
-        "eleven exclusive": crowd.container(11000),
-        "shared": crowd.container(500),
+        "eleven exclusive": busy_node.container(11000),
+        "shared": busy_node.container(500),
         "burstable": nodes.container(500, 2000, name="main"),
         "best effort": nodes.best_effort(name="main"),
         "reserved": nodes.container(100, namespace="kube-system", name="main"),
-        "with an affinity": crowd.newcomer("affinity", 500, 0),
-        "with a hint": crowd.newcomer("hints", 500, 0),
-        "of much memory": crowd.newcomer("memory", 500, 0),
+        "with an affinity": busy_node.newcomer("affinity", 500, 0),
+        "with a hint": busy_node.newcomer("hints", 500, 0),
+        "of much memory": busy_node.newcomer("memory", 500, 0),
     }
 
 

@@ -25,8 +25,8 @@ import pytest
 from nri_policy.cli import main
 from nri_policy.cli.examples import EXAMPLES
 from nri_policy.hardware import synthetic
-from tests import nodes
-from tests.served import pod, served
+from tests.support import nodes
+from tests.support.daemon import pod, served
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]

@@ -14,7 +14,7 @@ from nri_policy.cli.simulated_cgroups import SimulatedCgroups
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.manifest import Amounts, ResourceChange
 from nri_policy.settings import API_VERSION, KIND, load
-from tests.served import Served, pod, served
+from tests.support.daemon import Served, pod, served
 from tests.unit.cli.test_asking import run
 
 OFF: dict[str, Any] = {

@@ -17,7 +17,7 @@ from nri_policy.nri.clock import Clock
 from nri_policy.nri.errors import Code, Refused
 from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb
-from tests import nodes
+from tests.support import nodes
 
 DOMAIN = "resource-policy.nri.io"
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from nri_policy.hardware.machine import Machine, MemoryKind
-from tests import nodes
-from tests.served import Served, pod, served
+from tests.support import nodes
+from tests.support.daemon import Served, pod, served
 
 
 def test_a_machine_read_for_other_settings_does_not_take_the_place_of_theirs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.drawn import IMAGES, PROJECT, documents
+from tests.support.docs_pictures import IMAGES, PROJECT, documents
 
 
 def test_the_pictures_are_those_that_the_program_makes() -> None:

@@ -21,8 +21,8 @@ from nri_policy.nri.singleton import AlreadyRunningError, only_instance
 from nri_policy.process import AGAIN, LOCK, Options, keep_up, run, running
 from nri_policy.settings import Settings, SettingsError
 from nri_policy.settings_source.file import SettingsFile
-from tests import nodes, stored
-from tests.served import served
+from tests.support import nodes, stores
+from tests.support.daemon import served
 
 
 def options(folder: Path) -> Options:
@@ -136,7 +136,7 @@ def test_a_reload_that_has_begun_is_in_the_store_when_the_daemon_lets_go_of_it(
             return node.daemon._store.path
 
     path = asyncio.run(check())
-    assert isinstance(stored.records(path)[-1].event, Reconfigured)
+    assert isinstance(stores.records(path)[-1].event, Reconfigured)
 
 
 # a daemon whose end never comes

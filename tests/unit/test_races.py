@@ -24,8 +24,8 @@ from nri_policy.runtime.containers import CRIError, State
 from nri_policy.runtime.manifest import Amounts, ManifestError, ResourceChange
 from nri_policy.settings import Settings
 from nri_policy.units import parse_cpu
-from tests import bookkeeping, nodes, stored
-from tests.served import Served, pod, served
+from tests.support import bookkeeping, nodes, stores
+from tests.support.daemon import Served, pod, served
 
 ROUNDS = int(os.environ.get("NRI_POLICY_RACES", "25"))
 REQUEST = 0.1  # seconds that the runtime grants a request
@@ -151,7 +151,7 @@ def check(it: Served) -> None:
         assert mems in (living[container_id].mems, CPUSet())
     if engine.layout.settings.pin_memory:
         bookkeeping.check(engine, believed)
-    assert stored.on_disk(it.daemon._store.path) == stored.grants(engine)
+    assert stores.on_disk(it.daemon._store.path) == stores.grants(engine)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

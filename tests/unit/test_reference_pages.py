@@ -14,8 +14,8 @@ from nri_policy.settings.schema import Section
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import AFFINITIES, DOMAIN, KEYS, LATER, RESOURCES
 from nri_policy.workload.expression import OWN_POD, Operator, facts_of
-from tests.herd import member
-from tests.nodes import settings
+from tests.support.containers import member
+from tests.support.nodes import settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -16,8 +16,8 @@ from nri_policy.hardware import synthetic
 from nri_policy.settings import Level, Settings
 from nri_policy.settings_source.file import SettingsFile
 from nri_policy.workload.pod import Pod
-from tests import nodes, stored
-from tests.served import Served, pod, served
+from tests.support import nodes, stores
+from tests.support.daemon import Served, pod, served
 
 PLAIN: dict[str, Any] = {"reservedResources": {"cpu": "750m"}, "preferIsolatedCPUs": False}
 
@@ -154,7 +154,7 @@ def test_settings_that_the_engine_refuses_are_in_the_journal(tmp_path: Path) -> 
         await node.start(pod("one", "4"), pod("two", "4"))
         write(path, reservedResources={"cpu": 9})
         outcome = await node.daemon.reload()
-        record = stored.records(node.daemon._store.path)[-1]
+        record = stores.records(node.daemon._store.path)[-1]
         assert isinstance(record.event, Reconfigured)
         assert record.refusal == outcome.reason
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.served import pod, served
+from tests.support.daemon import pod, served
 
 PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
 # what the first column of the table of refusals quotes, but for parts of a message

@@ -19,8 +19,8 @@ from nri_policy.audit.cgroup import folder_of
 from nri_policy.cli import main
 from nri_policy.runtime.manifest import PodManifest, read_pod
 from nri_policy.settings import Settings
-from tests import nodes
-from tests.served import pod, served
+from tests.support import nodes
+from tests.support.daemon import pod, served
 from tests.unit.audit.host import Cgroup, Root
 
 MACHINE = "package:2 numa:2 core:2 pu:2"

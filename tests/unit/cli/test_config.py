@@ -14,7 +14,7 @@ from nri_policy.cli.failure import Exit
 from nri_policy.report import SettingsReport
 from nri_policy.settings import Reload
 from nri_policy.settings_source.file import SettingsFile
-from tests.served import served
+from tests.support.daemon import served
 
 from .test_asking import beside_a_daemon, run
 

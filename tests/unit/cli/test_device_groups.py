@@ -14,7 +14,7 @@ from nri_policy.hardware.machine import Device, Machine
 from nri_policy.pools.capacity import capacity_of
 from nri_policy.pools.picker import picker_of
 from nri_policy.pools.tree import build
-from tests import nodes
+from tests.support import nodes
 
 CAPTURE = Path(__file__).parents[1] / "hardware/data/qemu-pci-locality.tar.xz"
 

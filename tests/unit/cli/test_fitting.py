@@ -8,7 +8,7 @@ from rich.text import Text
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.cpuset import CPUSet
-from tests.scenes import printed
+from tests.support.pictures import printed
 
 
 def table() -> Columns:

@@ -22,9 +22,9 @@ from nri_policy.cli.output import Paper
 from nri_policy.cpuset import CPUSet
 from nri_policy.picture.scene import Place, Scene, Use
 from nri_policy.proto.control_pb2 import Change, Decision
-from tests import nodes
-from tests.scenes import holding, made_up
-from tests.served import pod, served
+from tests.support import nodes
+from tests.support.daemon import pod, served
+from tests.support.pictures import holding, made_up
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LARGE = "package:2 numa:4 l3:4 core:8 pu:2"

@@ -13,7 +13,7 @@ from nri_policy.cli import main
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import Source
 from nri_policy.hardware import synthetic
-from tests import nodes
+from tests.support import nodes
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from nri_policy.cli import main
-from tests.nodes import SMALL
-from tests.served import pod, served
+from tests.support.daemon import pod, served
+from tests.support.nodes import SMALL
 
 SVG = "{http://www.w3.org/2000/svg}"
 PLAN = (("settings", {"reservedResources": {"cpu": 1}}), ("apply", [pod("a", "2")]))

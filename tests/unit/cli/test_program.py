@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
-from tests.served import pod
+from tests.support.daemon import pod
 
 from .test_asking import beside_a_daemon
 

@@ -14,8 +14,8 @@ from nri_policy.cli.simulation import SimulatedNode
 from nri_policy.cpuset import CPUSet
 from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.manifest import Amounts, ResourceChange
-from tests import nodes
-from tests.served import Served, pod, served
+from tests.support import nodes
+from tests.support.daemon import Served, pod, served
 
 from .test_asking import run
 

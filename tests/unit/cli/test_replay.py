@@ -15,7 +15,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.store.journal import Journal
 from nri_policy.store.store import Store
-from tests import nodes, stored
+from tests.support import nodes, stores
 
 SETTINGS = """
 apiVersion: config.nri/v1alpha1
@@ -32,15 +32,15 @@ spec:
 def _state(tmp_path: Path) -> Path:
     """Return the state folder of a daemon that has stopped."""
     state = tmp_path / "state"
-    store, engine = stored.started(state)
+    store, engine = stores.started(state)
     _live(store, engine)
     store.close()
     return state
 
 
 def _live(store: Store, engine: Engine) -> None:
-    for event in islice(stored.life(engine, seed=1), 60):
-        stored.commit(store, engine, event, now=1e9)
+    for event in islice(stores.life(engine, seed=1), 60):
+        stores.commit(store, engine, event, now=1e9)
 
 
 def _replay(*args: object) -> Result:
@@ -62,7 +62,7 @@ def test_a_journal_comes_out_as_it_was_recorded(state: Path) -> None:
 
 
 def test_the_store_of_a_running_daemon_can_be_read(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     _live(store, engine)
     assert _replay(tmp_path).exit_code == 0
     assert _replay(tmp_path / "store").exit_code == 0

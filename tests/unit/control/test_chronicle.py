@@ -6,8 +6,8 @@ from nri_policy.control.chronicle import MOST_REFUSALS, MOST_WAITING, Chronicle,
 from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
 from nri_policy.engine.placement import RefusalError
 from nri_policy.workload.pod import Container
-from tests import nodes
-from tests.life import Life
+from tests.support import nodes
+from tests.support.engine_driver import Life
 
 
 class Told(Life):

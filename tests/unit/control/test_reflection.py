@@ -17,7 +17,7 @@ from nri_policy.proto.reflection_pb2 import (
     ServerReflectionResponse,
 )
 from nri_policy.proto.reflection_pb2_grpc import ServerReflectionStub
-from tests.served import served
+from tests.support.daemon import served
 
 CONTROL = "nripolicy.control.v1.Control"
 

@@ -33,8 +33,8 @@ from nri_policy.report import (
 )
 from nri_policy.runtime.manifest import Amounts, ResourceChange
 from nri_policy.settings_source.file import SettingsFile
-from tests import nodes
-from tests.served import Served, pod, served
+from tests.support import nodes
+from tests.support.daemon import Served, pod, served
 
 
 @asynccontextmanager

@@ -9,8 +9,8 @@ from nri_policy.engine.event import Created, Synchronized
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.synchronization import to_store
 from nri_policy.workload.pod import Container
-from tests import bookkeeping, memories, nodes
-from tests.life import Life
+from tests.support import bookkeeping, memory_maps, nodes
+from tests.support.engine_driver import Life
 
 DOMAIN = "resource-policy.nri.io"
 
@@ -77,7 +77,7 @@ def test_one_that_needs_isolated_cpus_does_without() -> None:
 
 
 def test_strict_hints_go_before_its_cpus_do() -> None:
-    life = Life(memories.TIERED)
+    life = Life(memory_maps.TIERED)
     wishes = {f"strict.topologyhints.{DOMAIN}/pod": "true", f"memory-type.{DOMAIN}/pod": "hbm"}
     life.create(with_memory(nodes.container(500, annotations=wishes), 16))
     late = with_memory(nodes.container(2000, annotations=wishes), 16)
@@ -86,7 +86,7 @@ def test_strict_hints_go_before_its_cpus_do() -> None:
 
 
 def test_memory_that_does_not_fit_is_booked_where_it_is() -> None:
-    life = Life(memories.TIERED)
+    life = Life(memory_maps.TIERED)
     assert admit(life, with_memory(nodes.container(1000), 500)).endswith("; it runs all the same")
     short, _ = life.decision.warnings
     assert "booked with" in short

@@ -24,8 +24,8 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, QoS, Resources
-from tests import bookkeeping, nodes
-from tests.life import Life
+from tests.support import bookkeeping, nodes
+from tests.support.engine_driver import Life
 
 DOMAIN = "resource-policy.nri.io"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nri_policy.cpuset import CPUSet
-from tests import nodes
-from tests.life import Life
+from tests.support import nodes
+from tests.support.engine_driver import Life
 
 
 def test_four_guaranteed_containers_of_one_pod_go_to_four_nodes() -> None:

@@ -13,8 +13,8 @@ from nri_policy.engine.placement import RefusalError
 from nri_policy.pools.supply import COLUMNS
 from nri_policy.report import explanation_report, plain
 from nri_policy.workload.pod import Container
-from tests import nodes
-from tests.life import Life
+from tests.support import nodes
+from tests.support.engine_driver import Life
 
 NAMES = [criterion.name for criterion in CRITERIA]
 

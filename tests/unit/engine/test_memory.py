@@ -11,10 +11,10 @@ from nri_policy.engine.event import Synchronized
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
 from nri_policy.workload.preferences import HintKind
-from tests import memories, nodes
-from tests.life import Life
+from tests.support import memory_maps, nodes
+from tests.support.engine_driver import Life
 
-GIB = memories.GIB
+GIB = memory_maps.GIB
 STRICT = {"strict.topologyhints.resource-policy.nri.io/pod": "true"}
 
 
@@ -50,7 +50,7 @@ def test_nobody_is_pushed_off_its_strict_hints() -> None:
 
 
 def test_a_strict_container_gets_memory_of_no_other_kind() -> None:
-    life = Life(memories.TIERED)
+    life = Life(memory_maps.TIERED)
     kinds = {"memory-type.resource-policy.nri.io/pod": "hbm"}
     strict = with_memory(nodes.container(500, annotations=STRICT | kinds), 10)
     life.create(strict)

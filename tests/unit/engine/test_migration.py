@@ -12,8 +12,8 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Synchronized
 from nri_policy.settings import from_spec
 from nri_policy.workload.pod import Container
-from tests import nodes
-from tests.life import Life
+from tests.support import nodes
+from tests.support.engine_driver import Life
 
 PAGE = (Path(__file__).parents[3] / "docs" / "migration.md").read_text()
 

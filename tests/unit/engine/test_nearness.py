@@ -13,7 +13,7 @@ from nri_policy.pools.supply import supply_of
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.preferences import HintKind
-from tests.nodes import SMALL, machine
+from tests.support.nodes import SMALL, machine
 
 WITH_PMEM = "package:2(pmem=8GiB) numa:2 core:2"  # nodes 4 and 5 are pmem of sockets 0 and 1
 L3 = "package:2 numa:1 l3:2 core:2"

@@ -14,8 +14,8 @@ from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.synchronization import to_store
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.pod import Container, Resources, State, shares_of
-from tests import bookkeeping, memories, nodes
-from tests.life import Life
+from tests.support import bookkeeping, memory_maps, nodes
+from tests.support.engine_driver import Life
 
 TWO_CPUS = {
     "noderesource.dev/resources": (
@@ -304,7 +304,7 @@ def test_who_was_resized_behind_our_back_gets_what_it_asks_for_now() -> None:
 
 def test_who_has_started_behind_our_back_begins_its_cold_start() -> None:
     machine = nodes.machine("package:1(pmem=8GiB) numa:1(memory=4GiB) core:4")
-    life = Life(memories.with_nodes(machine, normal=True))
+    life = Life(memory_maps.with_nodes(machine, normal=True))
     annotations = {"cold-start.resource-policy.nri.io": "duration: 60s"}
     container = nodes.container(1000, annotations=annotations)
     life.create(container)

@@ -7,8 +7,8 @@ from typing import Any
 from nri_policy.engine.trial import Start, Trial, Wanted
 from nri_policy.report import plain, what_if_report
 from nri_policy.workload.pod import Container, Pod, QoS
-from tests import nodes
-from tests.life import Life
+from tests.support import nodes
+from tests.support.engine_driver import Life
 
 
 def wanted(name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int = 0) -> Wanted:

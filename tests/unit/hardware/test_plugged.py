@@ -27,8 +27,8 @@ from nri_policy.nri.policy import Sources
 from nri_policy.process import Options, run
 from nri_policy.report import StatusReport
 from nri_policy.settings_source.file import SettingsFile
-from tests import nodes
-from tests.served import Served, pod, served
+from tests.support import nodes
+from tests.support.daemon import Served, pod, served
 
 from .conftest import Change, Link, change
 

@@ -15,9 +15,9 @@ from nri_policy.engine.event import Elapsed
 from nri_policy.engine.grant import Decision
 from nri_policy.instrumentation.inventory import families, picture_of
 from nri_policy.settings import Endpoint, load
-from tests import nodes
-from tests.life import Life
-from tests.scraped import counted
+from tests.support import nodes
+from tests.support.engine_driver import Life
+from tests.support.metrics_client import counted
 
 PROJECT = Path(__file__).resolve().parents[3]
 CONFIGS = PROJECT / "configs"

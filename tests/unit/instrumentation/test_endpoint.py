@@ -18,8 +18,8 @@ from nri_policy.instrumentation.endpoint import Endpoint, Probes
 from nri_policy.nrt.publisher import Phase, PublishError, Trouble, Written
 from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
-from tests.scraped import anywhere, ask, asked, exposed, port_of, scrape, value
-from tests.served import Served, pod, served
+from tests.support.daemon import Served, pod, served
+from tests.support.metrics_client import anywhere, ask, asked, exposed, port_of, scrape, value
 
 ADDRESS = "127.0.0.1"
 

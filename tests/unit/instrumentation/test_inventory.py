@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from nri_policy.engine.event import Created
 from nri_policy.instrumentation.inventory import Shortcoming, families, picture_of
 from nri_policy.workload.pod import Container
-from tests import nodes
-from tests.life import Life
+from tests.support import nodes
+from tests.support.engine_driver import Life
 
 GIB = 1 << 30
 

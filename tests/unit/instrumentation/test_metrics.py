@@ -13,10 +13,10 @@ from nri_policy.instrumentation.inventory import families, picture_of
 from nri_policy.nri.service import Result
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import QoS
-from tests import nodes
-from tests.life import Life
-from tests.scraped import counted
-from tests.stored import AMOUNTS
+from tests.support import nodes
+from tests.support.engine_driver import Life
+from tests.support.metrics_client import counted
+from tests.support.stores import AMOUNTS
 
 
 class Counted(Life):

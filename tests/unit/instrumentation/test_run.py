@@ -18,8 +18,8 @@ import pytest
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.runtime.embedded import EmbeddedRuntime
-from tests.scraped import ask
-from tests.served import pod
+from tests.support.daemon import pod
+from tests.support.metrics_client import ask
 
 SECONDS = 15  # that bound a test that hangs
 

@@ -12,7 +12,7 @@ import pytest
 from nri_policy.kube.client import NODES, Client, Kind
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError
-from tests.apiserver import Answer, APIServer
+from tests.support.apiserver import Answer, APIServer
 
 PROXY = "<html><head><title>503 Service Temporarily Unavailable</title></head></html>"
 

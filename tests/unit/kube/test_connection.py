@@ -14,7 +14,7 @@ from nri_policy.kube import connection as under_test
 from nri_policy.kube.client import NODES, Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
-from tests.apiserver import APIServer
+from tests.support.apiserver import APIServer
 
 
 async def test_in_a_pod_the_service_account_says_how_to_reach_the_cluster(

@@ -12,7 +12,7 @@ import pytest
 
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.stock import AGAIN, Stock
-from tests.steps import Steps
+from tests.support.clock import Steps
 
 from .kubelet import Kubelet, entry, resources, serving
 from .test_podresources import GPU, NIC, pod

@@ -20,7 +20,7 @@ from nri_policy.runtime.containers import Container, CRIError, State
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.manifest import Amounts, ResourceChange
 from nri_policy.units import parse_bytes, parse_cpu
-from tests.served import Served, pod, served
+from tests.support.daemon import Served, pod, served
 
 ONE_POOL = "package:1 numa:1 core:4 pu:1"
 RUNTIMES = pytest.mark.parametrize(

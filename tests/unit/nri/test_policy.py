@@ -21,7 +21,7 @@ from nri_policy.nri.session import Session
 from nri_policy.nri.telling import Telling
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.workload.pod import shares_of
-from tests import nodes
+from tests.support import nodes
 from tests.unit.nri.peer import FakeTime
 
 BUDGET = 2.0  # seconds

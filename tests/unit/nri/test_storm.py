@@ -20,8 +20,8 @@ from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.manifest import Amounts, ResourceChange
 from nri_policy.settings import OnExit
 from nri_policy.units import parse_cpu
-from tests import nodes
-from tests.served import Served, pod, served
+from tests.support import nodes
+from tests.support.daemon import Served, pod, served
 from tests.unit.runtime.scripted import ScriptedPlugin
 
 CALLED = "2.4.0"  # a containerd that may be called at any time

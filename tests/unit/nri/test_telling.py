@@ -27,7 +27,7 @@ from nri_policy.nri.session import UPDATE_TIMEOUT, Session
 from nri_policy.nri.telling import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER, Telling
 from nri_policy.nri.ttrpc import Request
 from nri_policy.proto import nri_pb2 as pb
-from tests import nodes
+from tests.support import nodes
 from tests.unit.nri.peer import FakeTime, Peer, RecordingPlugin, listening
 
 

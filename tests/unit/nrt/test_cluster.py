@@ -17,8 +17,8 @@ from nri_policy.kube.connection import access
 from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import Feed, Object
-from tests import nodes
-from tests.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, Request
+from tests.support import nodes
+from tests.support.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, Request
 
 
 async def topology(**spec: Any) -> Object:

@@ -12,9 +12,9 @@ from pathlib import Path
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.runtime.embedded import EmbeddedRuntime
-from tests import nodes
-from tests.apiserver import APIServer
-from tests.served import pod
+from tests.support import nodes
+from tests.support.apiserver import APIServer
+from tests.support.daemon import pod
 
 
 async def program(folder: Path, *options: str, **environment: str) -> Process:

@@ -18,10 +18,10 @@ from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.report import StatusReport
-from tests import nodes
-from tests.apiserver import APIServer
-from tests.served import Served, pod, served
-from tests.topology_twin import Twin
+from tests.support import nodes
+from tests.support.apiserver import APIServer
+from tests.support.daemon import Served, pod, served
+from tests.support.topology_twin import Twin
 
 
 @asynccontextmanager

@@ -29,8 +29,8 @@ from nri_policy.nrt.publisher import (
 )
 from nri_policy.nrt.reading import Feed, Object
 from nri_policy.workload.pod import Container
-from tests import nodes
-from tests.steps import Steps
+from tests.support import nodes
+from tests.support.clock import Steps
 
 
 class Shelf:

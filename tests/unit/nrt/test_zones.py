@@ -14,9 +14,9 @@ from nri_policy.engine.event import Created
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.machine import Distances, Machine, MemoryKind
 from nri_policy.nrt.zones import Devices, measure, zones
-from tests import memories, nodes
-from tests.life import Life
-from tests.topology_twin import Twin, amounts
+from tests.support import memory_maps, nodes
+from tests.support.engine_driver import Life
+from tests.support.topology_twin import Twin, amounts
 
 L3 = "package:2 die:2 numa:1 l3:2 core:2"
 
@@ -83,27 +83,27 @@ def test_nodes_that_schedulers_crash_on_are_left_out() -> None:
 
 
 def test_a_node_without_cpus_has_memory_only() -> None:
-    found = amounts(shown(memories.TIERED)["node-4"])
+    found = amounts(shown(memory_maps.TIERED)["node-4"])
     assert found["cpu"] == (0, 0, 0)
     assert found["memory"] == (64 << 30, 64 << 30, 64 << 30)
 
 
 def test_cpus_without_memory_count_where_the_engine_counts_them() -> None:
     machine = nodes.machine("package:1 numa:2 core:2")
-    machine = memories.with_nodes(machine, memory={1: 0})
+    machine = memory_maps.with_nodes(machine, memory={1: 0})
     found = shown(machine)
     assert amounts(found["node-0"])["cpu"] == (4000, 3000, 3000)
     assert amounts(found["node-1"]) == {"cpu": (0, 0, 0), "memory": (0, 0, 0)}
 
 
 def test_memory_of_a_device_exists_but_is_for_nobody() -> None:
-    machine = memories.with_nodes(nodes.machine(), kind={3: MemoryKind.DEVICE})
+    machine = memory_maps.with_nodes(nodes.machine(), kind={3: MemoryKind.DEVICE})
     assert amounts(shown(machine)["node-3"])["memory"] == (4 << 30, 0, 0)
 
 
 def test_every_size_of_hugepages_is_a_resource_of_every_zone() -> None:
     pages = {0: ((2 << 20, 512),), 1: ((2 << 20, 0), (1 << 30, 1))}
-    found = shown(memories.with_nodes(nodes.machine(), hugepages=pages))
+    found = shown(memory_maps.with_nodes(nodes.machine(), hugepages=pages))
     assert amounts(found["node-0"])["hugepages-2Mi"] == (1 << 30,) * 3
     assert amounts(found["node-0"])["hugepages-1Gi"] == (0, 0, 0)
     assert amounts(found["node-1"])["hugepages-1Gi"] == (1 << 30,) * 3
@@ -156,7 +156,7 @@ def test_pools_have_the_names_and_types_of_the_peer() -> None:
 
 
 def test_a_pool_tells_its_memory_by_kind_and_nothing_of_what_it_lacks() -> None:
-    assert attributes(shown(memories.TIERED)["socket #1"]) == {
+    assert attributes(shown(memory_maps.TIERED)["socket #1"]) == {
         "memory set": "1,3,5",
         "shared cpuset": "4-7",
         "dram set": "1",

@@ -7,8 +7,8 @@ import pytest
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.workload.pod import QoS
-from tests import nodes
-from tests.scenes import container
+from tests.support import nodes
+from tests.support.pictures import container
 
 SPEC = "package:2 numa:2 l3:2 core:2 pu:2 isolated=6 offline=31"
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.picture.detail import details_of
 from nri_policy.report import DeviceReport, machine_report, pool_reports
-from tests import nodes
+from tests.support import nodes
 
 
 def device(address: str, cpus: str) -> DeviceReport:

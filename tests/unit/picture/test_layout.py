@@ -8,8 +8,8 @@ from nri_policy.picture.terminal import Drawing
 from nri_policy.pools.capacity import Capacity
 from nri_policy.pools.tree import build
 from nri_policy.report import machine_report, pool_reports
-from tests import nodes
-from tests.scenes import holding, printed
+from tests.support import nodes
+from tests.support.pictures import holding, printed
 
 
 def plan(spec: str, width: int, available: str | None = None, *, colour: bool = False) -> list[str]:

@@ -18,8 +18,8 @@ from nri_policy.picture.machine_page import machine_sections
 from nri_policy.picture.page import containers, heat_map, page, pictured, played_page, section
 from nri_policy.picture.svg import Strip
 from nri_policy.report import DeviceReport, machine_report, pool_reports, refused_report
-from tests import nodes
-from tests.scenes import held_by, holding, made_up, scene_of
+from tests.support import nodes
+from tests.support.pictures import held_by, holding, made_up, scene_of
 
 EVIL = "default/<script>alert(1)</script>&\"'\x00\x1b[2J\u202e\ud800]]>/c"
 VOID = {"meta", "input", "rect", "circle", "line"}

@@ -10,7 +10,7 @@ from nri_policy.engine.event import Created, Stopped
 from nri_policy.picture.mark import COLOURS
 from nri_policy.picture.scene import Place, Scene, Use
 from nri_policy.workload.pod import QoS
-from tests.scenes import container, holding, made_up, scene_of
+from tests.support.pictures import container, holding, made_up, scene_of
 
 
 def letters(scene: Scene) -> dict[str, str]:

@@ -13,8 +13,8 @@ from nri_policy.picture.mark import COLOURS
 from nri_policy.picture.scene import Scene, Use
 from nri_policy.picture.svg import Strip, document
 from nri_policy.workload.pod import QoS
-from tests import nodes
-from tests.scenes import container, holding, made_up, scene_of
+from tests.support import nodes
+from tests.support.pictures import container, holding, made_up, scene_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "default/<script>alert(1)</script>&\"'\x00\x1b[2J\u202e\ud800]]>/c"

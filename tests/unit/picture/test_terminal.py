@@ -11,8 +11,8 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.picture.terminal import Drawing, Rows
 from nri_policy.workload.pod import QoS
-from tests import nodes
-from tests.scenes import container, printed, scene_of
+from tests.support import nodes
+from tests.support.pictures import container, printed, scene_of
 
 GOLDEN = """\
 2 packages · 4 NUMA nodes · 16 cores · 31 CPUs · 16 GiB dram

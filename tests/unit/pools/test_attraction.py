@@ -10,8 +10,8 @@ from nri_policy._affinity import scores
 from nri_policy.cpuset import CPUSet
 from nri_policy.pools.attraction import Attraction
 from nri_policy.pools.tree import build
-from tests.affinity_twin import scores as formula
-from tests.nodes import machine
+from tests.support.affinity_twin import scores as formula
+from tests.support.nodes import machine
 
 # Two sockets (2, 5) of two NUMA nodes each (0, 1 and 3, 4), and the root (6).
 TREE = build(machine("package:2 numa:2 core:2 pu:2"), CPUSet.parse("0-15"))

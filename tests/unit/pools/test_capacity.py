@@ -14,7 +14,7 @@ from nri_policy.pools.capacity import (
     capacity_of,
 )
 from nri_policy.pools.picker import picker_of
-from tests import nodes
+from tests.support import nodes
 
 
 def capacity(spec: str, available: str | None, reserved: object) -> Capacity:

@@ -5,8 +5,8 @@ import pytest
 from nri_policy.cpuset import EMPTY
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Rank, StaleOfferError
-from tests import nodes
-from tests.memories import (
+from tests.support import nodes
+from tests.support.memory_maps import (
     DRAM,
     GIB,
     PMEM,

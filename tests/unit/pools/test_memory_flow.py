@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from nri_policy.pools.memory_flow import Flow
-from tests.memories import ids
+from tests.support.memory_maps import ids
 
 
 def flow(*capacity: int) -> Flow:

@@ -12,8 +12,8 @@ from nri_policy.hardware.machine import Machine, MemoryKind
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.pools.memory_map import Home, Kinds, MemoryMap
 from nri_policy.settings import Settings
-from tests import nodes
-from tests.memories import (
+from tests.support import nodes
+from tests.support.memory_maps import (
     DEFAULT,
     DRAM,
     EVERY,

@@ -13,8 +13,8 @@ from nri_policy.pools.memory_offer import (
     Offer,
     Rank,
 )
-from tests import nodes
-from tests.memories import (
+from tests.support import nodes
+from tests.support.memory_maps import (
     DEFAULT,
     DRAM,
     EVERY,

@@ -7,7 +7,7 @@ import pytest
 from nri_policy.hardware.machine import CoreKind
 from nri_policy.pools.priority import classes_of
 from nri_policy.settings import Priority
-from tests import nodes
+from tests.support import nodes
 
 
 @pytest.mark.parametrize(

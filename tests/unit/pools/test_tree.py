@@ -14,7 +14,7 @@ from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Cache, Distances, Machine, MemoryKind, MemoryNode, Package
 from nri_policy.pools.tree import Pool, PoolTree, build
 from nri_policy.settings import Level
-from tests import nodes
+from tests.support import nodes
 
 SHARED = Path(
     os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[3].parent / "shared")

@@ -29,8 +29,8 @@ from nri_policy.runtime.containers import CRIError
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.manifest import Amounts, ResourceChange
 from nri_policy.settings_source.file import SettingsFile
-from tests.nodes import SMALL
-from tests.served import Served, pod, served
+from tests.support.daemon import Served, pod, served
+from tests.support.nodes import SMALL
 
 PROJECT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).with_name("golden")

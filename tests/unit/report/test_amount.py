@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from nri_policy.cli import main
 from nri_policy.report import cpu_amount
 from nri_policy.workload.request import Sort
-from tests.nodes import SMALL
-from tests.served import pod, served
+from tests.support.daemon import pod, served
+from tests.support.nodes import SMALL
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from nri_policy.runtime.device_manager import AdmissionError, Device, DeviceMana
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.manifest import PodManifest, read_pod
 from nri_policy.workload.hints import DeviceFile
-from tests.nodes import container
+from tests.support.nodes import container
 
 NIC = "example.com/nic"
 

@@ -11,7 +11,7 @@ from nri_policy.nri.convert import container_of
 from nri_policy.runtime.hypothetical import MAX_TEXT, Making, wanted_pods
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.workload.pod import QoS
-from tests.served import pod
+from tests.support.daemon import pod
 
 MAKING = Making(kubelet=Kubelet(), convert=container_of)
 TEMPLATE: dict[str, Any] = {key: pod("template", "2")[key] for key in ("metadata", "spec")}

@@ -15,7 +15,7 @@ from nri_policy.report import plain
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.playback import Mismatch, NodeError, Playback, Result, Snapshot
 from nri_policy.runtime.scenario import read_step
-from tests.scenes import holding
+from tests.support.pictures import holding
 from tests.unit.runtime.scripted import ScriptedPlugin, adjusted, pinned, pod
 
 

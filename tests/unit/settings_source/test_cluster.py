@@ -12,7 +12,7 @@ import pytest
 from nri_policy.settings import Quantity, Reload, Settings, SettingsError
 from nri_policy.settings_source.cluster import PATIENCE, ClusterError, ClusterSettings, NoKindError
 from nri_policy.settings_source.objects import Policy
-from tests import nodes
+from tests.support import nodes
 
 SPEC = {"reservedResources": {"cpu": 2}}
 

@@ -16,7 +16,7 @@ from nri_policy.kube.connection import access
 from nri_policy.settings_source.cluster import ClusterError
 from nri_policy.settings_source.kubernetes import Kubernetes
 from nri_policy.settings_source.objects import Policy
-from tests.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, Request
+from tests.support.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, Request
 
 OBJECTS = "/apis/config.nri/v1alpha1/namespaces/kube-system/topologyawarepolicies"
 FORBIDDEN = Answer(

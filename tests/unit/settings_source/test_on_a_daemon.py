@@ -16,9 +16,9 @@ from nri_policy.kube.connection import access
 from nri_policy.settings import API_VERSION, KIND
 from nri_policy.settings_source.cluster import ClusterSettings
 from nri_policy.settings_source.kubernetes import Kubernetes
-from tests import nodes
-from tests.apiserver import CUT, Answer, APIServer, Request
-from tests.served import pod, served
+from tests.support import nodes
+from tests.support.apiserver import CUT, Answer, APIServer, Request
+from tests.support.daemon import pod, served
 from tests.unit.settings_source.test_kubernetes import OBJECTS
 
 

@@ -15,7 +15,7 @@ from nri_policy.store.database import VERSION
 from nri_policy.store.errors import DamagedStoreError, StoreError
 from nri_policy.store.journal import open_journal
 from nri_policy.store.store import Store
-from tests import nodes, stored
+from tests.support import nodes, stores
 
 ROUNDS = int(os.environ.get("NRI_POLICY_DAMAGES", "150"))
 
@@ -23,9 +23,9 @@ ROUNDS = int(os.environ.get("NRI_POLICY_DAMAGES", "150"))
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """The file of a store that was closed."""
-    store, engine = stored.started(tmp_path)
-    for event in islice(stored.life(engine, seed=11), 60):
-        stored.commit(store, engine, event)
+    store, engine = stores.started(tmp_path)
+    for event in islice(stores.life(engine, seed=11), 60):
+        stores.commit(store, engine, event)
     store.close()
     return store.path
 
@@ -33,10 +33,10 @@ def path(tmp_path: Path) -> Path:
 def set_aside(path: Path) -> bool:
     """Open the store as a daemon does, see that it works; return whether it was set aside."""
     aside = path.parent.with_name("store.aside-1")
-    store, engine = stored.started(path.parent.parent)
-    stored.commit(store, engine, Created(container=nodes.container(1000)))
+    store, engine = stores.started(path.parent.parent)
+    stores.commit(store, engine, Created(container=nodes.container(1000)))
     store.close()
-    assert stored.on_disk(path) == stored.grants(engine)
+    assert stores.on_disk(path) == stores.grants(engine)
     return aside.exists()
 
 
@@ -113,7 +113,7 @@ def test_an_empty_file_is_a_new_store(path: Path) -> None:
 
 def test_bytes_that_flip_never_do_more_than_set_the_store_aside(path: Path) -> None:
     whole, choices = path.read_bytes(), random.Random(5)
-    truth = stored.on_disk(path)
+    truth = stores.on_disk(path)
     aside = 0
     for _ in range(ROUNDS):
         torn = bytearray(whole)
@@ -130,11 +130,11 @@ def test_bytes_that_flip_never_do_more_than_set_the_store_aside(path: Path) -> N
 
 
 def test_a_torn_log_gives_an_earlier_state(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     states = []
-    for event in islice(stored.life(engine, seed=1), 40):
-        stored.commit(store, engine, event)
-        states.append(stored.grants(engine))
+    for event in islice(stores.life(engine, seed=1), 40):
+        stores.commit(store, engine, event)
+        states.append(stores.grants(engine))
     log = store.path.with_name("state.db-wal").read_bytes()
     copy = tmp_path / "copy" / "store"
     copy.mkdir(parents=True, mode=0o700)

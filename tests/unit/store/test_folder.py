@@ -9,7 +9,7 @@ import pytest
 from nri_policy.store.errors import UnsafeStoreError
 from nri_policy.store.folder import KEPT, secure, set_aside
 from nri_policy.store.store import Store
-from tests import nodes, stored
+from tests.support import nodes, stores
 
 
 def mode(path: Path) -> int:
@@ -20,7 +20,7 @@ def test_only_the_daemon_may_look_into_the_store(tmp_path: Path) -> None:
     state_dir = tmp_path / "new" / "state"
     before = os.umask(0)
     try:
-        store, _ = stored.started(state_dir)
+        store, _ = stores.started(state_dir)
     finally:
         os.umask(before)
     files = [*store.path.parent.iterdir()]

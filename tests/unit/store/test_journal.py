@@ -14,17 +14,17 @@ from nri_policy.settings import Quantity
 from nri_policy.store.errors import DamagedStoreError
 from nri_policy.store.journal import open_journal
 from nri_policy.workload.annotations import AnnotationError
-from tests import nodes, stored
+from tests.support import nodes, stores
 
 
 def test_a_past_decision_is_explained_as_it_was_then(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     container = nodes.container(2000)
-    decided = stored.commit(store, engine, Created(container=container), now=17.25)
+    decided = stores.commit(store, engine, Created(container=container), now=17.25)
     assert isinstance(decided, Decision)
     assert decided.explanation is not None
     for _ in range(5):
-        stored.commit(store, engine, Created(container=nodes.container(1000)))
+        stores.commit(store, engine, Created(container=nodes.container(1000)))
     with open_journal(store.path) as journal:
         record = journal.latest(container.full_name)
     assert record is not None
@@ -38,14 +38,14 @@ def test_a_past_decision_is_explained_as_it_was_then(tmp_path: Path) -> None:
 
 
 def test_a_past_explanation_names_who_pulled(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
-    stored.commit(store, engine, Created(container=nodes.container(1000, name="cache")))
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Created(container=nodes.container(1000, name="cache")))
     near = {
         "resource-policy.nri.io/affinity": "c0: [{scope: {operator: AlwaysTrue}, match: "
         "{key: name, operator: Equals, values: [cache]}, weight: 5}]"
     }
     container = nodes.container(1000, annotations=near)
-    decided = stored.commit(store, engine, Created(container=container))
+    decided = stores.commit(store, engine, Created(container=container))
     assert isinstance(decided, Decision)
     assert decided.explanation is not None
     with open_journal(store.path) as journal:
@@ -60,9 +60,9 @@ def test_a_past_explanation_names_who_pulled(tmp_path: Path) -> None:
 
 
 def test_a_past_refusal_is_explained(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     container = nodes.container(99_000)
-    refusal = stored.commit(store, engine, Created(container=container))
+    refusal = stores.commit(store, engine, Created(container=container))
     assert isinstance(refusal, RefusalError)
     assert refusal.explanation is not None
     with open_journal(store.path) as journal:
@@ -76,7 +76,7 @@ def test_a_past_refusal_is_explained(tmp_path: Path) -> None:
 
 
 def test_a_refused_annotation_is_remembered_by_the_containers_name(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     event = Created(container=nodes.container(1000))
     store.commit(event, AnnotationError("key", "text", "accepted"), engine.state, 0.0)
     with open_journal(store.path) as journal:
@@ -86,28 +86,28 @@ def test_a_refused_annotation_is_remembered_by_the_containers_name(tmp_path: Pat
 
 
 def test_what_was_never_decided_has_no_record(tmp_path: Path) -> None:
-    store, _ = stored.started(tmp_path)
+    store, _ = stores.started(tmp_path)
     with open_journal(store.path) as journal:
         assert journal.latest("default/nobody/c0") is None
 
 
 def test_records_are_read_on_from_a_number(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     for _ in range(5):
-        stored.commit(store, engine, Created(container=nodes.container(100)))
-    numbers = [record.seq for record in stored.records(store.path)]
+        stores.commit(store, engine, Created(container=nodes.container(100)))
+    numbers = [record.seq for record in stores.records(store.path)]
     assert numbers == sorted(set(numbers))
     with open_journal(store.path) as journal:
         assert [record.seq for record in journal.records(after=numbers[3])] == numbers[4:]
 
 
 def test_every_record_has_the_settings_and_the_machine_that_were_in_force(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     smaller = nodes.machine().restricted(CPUSet(range(12)))
     settings = nodes.settings(preferSharedCPUs=True)
-    stored.commit(store, engine, Reconfigured(settings=settings))
-    stored.commit(store, engine, Reconfigured(machine=smaller))
-    *_, one, other = stored.records(store.path)
+    stores.commit(store, engine, Reconfigured(settings=settings))
+    stores.commit(store, engine, Reconfigured(machine=smaller))
+    *_, one, other = stores.records(store.path)
     assert one.layout.settings.prefer_shared_cpus
     assert one.layout.machine == nodes.machine()
     assert other.layout.machine == smaller
@@ -120,48 +120,48 @@ def test_every_record_has_the_settings_and_the_machine_that_were_in_force(tmp_pa
 
 @pytest.mark.parametrize("cpus", [5, 99], ids=["no place", "impossible"])
 def test_refused_settings_are_in_the_journal_with_the_reason(cpus: int, tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     for _ in range(3):
-        stored.commit(store, engine, Created(container=nodes.container(4000)))
+        stores.commit(store, engine, Created(container=nodes.container(4000)))
     event = Reconfigured(settings=nodes.settings(reservedResources={"cpu": cpus}))
     try:
         engine.handle(event)
     except (RefusalError, CapacityError) as error:
         refusal = error
     store.commit(event, refusal, engine.state, 0.0)
-    record = stored.records(store.path)[-1]
+    record = stores.records(store.path)[-1]
     assert isinstance(record.event, Reconfigured)
     assert record.refusal == str(refusal)
     assert record.layout.settings.reserved.cpu == Quantity(750), "the old ones are in force"
 
 
 def test_annotations_of_others_are_not_kept(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     ours = {"static-cpus.resource-policy.nri.io/pod": "true"}
     annotations = {**ours, "kubectl.kubernetes.io/last-applied-configuration": "{}"}
-    stored.commit(store, engine, Created(container=nodes.container(100, annotations=annotations)))
-    event = stored.records(store.path)[-1].event
+    stores.commit(store, engine, Created(container=nodes.container(100, annotations=annotations)))
+    event = stores.records(store.path)[-1].event
     assert isinstance(event, Created)
     assert event.container.pod.annotations == ours
 
 
 def test_a_map_of_endless_texts_is_cut(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     many = {f"resource-policy.nri.io/{number}": "x" * 1000 for number in range(1000)}
-    stored.commit(store, engine, Created(container=nodes.container(100, annotations=many)))
-    event = stored.records(store.path)[-1].event
+    stores.commit(store, engine, Created(container=nodes.container(100, annotations=many)))
+    event = stores.records(store.path)[-1].event
     assert isinstance(event, Created)
     assert 50 < len(event.container.pod.annotations) < 70
 
 
 def test_a_record_that_was_changed_is_an_error_that_names_it(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     container = nodes.container(100)
-    stored.commit(store, engine, Created(container=container))
-    stored.commit(
+    stores.commit(store, engine, Created(container=container))
+    stores.commit(
         store, engine, Resized(container_id=container.id, resources=nodes.resources(200, None))
     )
     assert store._connection is not None
     store._connection.execute("UPDATE journal SET time = 5 WHERE seq = 3")
     with pytest.raises(DamagedStoreError, match="record 3 of the journal cannot be read"):
-        stored.records(store.path)
+        stores.records(store.path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nri_policy.store.database import Link
 from nri_policy.store.store import Store
-from tests import nodes, stored
+from tests.support import nodes, stores
 
 KILLS = int(os.environ.get("NRI_POLICY_KILLS", "8"))
 ROOT = Path(__file__).parents[3]
@@ -22,15 +22,15 @@ def test_a_writer_that_is_killed_leaves_a_whole_store(tmp_path: Path) -> None:
         told = _killed(tmp_path, kill, after=choices.randrange(400))
         store = Store(tmp_path, nodes.machine())
         assert [entry.name for entry in tmp_path.iterdir()] == ["store"], "it was set aside"
-        last = [r for r in stored.records(store.path) if r.link is not Link.BASE][-1]
+        last = [r for r in stores.records(store.path) if r.link is not Link.BASE][-1]
         assert last.time >= told, "a decision that was committed is gone"
-        assert stored.grants(stored.replayed(store.path)) == dict(store.held.grants)
+        assert stores.grants(stores.replayed(store.path)) == dict(store.held.grants)
         store.close()
 
 
 def _killed(state_dir: Path, seed: int, after: int) -> int:
     """Let a writer live until *after* commits and then be killed; return the last it told of."""
-    command = [sys.executable, "-m", "tests.store_victim", str(state_dir), str(seed)]
+    command = [sys.executable, "-m", "tests.support.store_process", str(state_dir), str(seed)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as writer:
         assert writer.stdout is not None
         told = 0

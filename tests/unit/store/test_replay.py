@@ -27,10 +27,10 @@ from nri_policy.store.replay import Alternative, Difference, Recorded
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import QoS, State
 from nri_policy.workload.preferences import HintKind
-from tests import memories, nodes, stored
+from tests.support import memory_maps, nodes, stores
 
 # pmem that the kernel itself may use: containers can do with it alone
-PMEM = memories.with_nodes(nodes.machine(memories.TIERED), normal=True)
+PMEM = memory_maps.with_nodes(nodes.machine(memory_maps.TIERED), normal=True)
 COLD = {
     "memory-type.resource-policy.nri.io/pod": "dram,pmem",
     "cold-start.resource-policy.nri.io/pod": "duration: 30s",
@@ -40,7 +40,7 @@ BURSTABLE_ANYWHERE = {"unlimited-burstable.resource-policy.nri.io/pod": "system"
 
 def recorded(path: Path) -> tuple[Tally, list[Difference]]:
     replay = Recorded()
-    differences = [each for record in stored.records(path) for each in replay.step(record)]
+    differences = [each for record in stores.records(path) for each in replay.step(record)]
     return replay.tally, differences
 
 
@@ -48,7 +48,7 @@ def otherwise(
     path: Path, settings: Settings | None = None, machine: Machine | None = None
 ) -> Tally:
     replay = Alternative(settings, machine)
-    for record in stored.records(path):
+    for record in stores.records(path):
         replay.step(record)
     return replay.tally
 
@@ -58,42 +58,42 @@ def test_those_who_share_are_told_in_the_same_order_after_a_base(
 ) -> None:
     """Whose pool came into use first, a base does not tell."""
     monkeypatch.setattr(writer, "BASE_EVERY", 1)
-    store, engine = stored.started(tmp_path, nodes.machine("package:2 core:4 pu:1"))
+    store, engine = stores.started(tmp_path, nodes.machine("package:2 core:4 pu:1"))
     first = nodes.container(500)
     wide = nodes.container(500, 500, qos=QoS.BURSTABLE, annotations=BURSTABLE_ANYWHERE)
     wide = replace(wide, resources=nodes.resources(500, None))
     for container in (first, wide, nodes.container(500), nodes.container(500)):
-        stored.commit(store, engine, Created(container=container))
+        stores.commit(store, engine, Created(container=container))
     pools = [placed.grant.pool for placed in engine.state.placed.values()]
     assert (pools[0], len(set(pools))) == (pools[3], 3), "the last where the first is"
-    stored.commit(store, engine, Stopped(container_id=first.id))
-    base = max(each.seq for each in stored.records(store.path) if each.link is Link.BASE)
+    stores.commit(store, engine, Stopped(container_id=first.id))
+    base = max(each.seq for each in stores.records(store.path) if each.link is Link.BASE)
     told = [
-        stored.commit(store, engine, Created(container=nodes.container(1000))) for _ in range(2)
+        stores.commit(store, engine, Created(container=nodes.container(1000))) for _ in range(2)
     ]
     assert all(isinstance(each, Decision) and len(each.changes) == 2 for each in told)
-    stored.replayed(store.path, after=base - 1)
+    stores.replayed(store.path, after=base - 1)
 
 
 def test_who_has_not_started_at_a_base_starts_cold_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "BASE_EVERY", 1)
-    store, engine = stored.started(tmp_path, PMEM)
+    store, engine = stores.started(tmp_path, PMEM)
     container = nodes.container(1000, annotations=COLD)
-    stored.commit(store, engine, Created(container=container), now=0.0)
-    base = max(each.seq for each in stored.records(store.path) if each.link is Link.BASE)
+    stores.commit(store, engine, Created(container=container), now=0.0)
+    base = max(each.seq for each in stores.records(store.path) if each.link is Link.BASE)
     listed = nodes.running(container, *engine.state.told[container.id])
     created = replace(listed, state=State.CREATED)
-    stored.commit(store, engine, Synchronized(containers=(created,), now=5.0), now=5.0)
+    stores.commit(store, engine, Synchronized(containers=(created,), now=5.0), now=5.0)
     assert engine.next_deadline is None
-    assert stored.replayed(store.path, after=base - 1).next_deadline is None
+    assert stores.replayed(store.path, after=base - 1).next_deadline is None
 
 
 def test_a_decision_that_comes_out_otherwise_is_named(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
-    stored.commit(store, engine, Created(container=nodes.container(2000)), now=5.0)
-    records = stored.records(store.path)
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Created(container=nodes.container(2000)), now=5.0)
+    records = stores.records(store.path)
     (created,) = (record for record in records if isinstance(record.event, Created))
     moved = replace(created.decision.placement, cpus=CPUSet([9]))  # type: ignore[type-var]
     changed = replace(created, decision=replace(created.decision, placement=moved))
@@ -110,21 +110,21 @@ def test_after_a_difference_the_next_base_puts_the_replay_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "BASE_EVERY", 4)
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     for _ in range(10):
-        stored.commit(store, engine, Created(container=nodes.container(1000)))
-    records = stored.records(store.path)
+        stores.commit(store, engine, Created(container=nodes.container(1000)))
+    records = stores.records(store.path)
     lost = next(record for record in records if isinstance(record.event, Created))
     replay = Recorded()
     found = [each for record in records if record is not lost for each in replay.step(record)]
     assert "all grants" in [each.what for each in found]
-    assert stored.grants(replay.engine) == stored.grants(engine)  # type: ignore[arg-type]
+    assert stores.grants(replay.engine) == stores.grants(engine)  # type: ignore[arg-type]
 
 
 def test_a_picture_that_lacks_a_grant_is_an_error_that_names_the_record(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path, running=[nodes.container(1000)])
-    stored.commit(store, engine, Created(container=nodes.container(1000)))
-    base = next(record for record in stored.records(store.path) if record.link is Link.BASE)
+    store, engine = stores.started(tmp_path, running=[nodes.container(1000)])
+    stores.commit(store, engine, Created(container=nodes.container(1000)))
+    base = next(record for record in stores.records(store.path) if record.link is Link.BASE)
     assert isinstance(base.event, Synchronized)
     broken = replace(base, event=replace(base.event, held={}))
     with pytest.raises(ValueError, match=f"record {base.seq} misses"):
@@ -132,10 +132,10 @@ def test_a_picture_that_lacks_a_grant_is_an_error_that_names_the_record(tmp_path
 
 
 def test_the_same_settings_change_nothing(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
-    for event, _ in zip(stored.life(engine, seed=3), range(600), strict=False):
+    store, engine = stores.started(tmp_path)
+    for event, _ in zip(stores.life(engine, seed=3), range(600), strict=False):
         if not isinstance(event, Reconfigured):
-            stored.commit(store, engine, event)
+            stores.commit(store, engine, event)
     tally, differences = recorded(store.path)
     assert differences == []
     same = otherwise(store.path, settings=nodes.settings())
@@ -146,11 +146,11 @@ def test_the_same_settings_change_nothing(tmp_path: Path) -> None:
 
 
 def test_other_settings_place_otherwise_and_the_score_tells(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     containers = [nodes.container(500, 500, qos=QoS.BURSTABLE) for _ in range(3)]
     for container in containers:
         free = replace(container, resources=nodes.resources(500, None))
-        stored.commit(store, engine, Created(container=free))
+        stores.commit(store, engine, Created(container=free))
     tally, _ = recorded(store.path)
     other = otherwise(store.path, settings=nodes.settings(unlimitedBurstable="numa"))
     assert (tally.score().asking, tally.score().aligned) == (3, 0)
@@ -159,21 +159,21 @@ def test_other_settings_place_otherwise_and_the_score_tells(tmp_path: Path) -> N
 
 
 def test_reloads_of_the_journal_do_not_undo_the_settings_that_are_tried(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
-    stored.commit(store, engine, Reconfigured(settings=nodes.settings(preferSharedCPUs=False)))
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Reconfigured(settings=nodes.settings(preferSharedCPUs=False)))
     container = nodes.container(2000)
-    stored.commit(store, engine, Created(container=container))
+    stores.commit(store, engine, Created(container=container))
     other = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
     assert not other.fates[container.full_name].exclusive
     assert recorded(store.path)[0].fates[container.full_name].exclusive
 
 
 def test_on_a_smaller_machine_some_are_refused(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     containers = [nodes.container(3000) for _ in range(4)]
     for container in containers:
-        stored.commit(store, engine, Created(container=container))
-    stored.commit(store, engine, Stopped(container_id=containers[3].id))
+        stores.commit(store, engine, Created(container=container))
+    stores.commit(store, engine, Stopped(container_id=containers[3].id))
     other = otherwise(store.path, machine=nodes.machine("package:1 core:4 pu:2"))
     fates = [other.fates[container.full_name].refusal for container in containers]
     assert fates[:2] == [None, None]
@@ -184,18 +184,18 @@ def test_on_a_smaller_machine_some_are_refused(tmp_path: Path) -> None:
 def test_who_runs_when_the_journal_begins_comes_as_if_anew_and_gaps_are_caught_up(
     tmp_path: Path,
 ) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     early, gone = nodes.container(1000), nodes.container(1000)
     for container in (early, gone):
-        stored.commit(store, engine, Created(container=container))
+        stores.commit(store, engine, Created(container=container))
     store.close()
     late = nodes.container(2000)
     running = [nodes.running(each, CPUSet(), CPUSet()) for each in (early, late)]
-    store, engine = stored.started(tmp_path, running=running)
+    store, engine = stores.started(tmp_path, running=running)
     other = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
     assert [*other.fates] == [each.full_name for each in (early, gone, late)]
     replay = Alternative(nodes.settings(preferSharedCPUs=True), None)
-    for record in stored.records(store.path):
+    for record in stores.records(store.path):
         replay.step(record)
     assert replay._engine is not None
     assert set(replay._engine.state.placed) == {early.id, late.id}
@@ -203,27 +203,27 @@ def test_who_runs_when_the_journal_begins_comes_as_if_anew_and_gaps_are_caught_u
 
 def test_a_cold_start_ends_in_time_under_other_circumstances(tmp_path: Path) -> None:
     machine = PMEM
-    store, engine = stored.started(tmp_path, machine)
+    store, engine = stores.started(tmp_path, machine)
     container = nodes.container(1000, annotations=COLD)
-    stored.commit(store, engine, Created(container=container), now=0.0)
-    stored.commit(store, engine, Started(container_id=container.id, now=1.0), now=1.0)
+    stores.commit(store, engine, Created(container=container), now=0.0)
+    stores.commit(store, engine, Started(container_id=container.id, now=1.0), now=1.0)
     assert engine.next_deadline == 31.0
     before = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
-    stored.commit(store, engine, Created(container=nodes.container(100)), now=32.0)
+    stores.commit(store, engine, Created(container=nodes.container(100)), now=32.0)
     after = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
     assert (before.score().moves, after.score().moves) == (0, 1)
     assert before.fates[container.full_name].mems < after.fates[container.full_name].mems
-    stored.commit(store, engine, Elapsed(now=32.5), now=32.5)
+    stores.commit(store, engine, Elapsed(now=32.5), now=32.5)
     again = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
     assert again.fates == after.fates
     assert recorded(store.path)[1] == []
 
 
 def test_a_record_is_of_a_stretch_that_can_be_replayed_or_is_counted(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
-    stored.commit(store, engine, Created(container=nodes.container(100)))
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Created(container=nodes.container(100)))
     replay = Recorded()
-    links: list[Record] = stored.records(store.path)
+    links: list[Record] = stores.records(store.path)
     for record in links:
         [*replay.step(record)]
     assert [record.link for record in links] == [Link.GAP, Link.BASE, Link.NEXT]
@@ -232,11 +232,11 @@ def test_a_record_is_of_a_stretch_that_can_be_replayed_or_is_counted(tmp_path: P
 
 def test_who_was_refused_is_not_tried_again_for_running_in_truth(tmp_path: Path) -> None:
     """There it had a place, so it is in every picture."""
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     wide = nodes.container(6000)
-    stored.commit(store, engine, Created(container=wide))
+    stores.commit(store, engine, Created(container=wide))
     listed = nodes.running(wide, *engine.state.told[wide.id])
-    stored.commit(store, engine, Synchronized(containers=(listed,)))
+    stores.commit(store, engine, Synchronized(containers=(listed,)))
     replay = Alternative(None, nodes.machine("package:1 core:4"))
     decided: list[str] = []
     note = replay.tally.note
@@ -246,17 +246,17 @@ def test_who_was_refused_is_not_tried_again_for_running_in_truth(tmp_path: Path)
         note(event, *more)  # type: ignore[arg-type]
 
     replay.tally.note = noted  # type: ignore[method-assign, assignment]
-    for record in stored.records(store.path):
+    for record in stores.records(store.path):
         replay.step(record)
     assert replay.tally.score().refused == 1
     assert decided == ["created"]
 
 
 def test_what_was_near_to_a_container_is_not_on_another_machine(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     near = Hint(kind=HintKind.DEVICES, source="gpu", cpus=CPUSet([12]), nodes=CPUSet())
     container = replace(nodes.container(1000), hints=(near,))
-    stored.commit(store, engine, Created(container=container))
+    stores.commit(store, engine, Created(container=container))
     name = container.full_name
     assert recorded(store.path)[0].fates[name].pool == "NUMA node #3"
     assert otherwise(store.path, nodes.settings()).fates[name].pool == "NUMA node #3"
@@ -265,8 +265,8 @@ def test_what_was_near_to_a_container_is_not_on_another_machine(tmp_path: Path) 
 
 
 def test_sharing_a_cpu_less_is_an_update_and_no_move(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path, nodes.machine("package:1 core:4"))
+    store, engine = stores.started(tmp_path, nodes.machine("package:1 core:4"))
     for container in (nodes.best_effort(), nodes.container(1000)):
-        stored.commit(store, engine, Created(container=container))
+        stores.commit(store, engine, Created(container=container))
     score = recorded(store.path)[0].score()
     assert (score.updates, score.moves) == (1, 0)

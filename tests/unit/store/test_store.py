@@ -29,7 +29,7 @@ from nri_policy.store.errors import StoreError
 from nri_policy.store.replay import handle
 from nri_policy.store.store import RETRY_AFTER, Store
 from nri_policy.workload.annotations import AnnotationError
-from tests import nodes, stored
+from tests.support import nodes, stores
 
 
 def asides(state_dir: Path) -> list[str]:
@@ -37,90 +37,90 @@ def asides(state_dir: Path) -> list[str]:
 
 
 def test_another_life_finds_what_was_committed(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     for request in (500, 1000, 2000):
-        stored.commit(store, engine, Created(container=nodes.container(request)))
+        stores.commit(store, engine, Created(container=nodes.container(request)))
     store.close()
-    assert dict(Store(tmp_path, nodes.machine()).held.grants) == stored.grants(engine)
+    assert dict(Store(tmp_path, nodes.machine()).held.grants) == stores.grants(engine)
 
 
 def test_a_commit_is_found_by_a_life_after_one_that_ended_without_closing(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
-    stored.commit(store, engine, Created(container=nodes.container(1000)))
-    assert stored.on_disk(store.path) == stored.grants(engine) != {}
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Created(container=nodes.container(1000)))
+    assert stores.on_disk(store.path) == stores.grants(engine) != {}
 
 
 def test_what_stops_is_forgotten(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     container = nodes.container(1000)
-    stored.commit(store, engine, Created(container=container))
-    stored.commit(store, engine, Stopped(container_id=container.id))
-    assert stored.on_disk(store.path) == {}
+    stores.commit(store, engine, Created(container=container))
+    stores.commit(store, engine, Stopped(container_id=container.id))
+    assert stores.on_disk(store.path) == {}
 
 
 def test_what_the_runtime_no_longer_has_is_forgotten_at_synchronisation(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     stays, goes = nodes.container(1000), nodes.container(1000)
     for container in (stays, goes):
-        stored.commit(store, engine, Created(container=container))
+        stores.commit(store, engine, Created(container=container))
     store.close()
     store, again = Store(tmp_path, nodes.machine()), Engine(nodes.machine(), nodes.settings())
     event = Synchronized(
         containers=(nodes.running(stays, CPUSet(), CPUSet()),), held=store.held.grants
     )
-    stored.commit(store, again, event)
-    assert stored.on_disk(store.path) == {stays.id: stored.grants(engine)[stays.id]}
+    stores.commit(store, again, event)
+    assert stores.on_disk(store.path) == {stays.id: stores.grants(engine)[stays.id]}
 
 
 def test_what_an_earlier_life_knew_stands_until_the_runtime_was_heard(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
-    stored.commit(store, engine, Created(container=nodes.container(1000)))
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Created(container=nodes.container(1000)))
     store.close()
     store = Store(tmp_path, nodes.machine())
-    stored.commit(store, Engine(nodes.machine(), nodes.settings()), Stopped(container_id="x"))
-    assert stored.on_disk(store.path) == stored.grants(engine)
+    stores.commit(store, Engine(nodes.machine(), nodes.settings()), Stopped(container_id="x"))
+    assert stores.on_disk(store.path) == stores.grants(engine)
 
 
 def test_a_cold_start_ends_in_a_later_life_when_it_was_to_end(tmp_path: Path) -> None:
     tiered = nodes.machine("package:2(pmem=8GiB) numa:2 core:2")
     machine = replace(tiered, nodes=tuple(replace(node, normal=True) for node in tiered.nodes))
     cold = {"cold-start.resource-policy.nri.io/pod": "duration: 60s"}
-    store, engine = stored.started(tmp_path, machine)
+    store, engine = stores.started(tmp_path, machine)
     container = nodes.container(500, annotations=cold)
-    stored.commit(store, engine, Created(container=container))
-    stored.commit(store, engine, Started(container_id=container.id, now=1000.0))
+    stores.commit(store, engine, Created(container=container))
+    stores.commit(store, engine, Started(container_id=container.id, now=1000.0))
     on_pmem = engine.state.placed[container.id].grant
-    assert stored.on_disk(store.path)[container.id].deadline == 1060.0
+    assert stores.on_disk(store.path)[container.id].deadline == 1060.0
     store.close()
     listed = nodes.running(container, *engine.state.told[container.id])
     store = Store(tmp_path, machine)
     again = Engine(machine, nodes.settings(), store.held.earlier)
     event = Synchronized(containers=(listed,), held=store.held.grants, now=1050.0)
-    stored.commit(store, again, event)
+    stores.commit(store, again, event)
     assert again.state.placed[container.id].grant == on_pmem
     assert again.next_deadline == 1060.0
-    stored.commit(store, again, Elapsed(now=1060.0))
-    (warm,) = stored.on_disk(store.path).values()
+    stores.commit(store, again, Elapsed(now=1060.0))
+    (warm,) = stores.on_disk(store.path).values()
     assert warm.grant.mems > on_pmem.mems
     assert warm.deadline is None
 
 
 def test_a_guest_that_was_moved_is_stored_where_it_is(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path, nodes.machine("package:2 core:2 pu:1"))
+    store, engine = stores.started(tmp_path, nodes.machine("package:2 core:2 pu:1"))
     for _ in range(3):
-        stored.commit(store, engine, Created(container=nodes.best_effort()))
-    before = stored.grants(engine)
-    stored.commit(store, engine, Created(container=nodes.container(2000)))
-    after = stored.grants(engine)
+        stores.commit(store, engine, Created(container=nodes.best_effort()))
+    before = stores.grants(engine)
+    stores.commit(store, engine, Created(container=nodes.container(2000)))
+    after = stores.grants(engine)
     assert any(after[i] != before[i] for i in before)
-    assert stored.on_disk(store.path) == after
+    assert stores.on_disk(store.path) == after
 
 
 def test_the_journal_replays_to_what_is_stored(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
-    for event in islice(stored.life(engine, seed=7), 120):
-        stored.commit(store, engine, event)
-    assert stored.grants(stored.replayed(store.path)) == stored.on_disk(store.path)
+    store, engine = stores.started(tmp_path)
+    for event in islice(stores.life(engine, seed=7), 120):
+        stores.commit(store, engine, event)
+    assert stores.grants(stores.replayed(store.path)) == stores.on_disk(store.path)
 
 
 def test_the_journal_is_bounded_and_can_still_be_replayed(
@@ -128,13 +128,13 @@ def test_the_journal_is_bounded_and_can_still_be_replayed(
 ) -> None:
     monkeypatch.setattr(writer, "MAX_RECORDS", 50)
     monkeypatch.setattr(writer, "BASE_EVERY", 10)
-    store, engine = stored.started(tmp_path)
-    for event in islice(stored.life(engine, seed=3), 200):
-        stored.commit(store, engine, event)
-    journal = stored.records(store.path)
+    store, engine = stores.started(tmp_path)
+    for event in islice(stores.life(engine, seed=3), 200):
+        stores.commit(store, engine, event)
+    journal = stores.records(store.path)
     assert len(journal) == 50
     assert any(record.link is Link.BASE for record in journal[:12])
-    assert stored.grants(stored.replayed(store.path)) == stored.on_disk(store.path)
+    assert stores.grants(stores.replayed(store.path)) == stores.on_disk(store.path)
     connection = sqlite3.connect(store.path)
     (layouts,) = connection.execute("SELECT count(*) FROM layouts").fetchone()
     connection.close()
@@ -144,7 +144,7 @@ def test_the_journal_is_bounded_and_can_still_be_replayed(
 def test_the_journal_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "MAX_BYTES", 40_000)
     monkeypatch.setattr(writer, "MAX_BASE", 10_000)
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     annotations = {"prefer-isolated-cpus.resource-policy.nri.io/pod": "true" + " " * 2000}
     for _ in range(60):
         event = Created(container=nodes.container(0, annotations=annotations))
@@ -158,8 +158,8 @@ def test_the_journal_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_store_of_another_machine_is_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, engine = stored.started(tmp_path)
-    stored.commit(store, engine, Created(container=nodes.container(1000)))
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Created(container=nodes.container(1000)))
     store.close()
     other = nodes.machine("package:1 core:4 pu:1")
     assert Store(tmp_path, other).held.grants == {}
@@ -169,21 +169,21 @@ def test_a_store_of_another_machine_is_set_aside(
 
 
 def test_a_machine_that_lost_a_cpu_is_the_same(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
-    stored.commit(store, engine, Created(container=nodes.container(1000)))
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Created(container=nodes.container(1000)))
     smaller = nodes.machine().restricted(nodes.machine().online - CPUSet([0, 5]))
-    stored.commit(store, engine, Reconfigured(machine=smaller))
+    stores.commit(store, engine, Reconfigured(machine=smaller))
     store.close()
     store = Store(tmp_path, nodes.machine())
-    assert dict(store.held.grants) == stored.grants(engine) != {}
+    assert dict(store.held.grants) == stores.grants(engine) != {}
     assert asides(tmp_path) == []
 
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[tuple[Store, Engine]]:
     """A store whose database cannot grow any more."""
-    store, engine = stored.started(tmp_path)
-    stored.commit(store, engine, Created(container=nodes.container(1000)))
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Created(container=nodes.container(1000)))
     assert store._connection is not None
     (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -193,7 +193,7 @@ def full(tmp_path: Path) -> Iterator[tuple[Store, Engine]]:
 
 def fill(store: Store, engine: Engine, now: float) -> None:
     """Commit until there is no room."""
-    commits = (stored.commit(store, engine, event, now) for event in stored.life(engine, seed=1))
+    commits = (stores.commit(store, engine, event, now) for event in stores.life(engine, seed=1))
     with pytest.raises(StoreError, match="full"):
         deque(commits)
 
@@ -203,21 +203,21 @@ def test_a_full_disk_is_an_error_and_made_up_for_when_there_is_room(
 ) -> None:
     store, engine = full
     fill(store, engine, now=100.0)
-    missed = stored.life(engine, seed=2)
+    missed = stores.life(engine, seed=2)
     for event in islice(missed, 20):
         with pytest.raises(StoreError, match="full"):
-            stored.commit(store, engine, event, 100.0 + RETRY_AFTER / 2)
-    assert stored.on_disk(store.path) != stored.grants(engine)
-    stored.commit(store, engine, next(missed), 100.0 + RETRY_AFTER)
-    assert stored.on_disk(store.path) == stored.grants(engine)
-    assert stored.records(store.path)[-1].link is Link.BASE, "a replay could not go on over the gap"
+            stores.commit(store, engine, event, 100.0 + RETRY_AFTER / 2)
+    assert stores.on_disk(store.path) != stores.grants(engine)
+    stores.commit(store, engine, next(missed), 100.0 + RETRY_AFTER)
+    assert stores.on_disk(store.path) == stores.grants(engine)
+    assert stores.records(store.path)[-1].link is Link.BASE, "a replay could not go on over the gap"
 
 
 def test_a_clock_that_jumps_back_does_not_stop_the_retries(full: tuple[Store, Engine]) -> None:
     store, engine = full
     fill(store, engine, now=1e9)
-    stored.commit(store, engine, Stopped(container_id="x"), 1.0)
-    assert stored.on_disk(store.path) == stored.grants(engine)
+    stores.commit(store, engine, Stopped(container_id="x"), 1.0)
+    assert stores.on_disk(store.path) == stores.grants(engine)
 
 
 @pytest.fixture
@@ -240,13 +240,13 @@ def remount(folder: Path, option: str) -> None:
 
 
 def test_a_real_disk_that_is_full(small_disk: Path) -> None:
-    store, engine = stored.started(small_disk)
+    store, engine = stores.started(small_disk)
     fill(store, engine, now=0.0)
     with pytest.raises(StoreError):  # it is still full
-        stored.commit(store, engine, Created(container=nodes.container(500)), RETRY_AFTER)
+        stores.commit(store, engine, Created(container=nodes.container(500)), RETRY_AFTER)
     remount(small_disk, "size=16m")
-    stored.commit(store, engine, Stopped(container_id="x"), 2 * RETRY_AFTER)
-    assert stored.on_disk(store.path) == stored.grants(engine)
+    stores.commit(store, engine, Stopped(container_id="x"), 2 * RETRY_AFTER)
+    assert stores.on_disk(store.path) == stores.grants(engine)
     store.close()
 
 
@@ -257,21 +257,21 @@ def test_a_disk_that_is_read_only_from_the_start(
     store, engine = Store(small_disk, nodes.machine()), Engine(nodes.machine(), nodes.settings())
     assert "store-unavailable" in caplog.text
     with pytest.raises(StoreError):
-        stored.commit(store, engine, Synchronized(containers=()))
+        stores.commit(store, engine, Synchronized(containers=()))
     handle(engine, Created(container=nodes.container(1000)))
     remount(small_disk, "rw")
-    stored.commit(store, engine, Stopped(container_id="x"), RETRY_AFTER)
-    assert stored.on_disk(store.path) == stored.grants(engine) != {}
+    stores.commit(store, engine, Stopped(container_id="x"), RETRY_AFTER)
+    assert stores.on_disk(store.path) == stores.grants(engine) != {}
     store.close()
 
 
 def test_a_store_on_a_read_only_disk_is_read(small_disk: Path) -> None:
-    store, engine = stored.started(small_disk)
-    stored.commit(store, engine, Created(container=nodes.container(1000)))
+    store, engine = stores.started(small_disk)
+    stores.commit(store, engine, Created(container=nodes.container(1000)))
     store.close()
     remount(small_disk, "ro")
     store = Store(small_disk, nodes.machine())
-    assert dict(store.held.grants) == stored.grants(engine) != {}
+    assert dict(store.held.grants) == stores.grants(engine) != {}
     assert asides(small_disk) == []
 
 
@@ -279,14 +279,14 @@ def test_the_log_is_moved_to_the_database_behind_the_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "SETTLE_EVERY", 50_000)
-    store, engine = stored.started(tmp_path)
-    for event in islice(stored.life(engine, seed=5), 300):
-        stored.commit(store, engine, event)
+    store, engine = stores.started(tmp_path)
+    for event in islice(stores.life(engine, seed=5), 300):
+        stores.commit(store, engine, event)
         if store._settling is not None:
             store._settling.join()
     log = store.path.with_name("state.db-wal")
     assert log.stat().st_size < 3_000_000, "it never started anew"
-    assert stored.on_disk(store.path) == stored.grants(engine)
+    assert stores.on_disk(store.path) == stores.grants(engine)
     store.close()
 
 
@@ -296,22 +296,22 @@ def test_the_log_is_bounded_where_commits_leave_no_pause(
     monkeypatch.setattr(store_module, "SETTLE_EVERY", 20_000)
     monkeypatch.setattr(database, "MAX_LOG", 100)
     monkeypatch.setattr(writer, "MAX_RECORDS", 100)
-    store, engine = stored.started(tmp_path)
-    for event in islice(stored.life(engine, seed=5), 3000):
-        stored.commit(store, engine, event)
+    store, engine = stores.started(tmp_path)
+    for event in islice(stores.life(engine, seed=5), 3000):
+        stores.commit(store, engine, event)
     log = store.path.with_name("state.db-wal")
     assert log.stat().st_size < 20_000_000, "about 60 MB were written"
-    assert stored.on_disk(store.path) == stored.grants(engine)
+    assert stores.on_disk(store.path) == stores.grants(engine)
 
 
 def test_a_value_without_a_stored_form_is_an_error_that_passes(tmp_path: Path) -> None:
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     container = nodes.container(1000)
     odd = replace(container, labels={"\ud800": ""})
     with pytest.raises(StoreError, match="no stored form"):
-        stored.commit(store, engine, Created(container=odd))
-    stored.commit(store, engine, Stopped(container_id=odd.id), RETRY_AFTER)
-    assert stored.on_disk(store.path) == {}
+        stores.commit(store, engine, Created(container=odd))
+    stores.commit(store, engine, Stopped(container_id=odd.id), RETRY_AFTER)
+    assert stores.on_disk(store.path) == {}
 
 
 def test_a_resize_outlives_the_annotation_with_the_old_amounts(tmp_path: Path) -> None:
@@ -320,11 +320,11 @@ def test_a_resize_outlives_the_annotation_with_the_old_amounts(tmp_path: Path) -
             '{"containers": {"c0": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}}'
         )
     }
-    store, engine = stored.started(tmp_path)
+    store, engine = stores.started(tmp_path)
     container = nodes.container(1000, annotations=exact)
-    stored.commit(store, engine, Created(container=container))
+    stores.commit(store, engine, Created(container=container))
     larger = nodes.resources(2000, 2000)
-    stored.commit(store, engine, Resized(container_id=container.id, resources=larger))
+    stores.commit(store, engine, Resized(container_id=container.id, resources=larger))
     grant = engine.state.placed[container.id].grant
     assert len(grant.exclusive) == 2
     store.close()

@@ -10,8 +10,8 @@ from nri_policy.workload.affinity import Affinity, affinities_of
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.expression import ALWAYS, Expression, Key, Operator
 from nri_policy.workload.pod import Container
-from tests.herd import annotated, member
-from tests.nodes import settings
+from tests.support.containers import annotated, member
+from tests.support.nodes import settings
 
 PETER, SHEEP, WOLF = (member(f"default/meadow/{name}") for name in ("peter", "sheep", "wolf"))
 AFFINITY = "resource-policy.nri.io/affinity"

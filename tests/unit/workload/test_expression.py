@@ -13,8 +13,8 @@ from nri_policy.workload.annotations import AnnotationError, Place
 from nri_policy.workload.expression import Expression, Key, Operator, facts_of, read_expression
 from nri_policy.workload.peers import Peers
 from nri_policy.workload.pod import QoS
-from tests.herd import annotated, member
-from tests.nodes import settings
+from tests.support.containers import annotated, member
+from tests.support.nodes import settings
 
 ASKED = member("default/web/shepherd", number=0)
 HERD = {

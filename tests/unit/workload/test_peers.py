@@ -8,8 +8,8 @@ from nri_policy.workload.affinity import Affinity, affinities_of
 from nri_policy.workload.expression import ALWAYS, Expression, Key, Operator
 from nri_policy.workload.peers import Peer, Peers
 from nri_policy.workload.pod import Container
-from tests.herd import annotated, member
-from tests.nodes import settings
+from tests.support.containers import annotated, member
+from tests.support.nodes import settings
 
 CACHE, DB, OTHER = (
     member(f"default/{name}", number=number)

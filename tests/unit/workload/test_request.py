@@ -12,7 +12,7 @@ from nri_policy.settings import Level, Priority
 from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Isolation, Request, Sort, request_of
-from tests import nodes
+from tests.support import nodes
 
 DOMAIN = "resource-policy.nri.io"
 NO, PREFERRED, REQUIRED = Isolation.NO, Isolation.PREFERRED, Isolation.REQUIRED

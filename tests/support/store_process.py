@@ -1,4 +1,4 @@
-"""A life of a store to be killed in: `python -m tests.store_victim STATE_DIR SEED`.
+"""A life of a store to be killed in: `python -m tests.support.store_process STATE_DIR SEED`.
 
 Writes random decisions for as long as it lives and says how many are committed. Its bounds are so
 small that it trims the journal and starts the log anew all the time.
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from nri_policy.store import store as store_module
 from nri_policy.store import writer
-from tests import stored
+from tests.support import stores
 
 store_module.SETTLE_EVERY = 20_000
 writer.MAX_RECORDS = 100
 writer.BASE_EVERY = 20
 
-store, engine = stored.started(Path(sys.argv[1]))
-for count, event in enumerate(stored.life(engine, seed=int(sys.argv[2]))):
-    stored.commit(store, engine, event, now=float(count))
+store, engine = stores.started(Path(sys.argv[1]))
+for count, event in enumerate(stores.life(engine, seed=int(sys.argv[2]))):
+    stores.commit(store, engine, event, now=float(count))
     os.write(1, b"%d\n" % count)

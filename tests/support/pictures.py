@@ -21,7 +21,7 @@ from nri_policy.report import (
 )
 from nri_policy.report.codec import convert
 from nri_policy.workload.pod import Container, Pod, QoS
-from tests import nodes
+from tests.support import nodes
 
 
 def scene_of(engine: Engine, before: Scene | None = None) -> Scene:

@@ -17,7 +17,7 @@ from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.runtime.manifest import PodManifest
 from nri_policy.settings import Reload, Settings
-from tests import nodes
+from tests.support import nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

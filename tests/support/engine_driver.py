@@ -11,7 +11,7 @@ from nri_policy.engine.grant import Decision, Grant
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.machine import Machine
 from nri_policy.workload.pod import Container, Resources
-from tests import bookkeeping, nodes
+from tests.support import bookkeeping, nodes
 
 
 class Life:

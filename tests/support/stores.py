@@ -26,7 +26,7 @@ from nri_policy.store.replay import Recorded, handle
 from nri_policy.store.store import Store
 from nri_policy.store.writer import Outcome
 from nri_policy.workload.pod import Container, QoS
-from tests import nodes
+from tests.support import nodes
 
 AMOUNTS = (0, 100, 500, 1000, 1500, 2000, 3000)
 

@@ -10,7 +10,7 @@ from nri_policy.engine.event import Created
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
 from nri_policy.workload.preferences import HintKind
-from tests import nodes
+from tests.support import nodes
 
 MACHINES = {
     16: nodes.SMALL,

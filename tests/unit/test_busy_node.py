@@ -17,8 +17,8 @@ from nri_policy.nri.exposure import Exposure
 from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.store.database import Link
-from tests import nodes, stored
-from tests.served import Served, pod, served
+from tests.support import nodes, stores
+from tests.support.daemon import Served, pod, served
 
 LARGE = "package:2 numa:4(memory=32GiB) core:16 pu:2"  # 256 CPUs
 CROWD = 500
@@ -57,7 +57,7 @@ async def synchronized_twice(folder: Path, disk: threading.Event) -> EmbeddedRun
             async with daemon.serving(runtime.socket_path):
                 await runtime.synchronized(after=life)
                 assert len(daemon.engine.state.placed) == CROWD
-                assert stored.on_disk(daemon._store.path) == stored.grants(daemon.engine)
+                assert stores.on_disk(daemon._store.path) == stores.grants(daemon.engine)
                 disk.set()
             await daemon.close()
     return runtime
@@ -71,7 +71,7 @@ def test_a_crowd_is_synchronized_in_one_decision_and_nobody_waits_for_files(
     runtime = asyncio.run(synchronized_twice(tmp_path, disk))
     assert all(container.cpus for container in runtime.containers)
     assert {len(container.updated_by) for container in runtime.containers} == {1}
-    records = stored.records(tmp_path / "store" / "state.db")
+    records = stores.records(tmp_path / "store" / "state.db")
     assert [type(record.event) for record in records if record.link is not Link.BASE] == [
         Synchronized,
         Synchronized,

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-MANIFESTS = Path(__file__).resolve().parents[1] / "configs" / "kubernetes"
+MANIFESTS = Path(__file__).resolve().parents[2] / "configs" / "kubernetes"
 APPLY = "application/apply-patch+yaml"
 _PATH = re.compile(
     r"/apis/topology\.node\.k8s\.io/(?P<version>[^/]+)/noderesourcetopologies/(?P<name>.+)"

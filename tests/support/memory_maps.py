@@ -13,7 +13,7 @@ from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_map import MemoryMap
 from nri_policy.pools.memory_offer import MemoryRequest, Rank
 from nri_policy.pools.tree import PoolTree, build
-from tests import nodes
+from tests.support import nodes
 
 GIB = 1 << 30
 DRAM, PMEM, HBM = MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM

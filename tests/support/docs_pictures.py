@@ -1,6 +1,6 @@
 """The pictures of the documentation, made by the program itself.
 
-python -m tests.drawn     # writes them; `make pictures` does it
+python -m tests.support.docs_pictures     # writes them; `make pictures` does it
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rich.console import Console
 
 from nri_policy.cli import main
 from nri_policy.cli.live import Feed, Frame
-from tests.nodes import SMALL
-from tests.served import Served, pod, served
+from tests.support.daemon import Served, pod, served
+from tests.support.nodes import SMALL
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parents[2]
 IMAGES = PROJECT / "docs/images"
 _DECISIONS = 2  # of a pod that comes: created, started
 MACHINE = "package:2 numa:2 core:4 pu:2"
