@@ -18,6 +18,7 @@ from rich.console import Console
 
 from nri_policy.cli import main
 from nri_policy.cli.live import Feed, Frame
+from tests.support.architecture_picture import picture
 from tests.support.daemon import Served, pod, served
 from tests.support.nodes import SMALL
 
@@ -40,6 +41,7 @@ def documents() -> dict[Path, str]:
     pools, what_if, top = asyncio.run(_of_a_daemon())
     page = PROJECT / "docs/pictures.md"
     return {
+        IMAGES / "architecture.svg": picture(),
         IMAGES / "topology.svg": printed("topology", "--synthetic", memory, "-o", "svg"),
         IMAGES / "simulate.svg": _of_a_simulation(),
         IMAGES / "pools.svg": pools,
