@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from nri_policy._cpuset cimport LIMIT, CPUSet, from_words
 from nri_policy._table cimport BURST_LEVEL, BURST_ROOM, CAPACITY, CAPACITY_SECOND, CPU_CLASS, DEPTH, ID, ISOLATED_FIT
-from nri_policy._table cimport WIDTH, Table
+from nri_policy._table cimport UNDISTURBED_MEMORY, WIDTH, Table
 
 cdef extern from "bits.h" nogil:
     int bits_lowest(uint64_t word)
@@ -173,6 +173,10 @@ cdef class Supply:
             raise ValueError(f"no pool {pool}")
         return self.shared_milli[pool]
 
+    def has_guests(self):
+        """Return whether any container is booked that may be moved to make room."""
+        return self.guests[self.count - 1] > 0
+
     def snapshot(self):
         """Return the whole state as a value that `restore` takes."""
         return self.state[:self.state_size]
@@ -217,7 +221,8 @@ cdef class Supply:
         cdef int *below = cuttable + n      # CPUs that the children allow to cut, and the pool's own ones
         cdef int *in_class = cuttable + 2 * n
         cdef int64_t least, deficit, limit_milli = -1
-        cdef int rank, cut
+        cdef int64_t rank
+        cdef int cut
         cdef bint isolated_fit
         cdef double *row
         if cuttable == NULL:
@@ -241,11 +246,11 @@ cdef class Supply:
             while at >= 0:
                 least = min(least, 1000 * <int64_t> self.sharable_left[at] - self.need(at, milli, shares, with_guests))
                 at = self.parent[at]
-            rank = <int> min(_floor(least), <int64_t> below[pool])
+            rank = min(_floor(least), <int64_t> below[pool])
             if isolated == 2 and not isolated_fit:
-                deficit = 1000 * <int64_t> (exclusive - self.isolated_left[pool])
+                deficit = 1000 * (<int64_t> exclusive - self.isolated_left[pool])
             elif cut:
-                deficit = max(0, 1000 * <int64_t> (cut - rank))
+                deficit = max(0, 1000 * (cut - rank))
             else:
                 deficit = max(0, -least) if shares else 0
             table.shortfall[pool] = deficit
@@ -257,6 +262,7 @@ cdef class Supply:
                 row[BURST_ROOM] = self._allocatable_shared(pool)
             if wanted_class is not None:
                 row[CPU_CLASS] = in_class[pool] >= exclusive
+            row[UNDISTURBED_MEMORY] = 1
             row[DEPTH] = self.depth[pool]
             if isolated_fit:
                 row[CAPACITY] = self.isolated_left[pool] - exclusive

@@ -6,11 +6,12 @@ cdef enum:  # columns of a row; those that only Python fills go by their names
     BURST_LEVEL = 7
     BURST_ROOM = 8
     CPU_CLASS = 10
-    DEPTH = 11
-    CAPACITY = 12
-    CAPACITY_SECOND = 13
-    ID = 14
-    WIDTH = 15
+    UNDISTURBED_MEMORY = 11
+    DEPTH = 12
+    CAPACITY = 13
+    CAPACITY_SECOND = 14
+    ID = 15
+    WIDTH = 16
     CELLS = WIDTH + 2  # of a row with all that is known of its pool
 
 
@@ -21,5 +22,6 @@ cdef class Table:
     cdef int64_t *shortfall       # milli-CPU (or bytes) that a pool lacks; 0 where it can hold the request
     cdef char *excluded           # whether a pool is out of the comparison whatever it has
 
+    cdef bint _higher(self, int pool, int other, int columns) noexcept
     cdef uint64_t _cell(self, int pool, int column) noexcept
     cdef void _set_cell(self, int pool, int column, uint64_t cell) noexcept

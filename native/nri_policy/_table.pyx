@@ -24,6 +24,7 @@ COLUMNS = (
     "burst_room",
     "memory_tightness",
     "cpu_class",
+    "undisturbed_memory",
     "depth",
     "capacity",
     "capacity_second",
@@ -82,24 +83,37 @@ cdef class Table:
         for pool in range(self.count):
             self.values[pool * WIDTH + index] = values[pool]
 
-    def best(self):
-        """Return the pool with the lexicographically highest row of those that can hold the request, else None."""
-        cdef int pool, column, best = -1
-        cdef double *a
-        cdef double *b
-        for pool in range(self.count):
-            if self.excluded[pool] or self.shortfall[pool]:
-                continue
-            if best >= 0:
-                a, b = self.values + pool * WIDTH, self.values + best * WIDTH
-                for column in range(WIDTH):
-                    if a[column] != b[column]:
-                        if a[column] > b[column]:
-                            best = pool
-                        break
-            else:
-                best = pool
+    def best(self, int first=0, int last=-1):
+        """Return the pool with the lexicographically highest row of those that can hold the request, else None.
+
+        Of the pools from *first* to *last* only; -1: to the top.
+        """
+        cdef int pool, best = -1
+        if last < 0:
+            last = self.count - 1
+        if not 0 <= first <= last < self.count:
+            raise IndexError(f"no pools {first} to {last}")
+        for pool in range(first, last + 1):
+            if not (self.excluded[pool] or self.shortfall[pool]):
+                if best < 0 or self._higher(pool, best, WIDTH):
+                    best = pool
         return best if best >= 0 else None
+
+    def outranks(self, int pool, int other):
+        """Return whether *pool* is better than *other* by the criteria down to and including depth."""
+        if not (0 <= pool < self.count and 0 <= other < self.count):
+            raise IndexError(f"no pool {pool} or {other}")
+        return self._higher(pool, other, DEPTH + 1)
+
+    cdef bint _higher(self, int pool, int other, int columns) noexcept:
+        """Whether the row of *pool* is the higher one in the first *columns*."""
+        cdef double *a = self.values + pool * WIDTH
+        cdef double *b = self.values + other * WIDTH
+        cdef int column
+        for column in range(columns):
+            if a[column] != b[column]:
+                return a[column] > b[column]
+        return False
 
     def closest(self):
         """Return the pool in the comparison that lacks least, the highest id (the widest) among equals.

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.placement import Choice, RefusalError, book, memory_request, place
+from nri_policy.engine.placement import Choice, RefusalError, book, place
 from nri_policy.engine.state import State
+from nri_policy.engine.zone import memory_request
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Isolation, Request
 
@@ -19,7 +20,7 @@ from nri_policy.workload.request import Isolation, Request
 def keep(state: State, container: Container, request: Request, grant: Grant) -> list[str]:
     """Book a grant that is held already, and the memory with it; return what is odd about that."""
     map_ = state.layout.memory
-    memory = memory_request(state, container, request, cold=map_.is_cold(grant.mems))
+    memory = memory_request(container, request, cold=map_.is_cold(grant.mems))
     if memory is None:
         book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
         return []
@@ -52,7 +53,7 @@ def squeeze(
     for less, text in ((whole, "it runs all the same"), (shared, f"it shares {left}m now")):
         for memory in dict.fromkeys((less.memory, 0)):
             try:
-                choice = place(state, container, replace(less, memory=memory))
+                choice = place(state, container, replace(less, memory=memory), last=False)
             except RefusalError:
                 continue
             short: list[str] = []

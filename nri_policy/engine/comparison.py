@@ -6,7 +6,10 @@ pool can hold. Changes nothing.
 
 from __future__ import annotations
 
+from array import array
 from enum import StrEnum
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY
 from nri_policy.engine.layout import Layout
@@ -29,62 +32,88 @@ class Lack(StrEnum):
     HINTS = "hints"  # CPUs or memory as near as its strict hints want them
 
 
-_MOST_CPUS = 1 << 20  # asked for: more than any machine has, and safe to reckon with
+class Found(Struct, frozen=True, kw_only=True):
+    """The best pool for a request."""
+
+    table: Table
+    pool: int | None  # None where none can hold it
+    looks: tuple[bool, ...]  # whether guests count when its CPUs are cut; both are to be compared
 
 
-def search(
-    state: State,
-    request: Request,
-    pulls: Pulls | None,
-    offers: Offers | None,
-    only: int | None,
-) -> tuple[Table, int | None, bool]:
-    """Return the table, the best pool (or *only*, if that will do) and whether guests counted."""
-    for with_guests in (True, False):
-        table = _compare(state, request, pulls, offers, with_guests=with_guests)
-        pool = table.best() if only is None else only if table.fits(only) else None
-        if pool is not None:
-            return table, pool, with_guests
-    return table, None, False
+class Comparison:
+    """One request and all pools; of these, what guests do not change is worked out once."""
 
+    def __init__(
+        self, state: State, request: Request, pulls: Pulls | None, offers: Offers | None
+    ) -> None:
+        layout = state.layout
+        self._state = state
+        self._request = request
+        self._columns: list[tuple[str, array[float]]] = []
+        self._excluded = [*layout.too_coarse] if request.exclusive else []
+        if pulls is not None and pulls.terms:
+            scored = layout.attraction.scores(state.peers.pools, pulls.terms)
+            self._columns.append(("affinity", scored))
+        if request.hints and (scores := layout.nearness.scores(request.hints)) is not None:
+            self._columns += (
+                ("hints", scores.hints),
+                ("hints_nonzero", scores.nonzero),
+                ("hint_depth", scores.depth),
+            )
+        if offers is not None:
+            self._compare_memory(offers)
+        if request.strict_hints:
+            self._excluded += _out_of_bounds(state, request, offers)
 
-def _compare(
-    state: State,
-    request: Request,
-    pulls: Pulls | None,
-    offers: Offers | None,
-    *,
-    with_guests: bool,
-) -> Table:
-    layout = state.layout
-    burstable = request.qos is QoS.BURSTABLE
-    unlimited = burstable and request.cpu_limit is None
-    wanted = layout.classes.order(request.priority)[:1] if request.exclusive else ()
-    table = state.supply.score(
-        min(request.exclusive, _MOST_CPUS),
-        min(request.shared, 1000 * _MOST_CPUS),
-        request.shares,
-        int(request.isolated),
-        with_guests,
-        request.cpu_limit if burstable else None,
-        layout.burst_levels[request.burst_level] if unlimited else None,
-        wanted[0] if wanted else None,
-    )
-    if pulls is not None and pulls.terms:
-        table.fill("affinity", layout.attraction.scores(state.peers.pools, pulls.terms))
-    if request.hints and (scores := layout.nearness.scores(request.hints)) is not None:
-        table.fill("hints", scores.hints)
-        table.fill("hints_nonzero", scores.nonzero)
-        table.fill("hint_depth", scores.depth)
-    if offers is not None:
-        _compare_memory(table, offers)
-    if request.exclusive:
-        for pool in layout.too_coarse:
+    def search(self, first: int = 0, last: int = -1) -> Found:
+        """Return the best of the pools from *first* to *last* (-1: the top); placement.md §2.
+
+        Guests make room where nothing fits beside them, or only what is worse down to `depth`.
+        """
+        table = self.table(with_guests=True)
+        pool = table.best(first, last)
+        if not (self._request.exclusive and self._state.supply.has_guests()):
+            return Found(table=table, pool=pool, looks=(True,))
+        alone = self.table(with_guests=False)
+        other = alone.best(first, last)
+        if other is None or pool is None or alone.outranks(other, pool):
+            return Found(table=alone, pool=other, looks=(False,))
+        return Found(table=table, pool=pool, looks=(True, False) if pool == other else (True,))
+
+    def table(self, *, with_guests: bool) -> Table:
+        """Return the table of criteria as things are, with what is kept for guests or without."""
+        state, request, layout = self._state, self._request, self._state.layout
+        burstable = request.qos is QoS.BURSTABLE
+        unlimited = burstable and request.cpu_limit is None
+        wanted = layout.classes.order(request.priority)[:1] if request.exclusive else ()
+        table = state.supply.score(
+            request.exclusive,
+            request.shared,
+            request.shares,
+            int(request.isolated),
+            with_guests,
+            request.cpu_limit if burstable else None,
+            layout.burst_levels[request.burst_level] if unlimited else None,
+            wanted[0] if wanted else None,
+        )
+        for column, values in self._columns:
+            table.fill(column, values)
+        for pool in self._excluded:
             table.exclude(pool)
-    if request.strict_hints:
-        for pool in _out_of_bounds(state, request, offers):
-            table.exclude(pool)
-    return table
+        return table
+
+    def _compare_memory(self, offers: Offers) -> None:
+        """Take in the criteria of memory, and leave out the pools that offer none."""
+        offered = offers.columns()
+        self._excluded += offered.none
+        self._columns += (
+            ("memory_kind", offered.kind),
+            ("memory_tightness", offered.tightness),
+        )
+        if offered.burst is not None:
+            self._columns.append(("memory_burst", offered.burst))
+        if offered.undisturbed is not None:
+            self._columns.append(("undisturbed_memory", offered.undisturbed))
 
 
 def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> list[int]:
@@ -99,17 +128,6 @@ def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> lis
         or len(free & pool.cpus & bounds.cpus) < request.exclusive
         or (offers is not None and not (offers.zone(pool.id) or EMPTY) <= bounds.mems)
     ]
-
-
-def _compare_memory(table: Table, offers: Offers) -> None:
-    """Fill in the criteria of memory, and leave out the pools that offer none."""
-    offered = offers.columns()
-    for pool in offered.none:
-        table.exclude(pool)
-    table.fill("memory_kind", offered.kind)
-    table.fill("memory_tightness", offered.tightness)
-    if offered.burst is not None:
-        table.fill("memory_burst", offered.burst)
 
 
 def shortage(

@@ -87,6 +87,13 @@ CRITERIA = (
         columns=("cpu_class",),
     ),
     Criterion(
+        name="undisturbed_memory",
+        doc="1 if the memory of nobody else has to be spread over more nodes",
+        reason="nobody's memory has to be spread wider for it",
+        lack="the memory of others would have to be spread wider",
+        columns=("undisturbed_memory",),
+    ),
+    Criterion(
         name="depth",
         doc="deeper in the tree",
         reason="it is the smallest part of the machine with room",

@@ -35,10 +35,10 @@ from nri_policy.engine.event import (
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.interim import until_decided
 from nri_policy.engine.layout import Layout, layout_of
-from nri_policy.engine.placement import RefusalError, place
+from nri_policy.engine.placement import Held, RefusalError, place
+from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.state import Placed, Resizing, State
 from nri_policy.engine.synchronization import (
-    Candidate,
     holding,
     parsed,
     recalled,
@@ -71,6 +71,7 @@ class Engine:
         """
         self._state = State(layout_of(machine, settings, earlier))
         self._unheard = earlier.exclusive  # of containers that no Synchronized has named yet
+        self._earlier: CPUSet | None = earlier.reserved  # that stored grants are of
 
     @classmethod
     def resumed(cls, layout: Layout, picture: Synchronized) -> Engine:
@@ -81,7 +82,7 @@ class Engine:
         """
         engine = cls.__new__(cls)
         state = resumed(layout, picture, lambda container: _request(container, layout)[0])
-        engine._state, engine._unheard = state, EMPTY  # noqa: SLF001 - one of this class
+        engine._state, engine._unheard, engine._earlier = state, EMPTY, None  # noqa: SLF001
         return engine
 
     @property
@@ -129,7 +130,7 @@ class Engine:
                     decision = self._stopped(event)
                 case Synchronized():
                     decision = self._synchronized(event)
-                    self._unheard = EMPTY
+                    self._unheard, self._earlier = EMPTY, None
                 case Reconfigured():
                     decision = self._reconfigured(event)
                 case Drifted():
@@ -147,6 +148,8 @@ class Engine:
             container, request, warnings = _understood(container, self.layout)
         else:
             request, warnings = _request(container, self.layout)
+        # older runtimes do not say when: whoever comes later is younger
+        container = replace(container, created=max(container.created, state.latest + 1))
         for stale in (container.id, state.named(container.full_name)):
             if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
                 state.drop(stale)
@@ -166,7 +169,10 @@ class Engine:
     ) -> Decision:
         state = self._state
         try:
-            choice = place(state, container, request, before.grant if before else None)
+            held = None
+            if before is not None:
+                held = Held(grant=before.grant, booked=before.request.memory)
+            choice = place(state, container, request, held)
             notes = choice.findings.notes
         except RefusalError as refusal:
             if not admitted:
@@ -244,7 +250,7 @@ class Engine:
                 explanation=placed.explanation,
             )
         deadline = state.cold.get(container_id)
-        state.drop(container_id)
+        state.drop(container_id, settle=False)
         decision = self._place(container, request, free, warnings, placed, resizing=resizing)
         if container_id in state.cold:
             state.cold[container_id] = deadline
@@ -261,7 +267,7 @@ class Engine:
             state.end_resize(container_id)
             return Decision(changes=self._changes(free, f"{name} was resized", None))
         asked, deadline = state.placed[container_id].container, state.cold.get(container_id)
-        state.drop(container_id)
+        state.drop(container_id, settle=False)
         del state.told[container_id]  # what it has now is not certain
         cpus, mems = resizing.told
         container = replace(before.container, state=asked.state)
@@ -322,11 +328,13 @@ class Engine:
             state.told[container.id] = cpus, mems
             candidate = Candidate(container=container, request=request, cpus=cpus, mems=mems)
             if stored is not None:
-                candidate = holding(candidate, stored, pools)
+                there = self._earlier in {None, self.layout.capacity.reserved}
+                candidate = holding(candidate, stored, pools, there=there)
                 deadlines[container.id] = stored.deadline
             candidates.append(candidate)
         state.end_resizes()  # who was resized is listed with what it has
-        decision = self._restored(candidates, warnings, "the daemon has taken over what runs")
+        cause = "the daemon has taken over what runs"
+        decision = self._restored(candidates, warnings, cause)
         for container_id, note in unread.items():
             noted(state, container_id, note)
         for container_id, deadline in state.cold.items():
@@ -360,6 +368,7 @@ class Engine:
                 mems=mems,
                 held=placed.grant,
                 same=same,
+                there=True,
             )
         ]
 
@@ -370,16 +379,21 @@ class Engine:
         cause: str,
         *,
         forced: bool = False,
-        strict: bool = False,
+        missing: int | None = None,
     ) -> Decision:
-        """Place *candidates* and tell who must hear; refuse it all if *strict* and one is lost."""
+        """Place *candidates* and tell who must hear.
+
+        Refuse it all if one is lost or more than *missing* bytes of memory are short; None: never.
+        """
         state = self._state
-        restored = restore(state, candidates, forced=forced, strict=strict)
-        if strict and (restored.refused or restored.flagged):
-            raise RefusalError("; ".join([*restored.refused, *restored.flagged]))
+        restored = restore(state, candidates, forced=forced, strict=missing is not None)
+        if missing is not None:
+            shorter = restored.short if state.memory.missing > missing else []
+            if lost := [*restored.refused, *restored.flagged, *shorter]:
+                raise RefusalError("; ".join(lost))
         return Decision(
             changes=state.retell(state.placed, cause),
-            warnings=(*warnings, *restored.flagged, *restored.notes),
+            warnings=(*warnings, *restored.flagged, *restored.short, *restored.notes),
         )
 
     def _drifted(self, container_ids: tuple[str, ...]) -> Decision:
@@ -408,6 +422,7 @@ class Engine:
         )
         heirs = _heirs(old.layout.tree, layout.tree)
         self._state = new = State(layout)
+        new.latest = old.latest
         new.told = old.told.copy()
         candidates = []
         for placed in old.placed.values():
@@ -434,11 +449,18 @@ class Engine:
                     held=held,
                     same=squeezed is None,
                     squeezed=squeezed,
+                    there=layout.capacity.reserved == old.layout.capacity.reserved,
                 )
             )
         cause = "the machine changed" if forced else "the settings changed"
         shortages = [*layout.shortages]
-        decision = self._restored(candidates, shortages, cause, forced=forced, strict=not forced)
+        decision = self._restored(
+            candidates,
+            shortages,
+            cause,
+            forced=forced,
+            missing=None if forced else old.memory.missing,
+        )
         new.cold = {each: old.cold.get(each) for each in new.cold}
         return decision
 

@@ -75,6 +75,7 @@ class StoredGrant(Struct, frozen=True, kw_only=True):
     grant: Grant
     deadline: float | None  # when its cold start ends, seconds since the epoch
     resources: Resources | None = None  # what it asked for then; None: not known
+    created: int = 0  # ns since the epoch, or later than all before it; 0: not known
 
 
 class Synchronized(Struct, frozen=True, kw_only=True):

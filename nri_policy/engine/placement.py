@@ -6,24 +6,21 @@ Owns the choice. It works on a State inside a transaction: the caller restores t
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.comparison import Lack, search, shortage
+from nri_policy.engine.comparison import Comparison, Found, Lack, shortage
 from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.nearness import pick_cpus
+from nri_policy.engine.rebooking import last_resort, make_room, rebook
 from nri_policy.engine.state import Placed, State
-from nri_policy.pools.memory_offer import (
-    MemoryRequest,
-    MemoryShortageError,
-    Offer,
-    Rank,
-)
+from nri_policy.engine.zone import memory_request, near_cpus, near_devices
+from nri_policy.pools.memory_offer import MemoryShortageError, Offer, Offers
 from nri_policy.pools.supply import COLUMNS, Table
 from nri_policy.pools.tree import Pool
 from nri_policy.units import format_cpu
@@ -32,11 +29,6 @@ from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Isolation, Request, Sort
 
 _BURST_ROOM = COLUMNS.index("burst_room")
-_RANKS = {
-    QoS.BEST_EFFORT: Rank.BEST_EFFORT,
-    QoS.BURSTABLE: Rank.BURSTABLE,
-    QoS.GUARANTEED: Rank.GUARANTEED,
-}
 
 
 class RefusalError(Exception):
@@ -50,12 +42,41 @@ class RefusalError(Exception):
         self.lack = lack  # None where it is not about a container
 
 
+class Held(Struct, frozen=True, kw_only=True):
+    """What a container held until now, taken back already."""
+
+    grant: Grant
+    booked: int = -1  # bytes of memory that stay its own on the grant's nodes; -1: not even none
+    stays: bool = False  # in this pool, or it is refused
+
+    def covers(self, request: Request) -> bool:
+        """Whether *request* asks for no more of anything."""
+        grant = self.grant
+        return (
+            request.sort is grant.sort is Sort.NORMAL
+            and request.exclusive <= len(grant.exclusive)
+            and request.shared <= grant.shared
+            and request.shares <= grant.shares
+            and request.memory <= self.booked
+        )
+
+
 class Findings(Struct, frozen=True, kw_only=True):
     """What a choice was made from, to be explained."""
 
     table: Table | None = None  # None where pools were not compared
     pulls: Pulls | None = None
     notes: tuple[str, ...] = ()
+
+
+class _Case(Struct, frozen=True, kw_only=True):
+    """A request of ordinary CPUs, and what is known of the container."""
+
+    state: State
+    request: Request
+    held: Held | None  # of ordinary CPUs
+    pulls: Pulls | None
+    notes: tuple[str, ...]
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -69,23 +90,72 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def place(
-    state: State, container: Container, request: Request, before: Grant | None = None
+    state: State,
+    container: Container,
+    request: Request,
+    held: Held | None = None,
+    *,
+    last: bool = True,
 ) -> Choice:
     """Book a grant for *request* and return how it came about; RefusalError where none can be.
 
-    *before* is the grant that the container held until now, taken back already: its pool and its
-    CPUs are kept as far as possible (§4, resize).
+    What the container *held* until now, its pool and its CPUs, is kept as far as possible (§4,
+    resize). Sharers are re-booked as a *last* resort, if allowed.
     """
-    choice = _choose(state, container, request, before)
-    if request.strict_hints and request.sort is not Sort.PRESERVE:
-        cpus = state.cpus(choice.grant, hide_hyperthreads=False)
-        wrong = state.layout.nearness.failing(request.hints, cpus, choice.grant.mems)
-        if wrong is not None:
-            raise _refusal(state, container, request, choice.findings, (Lack.HINTS, wrong))
+    try:
+        return _placed(state, container, request, held)
+    except RefusalError as refusal:
+        moves = _last_resort(state, container, request) if last else {}
+        if not moves:
+            raise
+        before = state.snapshot()
+        for member, above in moves.items():
+            rebook(state, member, above, f"{container.full_name} found no room otherwise")
+        names = ", ".join(state.placed[member].container.full_name for member in moves)
+        try:
+            return _placed(state, container, request, held, f"booked wider to make room: {names}")
+        except RefusalError:
+            state.restore(before)
+            raise refusal from None
+
+
+def _placed(
+    state: State, container: Container, request: Request, held: Held | None, rebooked: str = ""
+) -> Choice:
+    """Book a grant for *request* with all others where they are, but guests that are in its way.
+
+    *rebooked* says whom of these it took to move before.
+    """
+    choice = _choose(state, container, request, held)
+    if rebooked:
+        findings = replace(choice.findings, notes=(*choice.findings.notes, rebooked))
+        choice = replace(choice, outcome=Outcome.MADE_ROOM, findings=findings)
+    covered = held is not None and held.covers(request)
+    wrong = None if covered else _failing(state, request, choice.grant)
+    if wrong is not None:
+        raise _refusal(state, container, request, choice.findings, (Lack.HINTS, wrong))
     book(state, container, request, choice)
     if choice.room:
         make_room(state, f"{container.full_name} took its CPUs")
     return choice
+
+
+def _failing(state: State, request: Request, grant: Grant) -> str | None:
+    """Return which strict hint *grant* does not keep to, None if all are kept to."""
+    if not request.strict_hints or request.sort is Sort.PRESERVE:
+        return None
+    cpus = state.cpus(grant, hide_hyperthreads=False)
+    return state.layout.nearness.failing(request.hints, cpus, grant.mems)
+
+
+def _last_resort(state: State, container: Container, request: Request) -> Mapping[str, Pool]:
+    """Return who has to be re-booked, and where to, for *request* to fit."""
+    if request.sort is Sort.PRESERVE:
+        return {}
+    memory = memory_request(container, request)
+    offers = None if memory is None else state.memory.offers(memory)
+    comparison = Comparison(state, replace(request, sort=Sort.NORMAL), None, offers)
+    return last_resort(state, lambda: comparison.table(with_guests=False).best() is not None)
 
 
 def book(state: State, container: Container, request: Request, choice: Choice) -> None:
@@ -106,61 +176,7 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
     state.put(placed, choice.offer)
 
 
-def make_room(state: State, cause: str) -> None:
-    """Re-book guests that are left without a CPU to the nearest pool above that has one (§2)."""
-    free = state.supply.free_cpus()
-    tree = state.layout.tree
-    for pool in tree.pools[:-1]:
-        for member in [*state.members(pool.id)] if pool.cpus.isdisjoint(free) else ():
-            above = next((p for p in tree.path(pool) if not p.cpus.isdisjoint(free)), tree.top)
-            _move(state, member, above, f"moved from {pool.name} to {above.name}: {cause}")
-
-
-def _move(state: State, member: str, above: Pool, note: str) -> None:
-    """Re-book a guest to *above*, with no less memory than it has."""
-    cold, deadline = member in state.cold, state.cold.get(member)
-    placed = state.drop(member)
-    zone = placed.grant.mems
-    memory = memory_request(state, placed.container, placed.request, cold=cold)
-    offer = None
-    if memory is not None:
-        # who has been found with more than there is keeps what it has
-        with suppress(MemoryShortageError):
-            offer = state.memory.offer(above.id, memory, zone)
-    grant = replace(placed.grant, pool=above.id, mems=zone if offer is None else offer.zone)
-    notes = (*placed.explanation.notes, note)
-    explanation = replace(placed.explanation, pool=above.id, notes=notes)
-    state.put(replace(placed, grant=grant, explanation=explanation), offer)
-    if memory is not None and offer is None:
-        state.memory.adopt(above.id, memory, zone)
-    if cold and (offer is None or offer.booking.home.cold):
-        state.cold[member] = deadline
-
-
-def memory_request(
-    state: State, container: Container, request: Request, *, cold: bool = True
-) -> MemoryRequest | None:
-    """Return what *container* asks of the memory nodes, None if it keeps to itself.
-
-    It starts cold if it wishes so and *cold* does not say that it is past that.
-    """
-    if request.memory_preserve:
-        return None
-    state.serial += 1
-    return MemoryRequest(
-        id=container.id,
-        amount=request.memory,
-        limit=request.memory_limit,
-        kinds=request.memory_kinds,
-        rank=_RANKS[request.qos],
-        created=state.serial,
-        strict=request.strict_hints,
-        movable=request.movable and not (request.strict_hints and request.hints),
-        cold=cold and request.cold_start is not None,
-    )
-
-
-def _choose(state: State, container: Container, request: Request, before: Grant | None) -> Choice:
+def _choose(state: State, container: Container, request: Request, held: Held | None) -> Choice:
     layout = state.layout
     if request.sort is Sort.PRESERVE:
         return _at_top(state, container, request, Outcome.PRESERVED, Findings())
@@ -169,13 +185,18 @@ def _choose(state: State, container: Container, request: Request, before: Grant 
         kinds = ", ".join(sorted(request.memory_kinds))
         notes = (f"this node has no memory of kind {kinds}: dram instead",)
     if request.sort is Sort.NORMAL:
-        return _in_a_pool(state, container, request, before, notes)
+        return _in_a_pool(state, container, request, held, notes)
     left = max(0, 1000 * len(layout.capacity.reserved) - state.reserved_milli)
     if request.shared <= left:
-        return _at_top(state, container, request, Outcome.RESERVED, Findings(notes=notes))
-    notes = (*notes, f"asks for {request.shared}m of the reserved CPUs, which have {left}m left")
+        choice = _at_top(state, container, request, Outcome.RESERVED, Findings(notes=notes))
+        why = _failing(state, request, choice.grant)
+        if why is None:
+            return choice
+    else:
+        why = f"asks for {request.shared}m of the reserved CPUs, which have {left}m left"
+    notes = (*notes, why)
     try:
-        return _in_a_pool(state, container, replace(request, sort=Sort.NORMAL), before, notes)
+        return _in_a_pool(state, container, replace(request, sort=Sort.NORMAL), held, notes)
     except RefusalError:
         # the node's own pods are never refused for want of CPUs: they share the reserved ones more
         # tightly
@@ -192,7 +213,7 @@ def _at_top(
 ) -> Choice:
     """Return the choice of the top pool, without exclusive CPUs."""
     top = state.layout.tree.top.id
-    memory = memory_request(state, container, request, cold=False)
+    memory = memory_request(container, request, cold=False)
     try:
         offer = None if memory is None else state.memory.offer(top, memory)
     except MemoryShortageError as error:
@@ -206,59 +227,76 @@ def _in_a_pool(
     state: State,
     container: Container,
     request: Request,
-    before: Grant | None,
+    held: Held | None,
     notes: tuple[str, ...],
 ) -> Choice:
     """Choose a pool for a request of ordinary CPUs.
 
-    As things are, else, as a last resort, as if guests were not there: they make room. A resize
-    looks at the pool that the container is in first, both ways.
+    A resize looks at the pool that the container is in first; one that asks for no more always
+    stays there. Who only shares may go farther down from there.
     """
-    layout = state.layout
+    layout, tree = state.layout, state.layout.tree
     pulls = state.peers.pulls(container, request.affinities) if request.affinities else None
-    cold = before is None or layout.memory.is_cold(before.mems)
-    memory = memory_request(state, container, request, cold=cold)
-    home = before.pool if before is not None and before.sort is Sort.NORMAL else None
-    for only in (None,) if home is None else (home, None):
-        held = before.mems if before is not None and only is not None else EMPTY
-        offers = None if memory is None else state.memory.offers(memory, held)
-        table, pool, with_guests = search(state, request, pulls, offers, only)
-        if pool is None:
-            continue
-        offer = None if offers is None else _nearer(state, request, offers.offer(pool))
-        plain = plain_grant(request, pool, EMPTY if offer is None else offer.zone)
-        grant = _cut(state, request, plain, before, with_guests=with_guests)
-        outcome = Outcome.PLACED if with_guests else Outcome.MADE_ROOM
-        return Choice(
-            grant=grant,
-            outcome=Outcome.RESIZED if pool == home else outcome,
-            offer=offer,
-            findings=Findings(
-                table=table,
-                pulls=pulls,
-                notes=(
-                    *notes,
-                    *_confined(layout, request, table, pool),
-                    *_not_cold(offer),
-                    *_not_isolated(layout, request, grant),
-                ),
-            ),
-            room=not with_guests,
-        )
-    findings = Findings(table=table, pulls=pulls, notes=notes)
-    if request.guest and (offers is None or offers.zone(layout.tree.top.id) is not None):
+    mems = EMPTY if held is None else held.grant.mems
+    memory = memory_request(container, request, cold=held is None or layout.memory.is_cold(mems))
+    if held is not None and held.grant.sort is not Sort.NORMAL:
+        held = None
+    case = _Case(state=state, request=request, held=held, pulls=pulls, notes=notes)
+    if held is not None:
+        offers = None
+        if memory is not None:
+            offers = state.memory.offers(memory, mems, booked=held.booked)
+        home = held.grant.pool
+        first = home if request.exclusive else tree.first_below(home)
+        found = Comparison(state, request, pulls, offers).search(first, home)
+        pool = found.pool
+        if pool is None or not found.table.outranks(pool, home):
+            pool = home if held.covers(request) or found.table.fits(home) else None
+        if pool is not None:
+            return _choice(case, offers, replace(found, pool=pool))
+        if held.stays:
+            findings = Findings(table=found.table, pulls=pulls, notes=notes)
+            short = shortage(layout, request, found.table, offers)
+            raise _refusal(state, container, request, findings, short)
+    offers = None if memory is None else state.memory.offers(memory)
+    found = Comparison(state, request, pulls, offers).search()
+    if found.pool is not None:
+        return _choice(case, offers, found)
+    findings = Findings(table=found.table, pulls=pulls, notes=notes)
+    if request.guest and (offers is None or offers.zone(tree.top.id) is not None):
         return _at_top(state, container, request, Outcome.SPILLED, findings)
-    raise _refusal(state, container, request, findings, shortage(layout, request, table, offers))
+    short = shortage(layout, request, found.table, offers)
+    raise _refusal(state, container, request, findings, short)
 
 
-def _nearer(state: State, request: Request, offer: Offer) -> Offer:
-    """Return *offer* on the nodes of its devices alone, if the request wants that and it fits."""
-    if not request.pick_by_hints:
-        return offer
-    zone = state.layout.nearness.pick_memory(request.hints, offer.zone)
-    if zone is None or state.memory.free(zone) < request.memory:
-        return offer
-    return replace(offer, booking=replace(offer.booking, zone=zone), moves=())
+def _choice(case: _Case, offers: Offers | None, found: Found) -> Choice:
+    """Return the choice of the pool that was found, with its CPUs and memory picked."""
+    state, request, held, pool = case.state, case.request, case.held, found.pool
+    assert pool is not None, "one was found"
+    offer = None if offers is None else near_devices(state, request, offers.offer(pool))
+    grant, with_guests = _cut(case, plain_grant(request, pool, EMPTY), found.looks)
+    at_home = held is not None and held.grant.pool == pool
+    if offer is not None:
+        mems = held.grant.mems if held is not None and at_home else EMPTY
+        offer = near_cpus(state, request, offer, grant.exclusive, mems)
+        grant = replace(grant, mems=offer.zone)
+    outcome = Outcome.PLACED if with_guests else Outcome.MADE_ROOM
+    return Choice(
+        grant=grant,
+        outcome=Outcome.RESIZED if at_home else outcome,
+        offer=offer,
+        findings=Findings(
+            table=found.table,
+            pulls=case.pulls,
+            notes=(
+                *case.notes,
+                *_confined(state.layout, request, found.table, pool),
+                *_not_cold(offer),
+                *_not_isolated(state.layout, request, grant),
+            ),
+        ),
+        room=not with_guests,
+    )
 
 
 def _refusal(
@@ -316,13 +354,32 @@ def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tupl
     return (f"its limit of {limit} CPU does not fit: {name} leaves it {left} at most",)
 
 
-def _cut(
-    state: State, request: Request, grant: Grant, before: Grant | None, *, with_guests: bool
-) -> Grant:
-    """Return *grant*, on a pool that can hold the request, with its exclusive CPUs picked."""
-    layout, supply = state.layout, state.supply
+def _cut(case: _Case, grant: Grant, looks: tuple[bool, ...]) -> tuple[Grant, bool]:
+    """Return *grant*, on a pool that can hold the request, with its exclusive CPUs picked.
+
+    And whether what is kept for guests was left to them. Of two *looks* at it the one without is
+    taken where the CPUs touch fewer NUMA nodes, or as many and fewer L3 domains.
+    """
+    layout, request, held = case.state.layout, case.request, case.held
     if not request.exclusive:
-        return grant
+        return grant, True
+    if held is not None and held.covers(request):
+        own = held.grant.exclusive
+        if request.exclusive < len(own):
+            own = layout.picker.pick(request.exclusive, own, layout.classes.order(request.priority))
+        return replace(grant, exclusive=own, isolated=held.grant.isolated), True
+    with_guests, *again = looks
+    cut = _picked(case, grant, with_guests=with_guests)
+    if again and (spread := layout.spread(cut.exclusive)) != (1, 1):
+        other = _picked(case, grant, with_guests=False)
+        if layout.spread(other.exclusive) < spread:
+            return other, False
+    return cut, with_guests
+
+
+def _picked(case: _Case, grant: Grant, *, with_guests: bool) -> Grant:
+    """Return *grant* with exclusive CPUs: as many as possible that were held, and others."""
+    request, layout, supply = case.request, case.state.layout, case.state.supply
     cpus = layout.tree.pools[grant.pool].cpus
     candidates, slack = supply.free_isolated_cpus() & cpus, None
     isolated = request.isolated is not Isolation.NO and len(candidates) >= request.exclusive
@@ -332,18 +389,18 @@ def _cut(
     if request.strict_hints:
         candidates &= layout.nearness.bounds(request.hints).cpus
     classes = layout.classes.order(request.priority)
-    held = before.exclusive if before else EMPTY
-    if held:
-        classes = (held, *(each - held for each in classes))
+    own = case.held.grant.exclusive if case.held else EMPTY
+    if own:
+        classes = (own, *(each - own for each in classes))
     exclusive = None
-    if request.pick_by_hints and not held:
+    if request.pick_by_hints and not own:
         places = layout.nearness.localities(request.hints)
         exclusive = pick_cpus(layout.picker, request.exclusive, candidates, places, classes, slack)
         if exclusive is None and slack is not None:  # used up by the attempt
             slack = supply.slack(grant.pool, request.shared, request.shares, with_guests)
     if exclusive is None:
         try:
-            exclusive = layout.picker.pick(request.exclusive, candidates, classes, slack, held)
+            exclusive = layout.picker.pick(request.exclusive, candidates, classes, slack, own)
         except ValueError as error:
             if not request.strict_hints:
                 raise

@@ -67,7 +67,7 @@ class State:
         self.cold: dict[str, float | None] = {}
         self.resizing: dict[str, Resizing] = {}  # by container id
         self.rezoned: dict[str, None] = {}  # whose memory was moved in this event
-        self.serial = 0  # counts requests, to tell older from younger ones
+        self.latest = 0  # `Container.created` of the youngest of all so far
         self.placed: dict[str, Placed] = {}  # by container id, in the order of placement
         self.told: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
         self.reserved_milli = 0  # milli-CPU booked on the reserved CPUs
@@ -126,7 +126,7 @@ class State:
         """Return an independent copy."""
         twin = State(self.layout)
         twin.restore(self.snapshot())
-        twin.serial = self.serial
+        twin.latest = self.latest
         return twin
 
     def put(self, placed: Placed, offer: Offer | None = None) -> None:
@@ -138,6 +138,7 @@ class State:
             self.supply.take(grant.exclusive)
             self.supply.book(grant.pool, grant.shared, grant.shares, grant.guest)
         self.placed[container_id] = placed
+        self.latest = max(self.latest, placed.container.created)
         self.peers.add(placed.container, grant.pool)
         self._index(placed)
         if offer is not None:
@@ -162,8 +163,11 @@ class State:
             self.placed[move.id] = replace(placed, grant=replace(placed.grant, mems=move.zone))
             self.rezoned[move.id] = None
 
-    def drop(self, container_id: str) -> Placed:
-        """Take a container's grant back; what the runtime was told of it stays."""
+    def drop(self, container_id: str, *, settle: bool = True) -> Placed:
+        """Take a container's grant back; what the runtime was told of it stays.
+
+        Others who miss memory get of its only if it is to *settle*, and not come back resized.
+        """
         if container_id in self.resizing:
             self.end_resize(container_id)
         placed = self.placed.pop(container_id)
@@ -176,7 +180,7 @@ class State:
         if grant.shares:
             _remove(self._sharing, grant.pool, container_id)
         if container_id in self.memory.bookings:
-            self.memory.release(container_id)
+            self.memory.release(container_id, settle=settle)
         self.cold.pop(container_id, None)
         self.peers.remove(container_id)
         del self._names[container.full_name]

@@ -49,6 +49,11 @@ class MemorySupply:
         """The number of changes."""
         return self._books.generation
 
+    @property
+    def missing(self) -> int:
+        """The bytes that are booked beyond what there is."""
+        return sum(self._books.bookings[each].missing for each in self._short)
+
     def snapshot(self) -> Books:
         """Return what `restore` needs to come back to this moment: the books go on as a copy."""
         books = self._books
@@ -68,15 +73,17 @@ class MemorySupply:
         most = self.map.capacity_of(zone)
         return most - self._books.flow.copy().lay(zone, most)
 
-    def offers(self, request: MemoryRequest, held: CPUSet = EMPTY) -> Offers:
+    def offers(self, request: MemoryRequest, held: CPUSet = EMPTY, *, booked: int = -1) -> Offers:
         """Return what the pools offer *request*; nothing changes.
 
         *held* is the zone of a container that has one already and should keep its nodes: a resized
-        one, whose booking was released before.
+        one, whose booking was released before. That booking was of *booked* bytes: up to as many
+        are offered there whatever is short; -1: not even none.
         """
         if not self.map.nodes:  # no amount can be accounted for
             request = replace(request, amount=0)
-        return Offers(self.map, self._books, request, held & self.map.nodes)
+        keeps = bool(held) and held <= self.map.nodes and request.amount <= booked
+        return Offers(self.map, self._books, request, held & self.map.nodes, keeps=keeps)
 
     def offer(self, pool: int, request: MemoryRequest, held: CPUSet = EMPTY) -> Offer:
         """Return what one *pool* offers; MemoryShortageError where that is nothing."""
@@ -130,10 +137,13 @@ class MemorySupply:
             ),
         )
 
-    def release(self, booking_id: str) -> None:
-        """Take a booking back."""
+    def release(self, booking_id: str, *, settle: bool = True) -> None:
+        """Take a booking back; who misses bytes gets none of its before they are to *settle*."""
         self._lift(booking_id)
-        self._settle()
+        if settle:
+            self._settle()
+        else:
+            self._books.generation += 1
 
     def warm(self, booking_id: str) -> CPUSet:
         """End a booking's cold start and return its zone, which has dram now.

@@ -24,7 +24,7 @@ from msgspec import Struct
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine, MemoryKind, MemoryNode
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.pools.tree import KINDS, Pool, PoolTree
+from nri_policy.pools.tree import KINDS, Pool, PoolTree, numa_cpus
 from nri_policy.settings import Settings
 from nri_policy.units import format_bytes
 
@@ -99,6 +99,12 @@ class MemoryMap:
             CPUSet(node.id for node in machine.nodes if not node.cpus.isdisjoint(pool.cpus))
             for pool in tree.pools
         ]
+        homes = numa_cpus(machine)
+        self._near = {  # the CPUs that a node's memory is beside, by its id
+            node.id: homes.get(node.id)
+            or CPUSet.union(homes.get(near, EMPTY) for near in node.nearest)
+            for node in nodes
+        }
         self._distances = machine.distances
         self._columns = {node: index for index, node in enumerate(machine.distances.nodes)}
         self._rings: dict[int, tuple[tuple[float, CPUSet], ...]] = {}
@@ -121,6 +127,10 @@ class MemoryMap:
         """Return the bytes that can be booked on *zone* while nothing is."""
         everything = sum(self.capacity.values()) - self.withheld
         return min(sum(self.capacity[node] for node in zone & self.nodes), everything)
+
+    def beside(self, cpus: CPUSet) -> CPUSet:
+        """Return the nodes whose memory is beside any of *cpus*."""
+        return CPUSet(node for node, near in self._near.items() if not near.isdisjoint(cpus))
 
     def homes(self, kinds: Kinds, *, strict: bool = False, cold: bool = False) -> Homes:
         """Return for each pool, by id, where its containers start that want *kinds*.

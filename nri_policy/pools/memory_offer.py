@@ -148,6 +148,7 @@ class Criteria(NamedTuple):
     kind: int  # criterion 5: whether the zone is exactly of the requested kinds
     burst: int  # criterion 6: whether the limit fits, or the pool's bytes where there is no limit
     tightness: int  # criterion 8: minus the nodes in the zone
+    undisturbed: int  # criterion 10: whether nobody else's zone has to be widened
 
 
 class Columns(NamedTuple):
@@ -156,6 +157,7 @@ class Columns(NamedTuple):
     kind: array[float]
     burst: array[float] | None  # None where the request has no wish to grow
     tightness: array[float]
+    undisturbed: array[float] | None  # None where nobody is disturbed anywhere
     none: Sequence[int]  # pools that offer nothing
 
 
@@ -171,18 +173,25 @@ class Offers:
         books: Books,
         request: MemoryRequest,
         held: CPUSet,
+        *,
+        keeps: bool,
     ) -> None:
-        """Every zone starts with *held*, besides the pool's nodes: what the container has."""
+        """Every zone starts with *held*, besides the pool's nodes: what the container has.
+
+        *keeps*: as much was booked on *held* for it, which nobody can take from it.
+        """
         self._map = map_
         self._books = books
         self._generation = books.generation
         self._request = request
         self._held = held
+        self._keeps = keeps
         self._homes = map_.homes(request.kinds, strict=request.strict, cold=request.cold)
         self._wide: Flow | None = None
         # Start -> zone, where there is one, and whether it is of the kinds of the start.
         self._zones: dict[CPUSet, tuple[CPUSet | None, bool]] = {}
         self._fits: dict[CPUSet, bool] = {}
+        self._free: dict[CPUSet, bool] = {}  # whether a zone holds the request as all others lie
 
     def zone(self, pool: int) -> CPUSet | None:
         """Return the zone that *pool* offers, None where there is a shortage."""
@@ -206,15 +215,17 @@ class Offers:
                 exact, tight = int(home.has | has == home.kinds), -len(home.zone | held)
                 for pool in pools:
                     kind[pool], tightness[pool] = exact, tight
+        undisturbed = array("d", [1.0]) * len(kind) if others else None
         for home in others:
             pools = homes.pools[home]
             criteria = self.criteria(pools[0])
             if criteria is None:
                 none += pools
+                continue
             for pool in pools:
-                kind[pool] = criteria.kind if criteria else 0
-                tightness[pool] = criteria.tightness if criteria else 0
-        return Columns(kind, burst, tightness, none)
+                kind[pool], tightness[pool] = criteria.kind, criteria.tightness
+                undisturbed[pool] = criteria.undisturbed  # type: ignore[index]
+        return Columns(kind, burst, tightness, undisturbed, none)
 
     def _others(self) -> list[Home]:
         """Return the homes that may not be offered as they are, with what is held."""
@@ -238,15 +249,23 @@ class Offers:
         burst = home.capacity
         if request.limit is not None:
             burst = int(request.limit != request.amount and home.capacity >= request.limit)
-        return Criteria(int(exact), burst, -len(zone))
+        undisturbed = self._keeps or self._is_free(zone)
+        return Criteria(int(exact), burst, -len(zone), int(undisturbed))
 
     def offer(self, pool: int) -> Offer:
-        """Return the offer of *pool* with the moves that it takes; MemoryShortageError if none."""
+        """Return the offer of *pool* with the moves that it takes; MemoryShortageError if none.
+
+        Widening others moves no pages of theirs: unless the request is strict, its zone has all
+        nodes that they are widened to, or it could be killed beside free memory.
+        """
         zone, home = self.zone(pool), self._homes[pool]
         if zone is None:
             raise MemoryShortageError(self.shortage(pool))
+        moves = () if self._keeps else self._moves(zone)
+        if not self._request.strict:
+            zone |= CPUSet.union(move.zone for move in moves)
         booking = Booking(request=self._request, pool=pool, zone=zone, home=home)
-        return Offer(booking=booking, moves=self._moves(zone), generation=self._generation)
+        return Offer(booking=booking, moves=moves, generation=self._generation)
 
     def shortage(self, pool: int) -> Shortage:
         """Return what *pool*, which offers no zone, lacks."""
@@ -277,6 +296,9 @@ class Offers:
 
     def _narrowest(self, home: Home) -> tuple[CPUSet | None, bool]:
         amount = self._request.amount
+        if self._keeps:
+            zone = self._held if home.refused else home.zone | self._held
+            return zone, self._map.kinds_of(zone) == home.kinds
         if home.refused:
             return None, False
         if not self._held and amount <= min(home.holds, self._books.flow.room(home.zone)):
@@ -295,6 +317,12 @@ class Offers:
             )
         return self._fits[zone]
 
+    def _is_free(self, zone: CPUSet) -> bool:
+        """Return whether *zone* holds the request while nobody makes way."""
+        if zone not in self._free:
+            self._free[zone] = self._books.flow.holds(zone, self._request.amount)
+        return self._free[zone]
+
     def _laid_wide(self) -> Flow:
         """Return the flow with all that may be moved as wide as it may go."""
         if self._wide is None:
@@ -310,7 +338,7 @@ class Offers:
 
     def _moves(self, zone: CPUSet) -> tuple[Move, ...]:
         """Return the moves that make room for the request on *zone*, which can be made to fit."""
-        if self._books.flow.holds(zone, self._request.amount):
+        if self._is_free(zone):
             return ()
         queue = _Queue(self._map, self._books.bookings.values(), self._request.rank)
         flow = self._books.flow.copy()

@@ -62,6 +62,12 @@ class PoolTree(Struct, frozen=True, kw_only=True):
                 return
             pool = self.pools[pool.parent]
 
+    def first_below(self, pool: int) -> int:
+        """Return the lowest id in *pool*'s subtree: those from it to *pool*, all without a gap."""
+        while self.pools[pool].children:
+            pool = self.pools[pool].children[0]
+        return pool
+
     def around(self, cpus: CPUSet) -> Pool:
         """Return the smallest pool that has all of *cpus*, which the top has."""
         return next(pool for pool in self.pools if cpus <= pool.cpus)

@@ -25,7 +25,8 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import Held, RefusalError
+from nri_policy.engine.state import Placed
 from nri_policy.engine.synchronization import same_entitlement, to_store
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
 from nri_policy.pools.capacity import Earlier
@@ -159,13 +160,17 @@ class Node(RuleBasedStateMachine):
         if container.pod.qos is QoS.BEST_EFFORT:
             return
         limit = request if container.pod.qos is QoS.GUARANTEED else None
-        before = self.engines[0].state.placed[container.id].grant
+        known = self.engines[0].state.placed[container.id]
+        before = known.grant
         decision = self.handle(
             Resized(container_id=container.id, resources=nodes.resources(request, limit))
         )
         after = self.engines[0].state.placed[container.id].grant
         if decision is None:
             assert after == before, "a failed resize lost the old grant"
+            resized = replace(container, resized=True, resources=nodes.resources(request, limit))
+            wanted = _request(resized, self.engines[0])
+            assert not Held(grant=before, booked=known.request.memory).covers(wanted), "a shrink"
             return
         self.running[container.id] = self.engines[0].state.placed[container.id].container
         if after.sort is not before.sort:
@@ -283,9 +288,12 @@ class Node(RuleBasedStateMachine):
         placed = self.engines[0].state.placed
         assert placed.keys() == before.keys(), "they run, in the books or not"
         for container_id, placed_ in placed.items():
-            own = before[container_id].exclusive & machine.online
-            if placed_.grant.exclusive and not placed_.grant.isolated:
-                assert len(placed_.grant.exclusive) >= len(own), "it lost more than went offline"
+            held, now = before[container_id], placed_.grant
+            own = held.exclusive & self.engines[0].layout.capacity.available
+            own -= self.engines[0].layout.capacity.reserved
+            assert own <= now.exclusive, "it lost more than went offline"
+            if held.exclusive == own and not held.shares:
+                assert held.exclusive <= now.exclusive, "nobody who lost nothing moves"
 
     @invariant()
     def books_are_right(self) -> None:
@@ -347,6 +355,11 @@ def placeable(engine: Engine, request: Request) -> bool:
     return any(_fits(engine, request, pool) for pool in range(len(engine.layout.tree.pools)))
 
 
+def _floats(placed: Placed) -> bool:
+    """Whether a container only shares, and may be re-booked as far up as it takes."""
+    return not placed.grant.exclusive and placed.request.movable
+
+
 def _fits(engine: Engine, request: Request, pool_id: int) -> bool:
     layout, state = engine.layout, engine.state
     tree = layout.tree
@@ -374,7 +387,7 @@ def _fits(engine: Engine, request: Request, pool_id: int) -> bool:
 
 
 def _need(engine: Engine, pool_id: int, newcomer: Request | None) -> int:
-    """need(Q) of §2, guests not counted."""
+    """need(Q) of §2, guests not counted and who only shares booked at the top."""
     tree = engine.layout.tree
     grants = [
         placed.grant
@@ -382,7 +395,8 @@ def _need(engine: Engine, pool_id: int, newcomer: Request | None) -> int:
         if placed.grant.sort is Sort.NORMAL
         and placed.grant.shares
         and not placed.grant.guest
-        and tree.pools[pool_id] in tree.path(tree.pools[placed.grant.pool])
+        and tree.pools[pool_id]
+        in tree.path(tree.top if _floats(placed) else tree.pools[placed.grant.pool])
     ]
     milli = sum(grant.shared for grant in grants)
     shares = bool(grants)

@@ -91,13 +91,15 @@ def check_offer(
         assert home.refused or refused.value.shortage.missing > 0
         return None
     offer = supply.offer(pool, request)
-    assert offer.zone == right
-    assert (offer.moves == ()) == model.fits(supply, request, offer.zone, None)
+    pages = () if request.strict else (move.zone for move in offer.moves)
+    assert offer.zone == right | CPUSet.union(pages), "no room where others were widened to"
+    assert (offer.moves == ()) == model.fits(supply, request, right, None)
+    assert supply.offers(request).criteria(pool).undisturbed == (offer.moves == ())  # type: ignore[union-attr]
     ranks = [check_move(supply.bookings[move.id], move.zone) for move in offer.moves]
     if ranks:
         assert max(ranks) <= request.rank, "a higher class was pushed"
         lower = max(ranks) - 1
-        assert not model.fits(supply, request, offer.zone, lower), "lower classes would have done"
+        assert not model.fits(supply, request, right, lower), "lower classes would have done"
     return offer
 
 
@@ -108,6 +110,8 @@ def check_columns(supply: MemorySupply, pools: int, request: MemoryRequest, held
         criteria = supply.offers(request, held).criteria(pool)
         assert (pool in columns.none) == (criteria is None)
         if criteria is not None:
+            undisturbed = 1 if columns.undisturbed is None else columns.undisturbed[pool]
+            assert undisturbed == criteria.undisturbed
             assert (columns.kind[pool], columns.tightness[pool]) == (
                 criteria.kind,
                 criteria.tightness,

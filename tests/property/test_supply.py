@@ -191,7 +191,8 @@ def compare_slack(supply: Supply, twin: Twin, data: st.DataObject) -> None:
 
 def compare_scores(supply: Supply, twin: Twin, data: st.DataObject) -> None:
     """Every cell of the table, what is missing, and the best row."""
-    exclusive, milli = data.draw(st.integers(0, 5)), data.draw(amounts)
+    exclusive = data.draw(st.integers(0, 5) | st.just(10**9))
+    milli = data.draw(amounts | st.just(10**12))
     shares = exclusive == 0 or milli > 0
     milli = milli if shares else 0
     isolated = data.draw(st.integers(0, 2)) if exclusive else 0
@@ -225,6 +226,7 @@ def compare_scores(supply: Supply, twin: Twin, data: st.DataObject) -> None:
             row["burst_level"], row["burst_room"] = levels[pool], twin.allocatable(pool)
         if wanted is not None:
             row["cpu_class"] = int(len(twin.free(pool) & wanted) >= exclusive)
+        row["undisturbed_memory"] = 1
         row["depth"] = len(twin.path(pool)) - 1
         colocated = sum(booking[0] == pool for booking in twin.bookings)
         row["capacity"], row["capacity_second"] = (
@@ -248,6 +250,11 @@ def compare_comparison(table: Table, rows: dict[int, tuple[int, ...]], data: st.
     """The best is the maximum of the tuples; who is excluded is never the best."""
     fitting = [pool for pool in rows if not table.missing(pool)]
     assert table.best() == max(fitting, key=rows.__getitem__, default=None)
+    first, last = sorted(data.draw(st.sampled_from(sorted(rows))) for _ in range(2))
+    inside = [pool for pool in fitting if first <= pool <= last]
+    assert table.best(first, last) == max(inside, key=rows.__getitem__, default=None)
+    to_depth = COLUMNS.index("depth") + 1
+    assert table.outranks(first, last) == (rows[first][:to_depth] > rows[last][:to_depth])
     assert table.closest() == min(rows, key=lambda pool: (table.missing(pool), -pool))
     for pool in data.draw(st.sets(st.sampled_from(sorted(rows)))):
         assert table.fits(pool) == (pool in fitting)

@@ -43,7 +43,7 @@ Compared from left to right, higher is better; [ ] decided.
   capacity: exclusive or isolated CPUs left; for shared use fewer others there, then CPU left
   id: the first of equals
 Alike wherever it fits: isolated_fit, affinity, hints, hint_depth, memory_kind, memory_burst,
-cpu_burst, cpu_class."""
+cpu_burst, cpu_class, undisturbed_memory."""
 FIELDS = {"pool", "cpus", "exclusive", "shared_milli", "isolated", "mems", "shares", "state"} | {
     "qos",
     "sort",

@@ -122,15 +122,30 @@ def test_shares_follow_the_milli_cpu(milli: int, limit: int | None, shares: int)
 # -- making room
 
 
-def test_no_guest_moves_while_there_is_room_beside_them() -> None:
+def test_no_guest_is_the_reason_to_place_another_worse() -> None:
     life = Life()
     guests = [nodes.best_effort() for _ in range(4)]
     assert [life.create(guest) for guest in guests] == ["4-7", "8-11", "12-15", "1-3"]
     four = nodes.container(4000)
-    # no node has four to spare beside its guest, but a socket has
-    assert (life.create(four), life.pool(four)) == ("8-9,12-13", "socket #1")
-    assert [life.pool(guest)[-1] for guest in guests] == ["1", "2", "3", "0"]
-    assert life.changed() == {guests[1].id: "10-11", guests[2].id: "14-15"}
+    # no node has four to spare beside its guest; a socket has, but is less deep
+    assert (life.create(four), life.pool(four)) == ("4-7", "NUMA node #1")
+    assert life.pool(guests[0]) == "socket #0"
+    assert life.changed() == {guests[0].id: "1-3"}
+    # and none moves where that gains nothing
+    assert life.create(nodes.container(3000)) == "8-10"
+    assert life.changed() == {guests[1].id: "11"}
+    assert life.pool(guests[1]) == "NUMA node #2"
+
+
+def test_guests_make_room_in_a_wide_pool_for_fewer_nodes() -> None:
+    """Eight CPUs are in no socket: three nodes if each keeps one for its guest, else two."""
+    life = Life("package:2 numa:2 core:4")
+    guests = [nodes.best_effort() for _ in range(2)]
+    assert [life.create(guest) for guest in guests] == ["4-7", "8-11"]
+    assert life.create(nodes.container(3000)) == "12-14"
+    large = nodes.container(8000)
+    assert (life.create(large), life.pool(large)) == ("4-11", "root")
+    assert {life.cpus(guest) for guest in guests} == {"1-3", "15"}
 
 
 def test_guests_move_to_the_nearest_pool_above_and_hear_of_it() -> None:
@@ -139,22 +154,18 @@ def test_guests_move_to_the_nearest_pool_above_and_hear_of_it() -> None:
     for guest in guests:
         life.create(guest)
     assert [life.create(nodes.container(cpus)) for cpus in (4000, 3000, 4000)] == [
-        *("8-9,12-13", "4-6", "2-3,10,14"),
+        *("4-7", "8-10", "12-15"),
     ]
-    assert [life.cpus(guest) for guest in guests] == ["7", "11", "15", "1"]
-    # one CPU a node is left, each with a guest; the first node's is taken
-    own = nodes.container(1000)
-    assert (life.create(own), life.pool(own)) == ("1", "NUMA node #0")
+    assert [life.cpus(guest) for guest in guests] == ["1-3", "11", "11", "1-3"]
+    # the first node has three CPUs, and a guest; so has the socket then, none
+    own = nodes.container(3000)
+    assert (life.create(own), life.pool(own)) == ("1-3", "NUMA node #0")
     assert life.decision.explanation is not None
     assert life.decision.explanation.outcome is Outcome.MADE_ROOM
-    assert life.changed() == {guests[3].id: "7"}
-    assert life.pool(guests[3]) == "socket #0"
-    # and the next: now the socket has none, only the system
-    assert life.create(nodes.container(1000)) == "7"
+    assert life.changed() == {guests[0].id: "11", guests[3].id: "11"}
     assert [life.pool(guest) for guest in guests] == [
-        *("root", "NUMA node #2", "NUMA node #3", "root"),
+        *("root", "NUMA node #2", "socket #1", "root"),
     ]
-    assert life.changed() == {guests[0].id: "11,15", guests[3].id: "11,15"}
 
 
 def test_a_moved_guest_takes_its_memory_and_its_explanation_along() -> None:
@@ -595,15 +606,15 @@ def test_what_is_ones_own_stays_so_even_if_it_cannot_be_read_off_the_cpuset() ->
     assert str(life.grant(mixed).exclusive) == "2"
 
 
-def test_more_reserved_cpus_move_who_was_on_them_and_leave_the_others() -> None:
+def test_more_reserved_cpus_move_who_was_on_them_and_guests_alone() -> None:
     life = Life()
     four, one = nodes.container(4000), nodes.container(3000)
     guest = nodes.best_effort()
     assert [life.create(each) for each in (four, one, guest)] == ["4-7", "8-10", "12-15"]
     life.reconfigure(reservedResources={"cpu": "cpuset:0,7"})
-    # what it can keep, it keeps; the guest's node is no one's reason to move
-    assert life.changed() == {four.id: "1,4-6"}
-    assert (life.cpus(one), life.cpus(guest)) == ("8-10", "12-15")
+    # it finds no place in its node any more, but in another one, where the guest is in no one's way
+    assert life.changed() == {four.id: "12-15", guest.id: "11"}
+    assert life.cpus(one) == "8-10"
 
 
 def test_guests_whose_pool_is_used_up_by_new_settings_move_up() -> None:

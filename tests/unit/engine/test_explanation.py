@@ -39,7 +39,8 @@ def test_the_criteria_are_those_of_the_specification_in_its_order() -> None:
     names = [criterion.name for criterion in CRITERIA]
     assert names == [
         *("isolated_fit", "affinity", "hints", "hint_depth", "memory_kind", "memory_burst"),
-        *("cpu_burst", "memory_tightness", "cpu_class", "depth", "capacity", "id"),
+        *("cpu_burst", "memory_tightness", "cpu_class"),
+        *("undisturbed_memory", "depth", "capacity", "id"),
     ]
     assert [column for criterion in CRITERIA for column in criterion.columns] == list(COLUMNS)
     assert all(criterion.doc for criterion in CRITERIA)

@@ -93,15 +93,17 @@ def test_others_make_way_before_the_requester_widens() -> None:
     at = supply(PLAIN)
     first = book(at, 0, 10)
     offer = at.offer(0, request(10))
-    assert offer.zone == ids("0")
     assert offer.moves == (Move(first, ids("0"), ids("0-1")),)
+    # widening moves none of the other's pages, so it must be able to go where they may now
+    assert offer.zone == ids("0-1")
+    assert at.offer(0, request(10, strict=True)).zone == ids("0")
 
 
 def test_a_guaranteed_newcomer_pushes_best_effort_wider_and_never_the_reverse() -> None:
     at = supply(PLAIN)
     low = book(at, 0, 10, rank=BEST_EFFORT)
     offer = at.offer(0, request(10, rank=GUARANTEED))
-    assert (offer.zone, moves(offer)) == (ids("0"), {low: "0-1"})
+    assert (offer.zone, moves(offer)) == (ids("0-1"), {low: "0-1"})
 
     at = supply(PLAIN)
     book(at, 0, 10, rank=GUARANTEED)
@@ -144,7 +146,7 @@ def test_a_moved_zone_grows_as_far_as_it_must() -> None:
     low = book(at, 0, 10, rank=BEST_EFFORT)
     book(at, 1, 13, rank=GUARANTEED, movable=False)
     offer = at.offer(0, request(10, rank=GUARANTEED))
-    assert (offer.zone, moves(offer)) == (ids("0"), {low: "0-3"})
+    assert (offer.zone, moves(offer)) == (ids("0-3"), {low: "0-3"})
 
 
 def test_a_moved_zone_changes_kind_only_if_it_must_and_may() -> None:
@@ -157,7 +159,7 @@ def test_a_moved_zone_changes_kind_only_if_it_must_and_may() -> None:
         if expected is None:
             assert (offer.zone, offer.moves) == (ids("0-1,4-5"), ())
         else:
-            assert (offer.zone, moves(offer)) == (ids("0"), {low: expected})
+            assert (offer.zone, moves(offer)) == (ids(expected), {low: expected})
 
 
 def test_only_bookings_that_help_are_moved() -> None:
@@ -221,11 +223,11 @@ def test_memory_kind_is_met_by_exactly_the_requested_kinds() -> None:
     at = supply(machine=tiered())
     hbm = at.offers(request(8, kinds=frozenset({HBM})))
     assert [hbm.criteria(pool) for pool in range(3)] == [
-        Criteria(1, 8 * GIB, -1),
-        Criteria(1, 8 * GIB, -1),
-        Criteria(1, 16 * GIB, -2),
+        Criteria(1, 8 * GIB, -1, 1),
+        Criteria(1, 8 * GIB, -1, 1),
+        Criteria(1, 16 * GIB, -2, 1),
     ]
-    assert at.offers(request(17, kinds=frozenset({HBM}))).criteria(0) == (0, 8 * GIB, -4)
+    assert at.offers(request(17, kinds=frozenset({HBM}))).criteria(0) == (0, 8 * GIB, -4, 1)
 
 
 def test_memory_burst_asks_whether_the_limit_fits_the_pools_own_nodes() -> None:
@@ -277,4 +279,31 @@ def test_machines_of_more_than_64_nodes_have_offers() -> None:
     low = book(at, 78, 1, rank=BEST_EFFORT)
     assert zones(at)[low] == "77"
     offer = at.offer(78, request(1, rank=GUARANTEED))
-    assert (offer.zone, moves(offer)) == (ids("77"), {low: "40-79"})
+    assert (offer.zone, moves(offer)) == (ids("40-79"), {low: "40-79"})
+
+
+def test_a_pool_in_which_nobody_has_to_make_way_is_told_apart() -> None:
+    at = supply(PLAIN)
+    book(at, 0, 10)
+    offers = at.offers(request(10))
+    assert [offers.criteria(pool).undisturbed for pool in (0, 1)] == [0, 1]  # type: ignore[union-attr]
+    assert offers.columns().undisturbed is not None
+    assert [offers.columns().undisturbed[pool] for pool in (0, 1, 6)] == [0, 1, 1]  # type: ignore[index]
+    assert at.offers(request(1)).columns().undisturbed is None, "nobody is anywhere"
+
+
+def test_what_was_booked_stays_its_own_whatever_is_short() -> None:
+    """Node 0 holds 16 GiB; 20 are booked there, of one that is found with them."""
+    at = supply(PLAIN)
+    book(at, 0, 6, id="resized")
+    at.adopt(0, request(14, id="found"), ids("0"))
+    assert at.missing == 4 * GIB
+    at.release("resized", settle=False)
+    assert at.missing == 4 * GIB
+    resized = request(6, id="resized")
+    offer = at.offers(resized, ids("0"), booked=6 * GIB).offer(0)
+    assert (offer.zone, offer.moves) == (ids("0"), ())
+    more = at.offers(request(7, id="resized"), ids("0"), booked=6 * GIB).offer(0)
+    assert more.zone == ids("0-1"), "what is more is no one's own"
+    at.commit(offer)
+    assert at.missing == 4 * GIB

@@ -1,0 +1,161 @@
+"""Keeping: booking what running containers held, as far as it is still possible; placement.md §10.
+
+Owns the phases in which they are booked and what is possible. Who is not as it was is left to be
+placed anew or completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.admission import keep, noted
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.recognition import Candidate, claimed_once, read_grant
+from nri_policy.engine.state import State
+from nri_policy.workload.request import Request, Sort
+
+
+class Restored(Struct):
+    """What became of candidates, as far as somebody should hear of it."""
+
+    refused: list[str] = field(default_factory=list)  # who fits nowhere, in a `strict` change
+    flagged: list[str] = field(default_factory=list)  # what is odd about those that stay
+    short: list[str] = field(default_factory=list)  # whose memory is booked beyond what there is
+    notes: list[str] = field(default_factory=list)  # on those that were placed
+
+
+def keep_all(
+    state: State, candidates: Sequence[Candidate], result: Restored, *, forced: bool
+) -> list[Candidate]:
+    """Book what can be kept, what was held before what is read; return who is not as it was.
+
+    All exclusive CPUs are set aside before any shared part is booked, those of who shares none
+    first: so nobody who lost nothing moves for one who did. What is left of a pool after them is
+    what its sharers can be recognised by.
+    """
+    alone = claimed_once(candidate.cpus for candidate in candidates)
+    known = sorted((each for each in candidates if each.held and each.same), key=_shares)
+    unknown = sorted((each for each in candidates if not each.held), key=_shares_all)
+    left = [each for each in candidates if each.held and not each.same]
+    aside = [_set_aside(state, candidate, forced=forced) for candidate in known]
+    torn = []
+    for candidate, own in zip(known, aside, strict=True):
+        held = candidate.held
+        assert held is not None, "it is known"
+        state.supply.give(own)
+        grant = replace(held, exclusive=own)
+        if own or not held.exclusive:
+            if possible(state, candidate, grant):
+                left += _keep(state, candidate, grant, result, forced=forced)
+                continue
+            if own and held.shares:
+                state.supply.take(own)
+                torn.append((candidate, grant))
+                continue
+        left.append(candidate)
+    for candidate in unknown:
+        read = read_grant(state, candidate, alone)
+        kept = read is not None and (not forced or _whole(candidate.request, read))
+        if read is not None and kept and possible(state, candidate, read):
+            _keep(state, candidate, read, result, forced=forced)
+        else:
+            left.append(candidate)
+    for candidate, grant in torn:
+        state.supply.give(grant.exclusive)
+        left += _keep_torn(state, candidate, grant, result, forced=forced)
+    return left
+
+
+def _keep(
+    state: State, candidate: Candidate, grant: Grant, result: Restored, *, forced: bool
+) -> list[Candidate]:
+    """Book a grant; return whose it is if it is to be completed, as in a *forced* change."""
+    keep_one(state, candidate, grant, result)
+    return [candidate] if forced and not _whole(candidate.request, grant) else []
+
+
+def keep_one(state: State, candidate: Candidate, grant: Grant, result: Restored) -> None:
+    """Book a grant that is held already, and note what memory is short for it."""
+    texts = keep(state, candidate.container, candidate.request, grant)
+    result.short += [f"{candidate.container.full_name}: {text}" for text in texts]
+
+
+def _keep_torn(
+    state: State, candidate: Candidate, grant: Grant, result: Restored, *, forced: bool
+) -> list[Candidate]:
+    """Book a mixed grant whose shared part has no room where it was: on the nearest pool above.
+
+    Where there is none, without it if that is *forced*. Return whose it is if it is not as it was.
+    """
+    pools, name = state.layout.tree.pools, candidate.container.full_name
+    for pool in state.layout.tree.path(pools[grant.pool]):
+        wider = replace(grant, pool=pool.id)
+        if possible(state, candidate, wider):
+            left = _keep(state, candidate, wider, result, forced=forced)
+            before = pools[grant.pool].name
+            note = f"its shared part moved from {before}, which has no room, to {pool.name}"
+            noted(state, candidate.container.id, note)
+            result.notes.append(f"{name}: {note}")
+            return left
+    if forced:
+        keep_one(state, candidate, replace(grant, shared=0, shares=False), result)
+    return [candidate]
+
+
+def _shares_all(candidate: Candidate) -> bool:
+    return not candidate.request.exclusive
+
+
+def _shares(candidate: Candidate) -> int:
+    """Return 0 for a grant of exclusive CPUs only, 1 for a mixed one, 2 for any other."""
+    held = candidate.held
+    return 2 if held is None or not held.exclusive else int(held.shares)
+
+
+def _set_aside(state: State, candidate: Candidate, *, forced: bool) -> CPUSet:
+    """Take the exclusive CPUs that a container held, or what is left of them in a *forced* change.
+
+    Return them: none where not all are there.
+    """
+    held = candidate.held
+    assert held is not None, "it is known"
+    free = state.supply.free_isolated_cpus() if held.isolated else state.supply.free_cpus()
+    own = held.exclusive & free & state.layout.tree.pools[held.pool].cpus
+    if own != held.exclusive and not forced:
+        return EMPTY
+    state.supply.take(own)
+    return own
+
+
+def _whole(request: Request, grant: Grant) -> bool:
+    """Whether *grant* is all that was asked for: less is what hotplug left of it."""
+    return len(grant.exclusive) == request.exclusive and grant.shared == request.shared
+
+
+def possible(state: State, candidate: Candidate, grant: Grant) -> bool:
+    """Whether *grant* can be booked as it is without breaking an invariant of §2.
+
+    Or without breaking it more: who is on the reserved CPUs stays where they are overbooked.
+    """
+    request = candidate.request
+    nodes = state.layout.memory.nodes
+    if not request.memory_preserve and nodes:
+        # where memory is not pinned, the runtime cannot tell a zone
+        told = grant.mems or not state.layout.settings.pin_memory
+        if not (told and grant.mems <= nodes):
+            return False
+    if grant.sort is Sort.RESERVED:
+        left = 1000 * len(state.layout.capacity.reserved) - state.reserved_milli
+        there = candidate.cpus == state.cpus(grant, request.hide_hyperthreads)
+        return candidate.there or there or grant.shared <= max(0, left)
+    if grant.sort is Sort.PRESERVE:
+        return True
+    cpus = state.layout.tree.pools[grant.pool].cpus
+    slack = state.supply.slack(grant.pool, grant.shared, grant.shares and not grant.guest, False)
+    if grant.isolated:
+        return grant.exclusive <= state.supply.free_isolated_cpus() & cpus and slack.permits(EMPTY)
+    return grant.exclusive <= state.supply.free_cpus() & cpus and slack.permits(grant.exclusive)

@@ -1,0 +1,105 @@
+"""Recognition: reading the cpuset that a container runs on as a grant; spec placement.md §10.
+
+Owns whom a CPU belongs to that nobody has stored. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.placement import plain_grant
+from nri_policy.engine.state import State
+from nri_policy.engine.zone import memory_request
+from nri_policy.pools.tree import Pool
+from nri_policy.workload.pod import Container
+from nri_policy.workload.request import Request, Sort
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A running container to be placed, and the grant that it held before."""
+
+    container: Container
+    request: Request
+    cpus: CPUSet  # what it runs on now, empty where that is unknown
+    mems: CPUSet
+    held: Grant | None = None  # its pool is an id of the layout that places it now
+    same: bool = True  # it asks for what `held` was given for
+    there: bool = False  # the reserved CPUs are those of the time when `held` was given
+    squeezed: Request | None = None  # what `held` is for since the machine could not give it more
+
+
+def claimed_once(cpusets: Iterable[CPUSet]) -> CPUSet:
+    """Return the CPUs that are in exactly one of *cpusets*."""
+    once, more = EMPTY, EMPTY
+    for cpus in cpusets:
+        more |= once & cpus
+        once |= cpus
+    return once - more
+
+
+def read_grant(state: State, candidate: Candidate, alone: CPUSet) -> Grant | None:
+    """Return the grant that gives the container the cpuset it has, None where there is none."""
+    layout, request, cpus = state.layout, candidate.request, candidate.cpus
+    top = layout.tree.top
+    mems = EMPTY if request.memory_preserve else candidate.mems & layout.memory.nodes
+    grant = plain_grant(request, top.id, mems)
+    if request.sort is Sort.PRESERVE:
+        return grant
+    if request.sort is Sort.RESERVED:
+        return grant if cpus == layout.capacity.reserved else None
+    if request.exclusive:
+        own = _own(state, request, cpus, alone)
+        if own is None or not cpus <= top.cpus:
+            return None
+        pool = layout.tree.around(cpus)
+        mems = mems if candidate.mems else _unpinned(state, candidate, pool)
+        grant = replace(grant, exclusive=own, isolated=own <= layout.capacity.isolated, mems=mems)
+    elif request.guest and cpus == layout.capacity.reserved:
+        pool = top
+    else:
+        free = state.supply.free_cpus()
+        alike = [pool for pool in layout.tree.pools if cpus and pool.cpus & free == cpus]
+        if not alike:
+            return None
+        pool = alike[0]
+    return replace(grant, pool=pool.id)
+
+
+def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet | None:
+    """Return which of *cpus* are the container's own, None where they cannot be its grant."""
+    layout = state.layout
+    if request.hide_hyperthreads and len(cpus) < request.exclusive:
+        # it shows the lowest of its threads of each core: some above them were booked with these
+        cores = [core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(cpus)]
+        free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
+        lower = (core & CPUSet(range((core & cpus).lowest)) for core in cores)
+        threads = (CPUSet.union(cores) - CPUSet.union(lower)) & free
+        if len(threads) < request.exclusive:
+            return None
+        cpus = layout.picker.pick(request.exclusive, threads, (cpus & free,))
+    for sort in (layout.capacity.isolated, layout.capacity.sharable):
+        own = cpus & sort
+        if request.shares and sort is layout.capacity.sharable:
+            own &= alone
+        if len(own) == request.exclusive and (request.shares or own == cpus):
+            return own
+        if request.shares and len(own) > request.exclusive and sort is layout.capacity.sharable:
+            return layout.picker.pick(request.exclusive, own)
+    return None
+
+
+def _unpinned(state: State, candidate: Candidate, pool: Pool) -> CPUSet:
+    """Return a zone for a container whose memory nobody has pinned yet, if there is room in it.
+
+    The kubelet's static CPU manager leaves containers so: they keep their CPUs all the same.
+    """
+    memory = memory_request(candidate.container, candidate.request, cold=False)
+    zone = None if memory is None else state.memory.offers(memory).zone(pool.id)
+    if memory is None or zone is None or state.memory.free(zone) < memory.amount:
+        return EMPTY
+    return zone

@@ -1,0 +1,75 @@
+"""Zones: what a container asks of the memory nodes, and how its offer is narrowed; placement.md §7.
+
+Owns the way from a container to a MemoryRequest, and from a pool's offer to the nodes beside the
+CPUs or the devices. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.state import State
+from nri_policy.pools.memory_offer import MemoryRequest, Offer, Rank
+from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.request import Request
+
+_RANKS = {
+    QoS.BEST_EFFORT: Rank.BEST_EFFORT,
+    QoS.BURSTABLE: Rank.BURSTABLE,
+    QoS.GUARANTEED: Rank.GUARANTEED,
+}
+
+
+def memory_request(
+    container: Container, request: Request, *, cold: bool = True
+) -> MemoryRequest | None:
+    """Return what *container* asks of the memory nodes, None if it keeps to itself.
+
+    It starts cold if it wishes so and *cold* does not say that it is past that.
+    """
+    if request.memory_preserve:
+        return None
+    return MemoryRequest(
+        id=container.id,
+        amount=request.memory,
+        limit=request.memory_limit,
+        kinds=request.memory_kinds,
+        rank=_RANKS[request.qos],
+        created=container.created,
+        strict=request.strict_hints,
+        movable=request.movable and not (request.strict_hints and request.hints),
+        cold=cold and request.cold_start is not None,
+    )
+
+
+def near_devices(state: State, request: Request, offer: Offer) -> Offer:
+    """Return *offer* on the nodes of its devices alone, if the request wants that and it fits."""
+    if not request.pick_by_hints:
+        return offer
+    zone = state.layout.nearness.pick_memory(request.hints, offer.zone)
+    return offer if zone is None else _narrowed(state, request, offer, zone)
+
+
+def near_cpus(
+    state: State, request: Request, offer: Offer, exclusive: CPUSet, held: CPUSet
+) -> Offer:
+    """Return *offer* on the nodes beside its *exclusive* CPUs alone, if it has no others and fits.
+
+    They must be of all the kinds that are offered. *held* is the zone that it has already. In a
+    cold start all is as offered: what is added later is not narrowed either.
+    """
+    if len(offer.zone) == 1 or request.shares or offer.booking.home.cold:
+        return offer
+    map_ = state.layout.memory
+    zone = held | (map_.beside(exclusive) & offer.booking.home.zone)
+    if zone == offer.zone or map_.kinds_of(zone) != map_.kinds_of(offer.zone):
+        return offer
+    return _narrowed(state, request, offer, zone)
+
+
+def _narrowed(state: State, request: Request, offer: Offer, zone: CPUSet) -> Offer:
+    """Return *offer* on *zone*, if it fits there without anybody making way."""
+    if state.memory.free(zone) < request.memory:
+        return offer
+    return replace(offer, booking=replace(offer.booking, zone=zone), moves=())
