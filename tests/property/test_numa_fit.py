@@ -12,7 +12,7 @@ from nri_policy.cluster.numa_request import numa_request
 from nri_policy.cluster.pod import Container, PodSpec
 from nri_policy.cluster.settings import Extender
 from nri_policy.cluster.zone import NodeZones, Zone
-from tests import numa_fit_twin as twin
+from tests.support import numa_fit_twin as twin
 
 RESOURCES = ("cpu", "memory", "hugepages-2Mi", "ephemeral-storage", "a.com/gpu", "b.com/nic")
 STRATEGIES = ("LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nri_policy._domains import Counts, Domains, Mask, Rows, Vector
 from nri_policy._packing import Refusal, pack
-from tests import packing_twin as twin
+from tests.support import packing_twin as twin
 
 EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "150"))
 
