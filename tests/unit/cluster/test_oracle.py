@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster import offline
-
 from tests.unit.cluster.objects import HOSTNAME
 
 SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))

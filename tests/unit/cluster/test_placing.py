@@ -8,7 +8,6 @@ import pytest
 
 from nri_policy.cluster import offline
 from nri_policy.cluster.document import DocumentError
-
 from tests.unit.cluster.objects import HOSTNAME, Object, group, node, placed, pod, pod_set, settings
 
 RACKS = settings("rack", HOSTNAME)
