@@ -189,7 +189,7 @@ class Engine:
             container_id=container.id,
             grant=placed.grant,
             placement=placement,
-            changes=self._changes(free, f"{container.full_name} was placed", container.id),
+            changes=self._changes(free, f"{container.full_name} was placed"),
             explanation=placed.explanation,
             warnings=warnings + notes,
         )
@@ -213,7 +213,7 @@ class Engine:
         due = [each for each, at in state.cold.items() if at is not None and at <= now]
         for container_id in due:
             state.warm(container_id)
-        return Decision(changes=self._changes(free, "its cold start is over", None))
+        return Decision(changes=self._changes(free, "its cold start is over"))
 
     @property
     def next_deadline(self) -> float | None:
@@ -293,16 +293,14 @@ class Engine:
             state.shrink_memory()
         names = tuple(placed.container.full_name for placed in gone)
         cause = f"{', '.join(names)} stopped"
-        return Decision(released=names, changes=self._changes(free, cause, None))
+        return Decision(released=names, changes=self._changes(free, cause))
 
-    def _changes(self, free: CPUSet, cause: str, asked: str | None) -> tuple[Placement, ...]:
+    def _changes(self, free: CPUSet, cause: str) -> tuple[Placement, ...]:
         """Return what other containers must hear now that the free CPUs are no longer *free*."""
         state = self._state
         changed = free ^ state.supply.free_cpus()
-        others = dict.fromkeys(state.followers(changed)) | state.rezoned
-        if asked is not None:
-            others.pop(asked, None)
-        return state.retell(others, cause)
+        sharers = state.tell_sharers(changed, cause)
+        return *sharers, *state.retell(state.rezoned, cause)
 
     def _synchronized(self, event: Synchronized) -> Decision:
         state = self._state

@@ -8,7 +8,7 @@ anew by `restore`, which only those that fail take.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, MutableMapping
 from typing import TypeVar
 
 from msgspec import Struct
@@ -26,6 +26,7 @@ from nri_policy.workload.pod import Container, shares_of
 from nri_policy.workload.request import Request, Sort
 
 _Key = TypeVar("_Key", int, str)
+_Value = TypeVar("_Value")
 
 
 class Placed(Struct, frozen=True, kw_only=True):
@@ -73,8 +74,10 @@ class State:
         self.reserved_milli = 0  # milli-CPU booked on the reserved CPUs
         self.peers = Peers()
         self._names: dict[str, str] = {}  # namespace/pod/name -> container id
-        # pool id -> containers whose cpuset follows its free CPUs, pod id -> its containers
-        self._sharing: defaultdict[int, dict[str, None]] = defaultdict(dict)
+        # pool id -> containers whose cpuset follows its free CPUs: the nodes that the runtime is to
+        # know of those whose cpuset is just these CPUs, None for all others
+        self._sharing: defaultdict[int, dict[str, CPUSet | None]] = defaultdict(dict)
+        # pod id -> its containers
         self._pods: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
     def snapshot(self) -> Snapshot:
@@ -118,7 +121,8 @@ class State:
         if grant.sort is Sort.RESERVED:
             self.reserved_milli += grant.shared
         if grant.shares:
-            self._sharing[grant.pool][container.id] = None
+            own = grant.exclusive or placed.request.hide_hyperthreads
+            self._sharing[grant.pool][container.id] = None if own else self._mems(placed)
         self._names[container.full_name] = container.id
         self._pods[container.pod.id][container.id] = None
 
@@ -160,8 +164,12 @@ class State:
     def _rezone(self, moves: Iterable[Move]) -> None:
         for move in moves:
             placed = self.placed[move.id]
-            self.placed[move.id] = replace(placed, grant=replace(placed.grant, mems=move.zone))
+            placed = replace(placed, grant=replace(placed.grant, mems=move.zone))
+            self.placed[move.id] = placed
             self.rezoned[move.id] = None
+            members = self._sharing.get(placed.grant.pool, {})
+            if members.get(move.id) is not None:
+                members[move.id] = self._mems(placed)
 
     def drop(self, container_id: str, *, settle: bool = True) -> Placed:
         """Take a container's grant back; what the runtime was told of it stays.
@@ -233,12 +241,17 @@ class State:
             cpus |= shared or capacity.reserved
         return self.layout.picker.first_threads(cpus) if hide_hyperthreads else cpus
 
+    def _mems(self, placed: Placed) -> CPUSet:
+        """Return the memory nodes that the runtime is to know of; empty where left alone."""
+        told = self.layout.settings.pin_memory and not placed.request.memory_preserve
+        return placed.grant.mems if told else EMPTY
+
     def tell(self, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
         """Return what the runtime must hear of a container, None if it knows; it is told now."""
         placed = self.placed[container_id]
         settings, grant, request = self.layout.settings, placed.grant, placed.request
         cpus = self.cpus(grant, request.hide_hyperthreads) if settings.pin_cpu else EMPTY
-        mems = grant.mems if settings.pin_memory and not request.memory_preserve else EMPTY
+        mems = self._mems(placed)
         before, now = self.told.get(container_id), (cpus, mems)
         if before == now and not with_shares:
             return None
@@ -258,20 +271,36 @@ class State:
         told = [self.tell(each, cause, with_shares=False) for each in container_ids]
         return tuple([placement for placement in told if placement is not None])
 
-    def followers(self, changed: CPUSet) -> Iterator[str]:
-        """Yield the containers whose cpuset follows a pool that holds any of the *changed* CPUs.
+    def tell_sharers(self, changed: CPUSet, cause: str) -> list[Placement]:
+        """Return what the runtime must hear of those who share in a pool with *changed* CPUs.
 
         Pool by pool: not in the order in which pools came into use, which is not in the journal.
+        All that a creation changes is told here: what is alike for a pool is worked out once.
         """
-        if not changed:
-            return
-        pools = self.layout.tree.pools
+        placements: list[Placement] = []
+        if not changed or not self.layout.settings.pin_cpu:
+            return placements
+        pools, free, told = self.layout.tree.pools, self.supply.free_cpus(), self.told
         for pool in sorted(self._sharing):
-            if not pools[pool].cpus.isdisjoint(changed):
-                yield from self._sharing[pool]
+            if pools[pool].cpus.isdisjoint(changed):
+                continue
+            cpus = (pools[pool].cpus & free) or self.layout.capacity.reserved
+            for member, mems in self._sharing[pool].items():
+                before = told.get(member)
+                if mems is None or before is None or before[1] is not mems:
+                    if (placement := self.tell(member, cause, with_shares=False)) is not None:
+                        placements.append(placement)
+                elif before[0] != cpus:
+                    told[member] = cpus, mems
+                    placements.append(
+                        Placement(
+                            container_id=member, cpus=cpus, mems=mems, shares=None, cause=cause
+                        )
+                    )
+        return placements
 
 
-def _remove(tables: dict[_Key, dict[str, None]], key: _Key, member: str) -> None:
+def _remove(tables: MutableMapping[_Key, dict[str, _Value]], key: _Key, member: str) -> None:
     members = tables[key]
     del members[member]
     if not members:
