@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -129,6 +129,7 @@ class Daemon:
             synchronized=self._took_over,
             decided=self._decided,
             pod_came=self.topology_changed,
+            enforced=self.metrics.enforced,
             turn=self._turn,
         )
         self._feed = Feed(
@@ -257,6 +258,7 @@ class Daemon:
             self._chronicle,
             synchronized=self.synchronized,
             not_taken=self._telling.refused,
+            doubts=self._doubts,
             runtime=lambda: str(self._session.runtime or plugin.runtime or ""),
             read=self._wanted,
             proposed=self._proposed,
@@ -276,6 +278,16 @@ class Daemon:
             large=[f"/{SERVICE.full_name}/WhatIf", *PATHS],
         ):
             yield
+
+    def _doubts(self) -> Iterator[str]:
+        """Yield what of the decisions is not in force, as far as is known."""
+        enforcement = self._policy.enforcement
+        if count := enforcement.unconfirmed:
+            yield f"containers that were told, and not yet seen in their place: {count}"
+        if count := enforcement.unwritable:
+            yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
+        for cgroup in sorted(self.auditor.presence.strangers):
+            yield f"{cgroup} has processes and is in no book"
 
     async def topology(self) -> Object:
         """Return the node's NodeResourceTopology object."""

@@ -84,13 +84,14 @@ class Control:
     """Serves what one engine holds and would do.
 
     *turn* is shared with whatever else calls the engine. *runtime* tells which one is connected
-    now, *not_taken* the placements that it does not take, by container id. *read* returns the pods
-    that manifests ask for, so many of each; ValueError where they make no sense. It runs on another
-    thread. *proposed* returns what a document of settings would change, ValueError as well, *found*
-    where containers run as far as the policy leaves them alone. *audit* looks whether containers
-    are where they are to be, and *reloaded* tells the latest reload of the settings. *topology*
-    returns the node's NodeResourceTopology object, *publications* how it goes with what is kept of
-    it elsewhere, *past* who is gone and why.
+    now, *not_taken* the placements that it does not take, by container id, *doubts* what has not
+    been seen in force. *read* returns the pods that manifests ask for, so many of each; ValueError
+    where they make no sense. It runs on another thread. *proposed* returns what a document of
+    settings would change, ValueError as well, *found* where containers run as far as the policy
+    leaves them alone. *audit* looks whether containers are where they are to be, and *reloaded*
+    tells the latest reload of the settings. *topology* returns the node's NodeResourceTopology
+    object, *publications* how it goes with what is kept of it elsewhere, *past* who is gone and
+    why.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -101,6 +102,7 @@ class Control:
         *,
         synchronized: asyncio.Event,
         not_taken: Mapping[str, Placement],
+        doubts: Callable[[], Iterable[str]],
         runtime: Callable[[], str],
         read: Callable[[str, int], Sequence[Wanted]],
         proposed: Callable[[str], Awaitable[Reconfigured]],
@@ -116,6 +118,7 @@ class Control:
         self._chronicle = chronicle
         self._synchronized = synchronized
         self._not_taken = not_taken
+        self._doubts = doubts
         self._runtime = runtime
         self._read = read
         self._proposed = proposed
@@ -167,6 +170,7 @@ class Control:
                 ),
                 shared_cpus=str(state.supply.free_cpus()),
                 notices=[
+                    *self._doubts(),
                     *layout.shortages,
                     *layout.settings.notices,
                     *layout.machine.notes,

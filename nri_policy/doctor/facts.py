@@ -56,6 +56,7 @@ class Kernel:
     numa_balancing: bool = False
     swaps: tuple[str, ...] = ()  # devices and files
     cgroup_version: int | None = None
+    cgroups_writable: bool = True  # by who runs here; a service may be allowed less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +214,7 @@ def _kernel(host: Host) -> Kernel:
         numa_balancing=(host.read("/proc/sys/kernel/numa_balancing") or "0").strip() != "0",
         swaps=tuple(line.split()[0] for line in swaps if line.split()),
         cgroup_version=version,
+        cgroups_writable=host.writable("/sys/fs/cgroup"),
     )
 
 

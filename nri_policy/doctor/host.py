@@ -49,6 +49,13 @@ class Host:
         except OSError:
             return None
 
+    def writable(self, name: str) -> bool:
+        """Return whether *name* is on a file system mounted for writing, or is not there."""
+        try:
+            return not os.statvfs(self.path(name)).f_flag & os.ST_RDONLY
+        except OSError:
+            return True
+
     def read(self, name: str) -> str | None:
         """Return the text of a file, None where there is none or it cannot be read."""
         try:

@@ -119,6 +119,10 @@ class Metrics:
             "Running containers found to run differently from what was decided.",
             what=("cpus", "mems", "threads"),
         )
+        self._enforced = Counter(
+            "nri_policy_enforced",
+            "Cpusets written by the daemon itself, where the runtime had lost them or was slow.",
+        )
         self._store_errors = Counter(
             "nri_policy_store_errors", "Decisions that could not be stored at once."
         )
@@ -169,6 +173,10 @@ class Metrics:
         """Count a container found to run differently: its cpus, mems or threads."""
         self._drift.add(what)
 
+    def enforced(self) -> None:
+        """Count a cpuset that was written because the runtime had not done it."""
+        self._enforced.add()
+
     def store_failed(self) -> None:
         """Count a decision that could not be stored at once."""
         self._store_errors.add()
@@ -196,6 +204,7 @@ class Metrics:
             self._allocations,
             self._degraded,
             self._drift,
+            self._enforced,
             self._store_errors,
             self._reloads,
             self._lag,

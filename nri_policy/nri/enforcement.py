@@ -117,6 +117,11 @@ class Enforcement:
         self._unwritable: set[str] = set()  # what was logged
 
     @property
+    def unwritable(self) -> int:
+        """How many containers' cgroups could not be written."""
+        return len(self._unwritable)
+
+    @property
     def unconfirmed(self) -> int:
         """How many containers have a change that was told, and not seen in force."""
         return len(self._confirmations.sent)

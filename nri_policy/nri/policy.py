@@ -118,13 +118,15 @@ class Policy:
         synchronized: Callable[[], None],
         decided: Callable[[Event, Outcome, float], None],
         pod_came: Callable[[], None] = lambda: None,
+        enforced: Callable[[], None] = lambda: None,
         turn: asyncio.Lock | None = None,
     ) -> None:
         """Take the engine, and whom to tell.
 
         *synchronized* is called whenever the runtime's containers are all known, *decided* with
         each event, what became of it and the seconds that the engine took, *pod_came* when there is
-        another pod. *turn* is taken for what no request asks for.
+        another pod, *enforced* for each cpuset that was written here. *turn* is taken for what no
+        request asks for.
         """
         self.pods: dict[
             str, tuple[str, str]
@@ -140,7 +142,11 @@ class Policy:
         self._confirmations = telling.confirmations
         self._turn = turn or asyncio.Lock()
         self.enforcement = Enforcement(
-            engine, telling, sources.cgroups, resize_overdue=self._resize_overdue
+            engine,
+            telling,
+            sources.cgroups,
+            resize_overdue=self._resize_overdue,
+            wrote=enforced,
         )
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says
         self._overdue_resizes: dict[str, Resources] = {}  # that seem to have been refused

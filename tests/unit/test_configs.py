@@ -45,7 +45,7 @@ def test_the_pod_mounts_volumes_that_it_has_and_sees_the_nodes_files_read_only(p
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
     assert volumes.keys() == mounts.keys()
     writable = {name for name, mount in mounts.items() if not mount.get("readOnly")}
-    assert writable == {"nri", "state", "control", "containers"}
+    assert writable == {"nri", "state", "control", "containers", "cgroup"}
 
 
 def test_files_shown_to_containers_have_the_same_path_on_the_node_and_in_the_pod(pod: Any) -> None:

@@ -37,3 +37,11 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding("cgroups", Verdict.NOTE, found)
     else:
         yield Finding("cgroups", Verdict.OK, "cgroups are of version 2")
+    if kernel.cgroup_version is not None and not kernel.cgroups_writable:
+        yield Finding(
+            "cgroups",
+            Verdict.WARNING,
+            "cgroups are read-only here: where the runtime loses a container's new CPUs, it takes "
+            "seconds instead of milliseconds to put that right",
+            "mount /sys/fs/cgroup writable; for the systemd unit ProtectControlGroups=no",
+        )

@@ -15,6 +15,7 @@ from nri_policy.doctor.access import Access
 from nri_policy.doctor.checks import examine
 from nri_policy.doctor.facts import Folder, gather
 from nri_policy.doctor.finding import Verdict
+from nri_policy.doctor.host import Host
 from nri_policy.nrt.publisher import Trouble
 from nri_policy.report import PublicationReport, StatusReport
 from nri_policy.settings import Reload
@@ -398,3 +399,10 @@ def test_what_the_cluster_lacks_is_named(made: Made) -> None:
     assert of(missing) == {"the cluster has no X": Verdict.ERROR}
     away = Access(trouble=Trouble.UNREACHABLE, error="no answer")
     assert of(away) == {"no answer": Verdict.ERROR}
+
+
+def test_cgroups_that_cannot_be_written_are_told(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Host, "writable", lambda _, name: name != "/sys/fs/cgroup")
+    assert worst(made.found("cgroups"), "cgroups are read-only here") is Verdict.WARNING
