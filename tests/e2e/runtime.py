@@ -1,7 +1,8 @@
 """A private container runtime: its own folder, sockets and cgroups, beside the system's and others.
 
-Two runtime handlers: `runc` is the real thing; `played` is runc behind `oci_wrapper`, which records
-cpusets instead of applying them, so that containers can be placed on hardware that is not here.
+Three runtime handlers: `runc` is the real thing; `played` is runc behind `oci_wrapper`, which
+records cpusets instead of applying them, so that containers can be placed on hardware that is not
+here; `slow` is runc that takes two seconds to create a container.
 """
 
 from __future__ import annotations
@@ -52,7 +53,11 @@ class Runtime(ABC):
         wrapper = [sys.executable, "-IS", oci_wrapper.__file__, runc, self._record]
         played.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, wrapper))} "$@"\n')
         played.chmod(0o755)
-        self.handlers = {"runc": runc, "played": played}
+        slow = self.folder / "slow"
+        create = 'case " $* " in *" create "*) sleep 2;; esac'
+        slow.write_text(f'#!/bin/sh\n{create}\nexec {shlex.quote(str(runc))} "$@"\n')
+        slow.chmod(0o755)
+        self.handlers = {"runc": runc, "played": played, "slow": slow}
         self._process: Process | None = None
 
     @abstractmethod

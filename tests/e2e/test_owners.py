@@ -13,13 +13,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import grpc
 import pytest
 
 from tests.e2e import cgroup
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
-from tests.e2e.test_real_host import host_root, settings
+from tests.e2e.runtime import Runtime
+from tests.e2e.test_real_host import cpus, host_root, settings
+from tests.e2e.waiting import eventually
 
 __all__ = ["host_root", "settings"]  # fixtures
 
@@ -81,3 +85,64 @@ def test_an_exclusive_cpu_is_taken_from_a_container_that_is_just_starting(
         daemon.counted("event=synchronized"),
     )
     assert max(lived) < LONGEST
+
+
+@pytest.fixture
+def slow(runtime: Runtime) -> Iterator[Kubelet]:
+    """Runs pods whose containers take two seconds to be created."""
+    kubelet = runtime.kubelet("slow")
+    yield kubelet
+    kubelet.close()
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "daemon restarted meanwhile"])
+def test_what_a_slow_creation_loses_is_made_up_for_before_the_container_runs(
+    restarted: bool, kubelet: Kubelet, slow: Kubelet, daemon: Daemon
+) -> None:
+    guest = slow.run_pod("guest", {"main": BEST_EFFORT}).create("main")
+    owner = kubelet.run_pod("owner", {"main": guaranteed(1000)})
+    with starting(guest):
+        time.sleep(0.5)
+        own = owner.create("main")
+        own.start()
+        if restarted:
+            daemon.kill()
+            daemon.start()
+    assert cpus(guest).isdisjoint(cpus(own))
+    decided = daemon.containers()
+    assert decided["default/guest/main"]["cpus"] == str(cpus(guest))
+    assert decided["default/owner/main"]["cpus"] == str(cpus(own))
+
+
+def test_a_resize_that_the_runtime_refuses_frees_nothing(kubelet: Kubelet, daemon: Daemon) -> None:
+    fill = "dd if=/dev/zero of=/dev/shm/x bs=1M count=50 && touch /dev/shm/full; sleep 1000000"
+    large = guaranteed(1000, 96 << 20)
+    full = kubelet.run_pod("full", {"main": large}).create(
+        "main", command=("/bin/busybox", "sh", "-c", fill)
+    )
+    full.start()
+    before = cgroup.cpuset(full.cgroup).cpus
+    filled = Path(f"/proc/{cgroup.processes(full.cgroup)[0]}/root/dev/shm/full")
+    assert eventually(filled.exists, bool)
+    with pytest.raises(grpc.RpcError):
+        full.update(guaranteed(500, 24 << 20))
+    guest = kubelet.run("guest", BEST_EFFORT)
+    assert cpus(guest).isdisjoint(before)
+    daemon.await_line("the runtime refused its resize")
+    assert daemon.containers()["default/full/main"]["cpus"] == str(before)
+    assert cgroup.cpuset(full.cgroup).cpus == before
+    assert "the runtime refused its resize" in daemon.ask("explain", "full").stdout
+    assert cpus(kubelet.run("last", BEST_EFFORT)).isdisjoint(before)
+    full.update(large)
+    assert cgroup.cpuset(full.cgroup).cpus == before
+
+
+def test_a_container_that_is_stopped_before_its_start_is_placed_anew(
+    kubelet: Kubelet, daemon: Daemon
+) -> None:
+    again = kubelet.run_pod("again", {"main": BEST_EFFORT}).create("main")
+    again.stop()
+    own = kubelet.run("own", guaranteed(1000))
+    again.start()
+    assert cpus(again).isdisjoint(cpus(own))
+    assert daemon.containers()["default/again/main"]["cpus"] == str(cpus(again))

@@ -1,0 +1,163 @@
+"""Everything at once on the cgroups of this host: no CPU ever stays with two owners.
+
+Pods come, go and are resized from several threads, while the daemon is killed or frozen and the
+runtime restarts. After each round the cgroup files are what was decided, within five seconds, for
+every container that has a process. NRI_POLICY_STORM is the rounds on each runtime (`make stress`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+import grpc
+
+from nri_policy.cpuset import CPUSet
+from tests.e2e import cgroup
+from tests.e2e.daemon import Daemon
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Pod, Resources, guaranteed
+from tests.e2e.runtime import Runtime
+from tests.e2e.test_real_host import RESERVED, host_root, settings
+from tests.e2e.waiting import eventually
+
+__all__ = ["host_root", "settings"]  # fixtures
+
+log = logging.getLogger(__name__)
+
+ROUNDS = int(os.environ.get("NRI_POLICY_STORM", "3"))
+SETTLED = 5.0  # seconds after the last event
+MOST_PODS = 6
+WISHES = (BEST_EFFORT, guaranteed(1000), guaranteed(300), Resources(milli_cpu=100))
+
+
+class Storm:
+    """What goes on at once on one runtime."""
+
+    def __init__(self, kubelet: Kubelet, runtime: Runtime, daemon: Daemon) -> None:
+        self.kubelet, self.runtime, self.daemon = kubelet, runtime, daemon
+        self.chance = random.Random(1)
+        self.calls: Counter[str] = Counter()
+        self._numbers = itertools.count()
+        self._pods: list[Pod] = []
+        self._lock = threading.Lock()
+
+    def come(self) -> None:
+        pod = self.kubelet.run_pod(
+            f"pod{next(self._numbers)}", {"main": self.chance.choice(WISHES)}
+        )
+        with suppress(grpc.RpcError):
+            pod.create("main").start()
+            self.calls["created"] += 1
+        with self._lock:
+            self._pods.append(pod)
+
+    def go(self) -> None:
+        with self._lock:
+            pod = self._pods.pop(0) if self._pods else None
+        if pod is not None:
+            self.delete(pod)
+
+    def delete(self, pod: Pod) -> None:
+        try:
+            pod.delete()
+        except grpc.RpcError:  # the runtime was restarted: later
+            with self._lock:
+                self._pods.append(pod)
+
+    def resize(self) -> None:
+        with self._lock:
+            pod = self._pods.pop() if self._pods else None
+        if pod is not None:
+            for container in pod.created:
+                with suppress(grpc.RpcError):
+                    container.update(self.chance.choice((guaranteed(1000), guaranteed(400))))
+                    self.calls["resized"] += 1
+            with self._lock:
+                self._pods.append(pod)
+
+    def kill(self) -> None:
+        self.daemon.kill()
+        self.daemon.start()
+
+    def freeze(self) -> None:
+        assert self.daemon._process is not None
+        self.daemon._process.send(signal.SIGSTOP)
+        time.sleep(self.chance.choice((0.5, 2.5)))
+        self.daemon._process.send(signal.SIGCONT)
+
+    def restart(self) -> None:
+        self.runtime.restart()
+
+    def round(self) -> None:
+        """Let several things happen at once, and perhaps something break."""
+        acts: list[Callable[[], None]] = [
+            self.chance.choice((self.come, self.come, self.come, self.go, self.resize))
+            for _ in range(4)
+        ]
+        fault = self.chance.choice((None, None, None, self.kill, self.freeze, self.restart))
+        if fault is not None:
+            acts.append(fault)
+            self.calls[fault.__name__] += 1
+        threads = [threading.Thread(target=self._act, args=[act]) for act in acts]
+        for thread in threads:
+            time.sleep(self.chance.random() * 0.06)
+            thread.start()
+        for thread in threads:
+            thread.join()
+        while len(self._pods) > MOST_PODS:
+            self.go()
+
+    def _act(self, act: Callable[[], None]) -> None:
+        with suppress(grpc.RpcError):
+            act()
+
+    def wrong(self) -> dict[str, str]:
+        """Return what is not as it should be, by the cgroup files."""
+        books = self.daemon.containers()
+        found, users = {}, Counter[int]()
+        for pod in list(self.kubelet.pods):
+            for each in pod.created:
+                name = f"default/{pod.name}/{each.name}"
+                try:
+                    if not cgroup.processes(each.cgroup):
+                        continue
+                    cpus = cgroup.cpuset(each.cgroup).cpus
+                except OSError:  # it is not there
+                    continue
+                if name not in books:
+                    found[name] = f"runs on {cpus}, in no book"
+                elif books[name]["cpus"] != str(cpus):
+                    found[name] = f"runs on {cpus}, decided {books[name]['cpus']}"
+                if name in books and books[name]["exclusive"]:
+                    users.update(CPUSet.parse(books[name]["exclusive"]))
+                else:
+                    users.update(dict.fromkeys(cpus - RESERVED, 0))
+        found |= {f"CPU {cpu}": f"{n} owners" for cpu, n in users.items() if n > 1}
+        return found
+
+
+def test_no_cpu_has_two_owners_whatever_happens_at_once(
+    kubelet: Kubelet, runtime: Runtime, daemon: Daemon
+) -> None:
+    storm, longest = Storm(kubelet, runtime, daemon), 0.0
+    for number in range(ROUNDS):
+        storm.round()
+        began = time.monotonic()
+        wrong = eventually(storm.wrong, lambda found: not found, seconds=SETTLED, every=0.2)
+        longest = max(longest, time.monotonic() - began)
+        assert not wrong, f"round {number}"
+    log.info(
+        "%s: %d rounds, %s, settled in %.1f s at most",
+        kubelet.version(),
+        ROUNDS,
+        dict(storm.calls),
+        longest,
+    )
