@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from nri_policy.store.errors import UnsafeStoreError
+from nri_policy.store.errors import DamagedStoreError, UnsafeStoreError
 
 FILE = "state.db"
 KEPT = 3  # folders that were set aside
@@ -24,7 +24,8 @@ def secure(folder: Path) -> None:
     """Make *folder* if it is not there and close it to others.
 
     Raises UnsafeStoreError where another user could have written it, its files or the folder that
-    it is in, or a symbolic link stands there; OSError.
+    it is in, or a symbolic link stands there, DamagedStoreError where something else stands in the
+    place of a file; OSError.
     """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check(folder.parent, stat.S_ISDIR, "folder")
@@ -60,12 +61,12 @@ def _check(path: Path, is_right: Callable[[int], bool], kind: str) -> None:
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(status.st_mode):
         wrong = "a symbolic link stands here"
-    elif not is_right(status.st_mode):
-        wrong = f"this is not a {kind}"
     elif status.st_uid != os.geteuid():
         wrong = f"it belongs to user {status.st_uid}, the daemon runs as {os.geteuid()}"
     elif mode & (stat.S_IWGRP | stat.S_IWOTH):
         wrong = f"group or others may write it (mode {mode:04o})"
+    elif not is_right(status.st_mode):
+        raise DamagedStoreError(path, f"this is not a {kind}")
     else:
         return
     raise UnsafeStoreError(

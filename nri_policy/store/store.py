@@ -107,8 +107,8 @@ class Store:
         """Open the database, setting aside one that is no use; StoreError, UnsafeStoreError."""
         folder = self.path.parent
         with translated(self.path):
-            secure(folder)
             try:
+                secure(folder)
                 return self._read(machine)
             except DamagedStoreError as error:
                 log.warning("event=store-set-aside error=%r as=%s", str(error), set_aside(folder))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,10 +80,18 @@ def test_what_belongs_to_another_user_is_refused(tmp_path: Path, name: str) -> N
         Store(tmp_path, nodes.machine())
 
 
-def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "store" / "state.db").mkdir(parents=True, mode=0o700)
-    with pytest.raises(UnsafeStoreError, match="this is not a file"):
-        Store(tmp_path, nodes.machine())
+@pytest.mark.parametrize("name", ["state.db", "state.db-wal", "state.db-shm"])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_set_aside(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    secure(tmp_path / "store")
+    (tmp_path / "store" / name).unlink(missing_ok=True)
+    make(tmp_path / "store" / name)
+    (tmp_path / "store" / name).chmod(0o700)
+    Store(tmp_path, nodes.machine()).close()
+    assert (tmp_path / "store" / "state.db").is_file()
+    assert not (tmp_path / "store.aside-1" / name).is_file()
 
 
 def test_only_the_latest_that_were_set_aside_are_kept(tmp_path: Path) -> None:
