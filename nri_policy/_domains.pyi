@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar, final
 
 MOST_AMOUNT: int
@@ -15,6 +15,16 @@ def arrange(
     wanted: dict[str, str],
     left_out: dict[str, str],
 ) -> tuple[list[tuple[str, ...]], list[_N], dict[int, list[_N]]]: ...
+
+class _Usable(_Node, Protocol):
+    @property
+    def allocatable(self) -> dict[str, int]: ...
+    @property
+    def taints(self) -> tuple[object, ...]: ...
+
+def index(
+    nodes: Sequence[_Usable], paths: list[tuple[str, ...]]
+) -> tuple[dict[str, int], dict[str, int], set[int], list[dict[str, int] | None]]: ...
 
 @final
 class Domains:

@@ -204,7 +204,9 @@ cdef Row _select(Row row, int wanted, int need, int size, Order order):
     """Return the fewest domains that hold all, with the least capacity in sum, the first in order of *row* on ties."""
     cdef Fit fit = _fit(row, wanted, need, order)
     cdef int64_t total = <int64_t> wanted * size, steps = 0, room = 0, width, left, pods
-    cdef int count = fit.used, index, layer, led, after, number, best = -1
+    cdef int count = fit.used, index, layer, led, number, before, best = -1
+    cdef int32_t at
+    cdef int *sizes
     cdef int64_t *top
     cdef int64_t *base
     cdef int64_t *start
@@ -219,7 +221,10 @@ cdef Row _select(Row row, int wanted, int need, int size, Order order):
     # In layer i lie the states with i domains chosen. Left are at least total - top[i] pods, where top[i] is what the
     # largest i hold, and more than top[count - i] cannot be placed any more: a band, narrow where domains are alike.
     top = <int64_t *> PyMem_Calloc(3 * (count + 2), sizeof(int64_t))
-    if not top:
+    sizes = <int *> PyMem_Calloc(2 * (count + 1), sizeof(int))  # states of each layer, leader placed and left
+    if not (top and sizes):
+        PyMem_Free(top)
+        PyMem_Free(sizes)
         raise MemoryError
     base, start = top + count + 2, top + 2 * (count + 2)
     try:
@@ -235,7 +240,6 @@ cdef Row _select(Row row, int wanted, int need, int size, Order order):
         found = <int32_t *> PyMem_Calloc(room, sizeof(int32_t))        # band -> 1 + its state
         states = <State *> PyMem_Calloc(room + 1, sizeof(State))
         reached = <int32_t *> PyMem_Calloc(room + 1, sizeof(int32_t))  # by layer and leader left: its states
-        sizes = [[0, 0] for layer in range(count + 1)]
         if not (found and states and reached):
             raise MemoryError
         states[0] = State(total, -1, -1)
@@ -244,11 +248,11 @@ cdef Row _select(Row row, int wanted, int need, int size, Order order):
             each = row.at + index
             for layer in range(count, 0, -1):
                 for led in range(2):
-                    known_before = <int> sizes[layer - 1][led]
-                    steps += known_before
-                    for number in range(known_before):
+                    before = sizes[2 * (layer - 1) + led]
+                    steps += before
+                    for number in range(before):
                         at = reached[_slot(start, layer - 1, led) + number]
-                        left = states[<int> at].left
+                        left = states[at].left
                         if not led and left <= 0:
                             continue
                         if led and each.leaders and _free(found, start, base, layer, 0, left - each.pods_l):
@@ -261,9 +265,9 @@ cdef Row _select(Row row, int wanted, int need, int size, Order order):
                             known += 1
             if steps > MOST_STEPS:
                 return None
-        for number in range(<int> sizes[count][0]):
+        for number in range(sizes[2 * count]):
             at = reached[_slot(start, count, 0) + number]
-            if states[<int> at].left <= 0 and (best < 0 or states[<int> at].left > states[best].left):
+            if states[at].left <= 0 and (best < 0 or states[at].left > states[best].left):
                 best = at
         if best < 0:
             return None
@@ -274,6 +278,7 @@ cdef Row _select(Row row, int wanted, int need, int size, Order order):
         return out
     finally:
         PyMem_Free(top)
+        PyMem_Free(sizes)
         PyMem_Free(found)
         PyMem_Free(states)
         PyMem_Free(reached)
@@ -290,12 +295,12 @@ cdef inline bint _free(int32_t *found, int64_t *start, int64_t *base, int layer,
     return 0 <= at < (start[layer + 1] - start[layer]) // 2 and not found[slot + at]
 
 
-cdef _put(int32_t *found, int32_t *reached, int64_t *start, int64_t *base, list sizes, int layer, int led,
-          int64_t left, int state):
+cdef inline void _put(int32_t *found, int32_t *reached, int64_t *start, int64_t *base, int *sizes, int layer, int led,
+                      int64_t left, int state) noexcept nogil:
     cdef int64_t slot = _slot(start, layer, led)
     found[slot + left - base[layer]] = state + 1
-    reached[slot + <int> sizes[layer][led]] = state
-    sizes[layer][led] += 1
+    reached[slot + sizes[2 * layer + led]] = state
+    sizes[2 * layer + led] += 1
 
 
 cdef _sum_largest(Row row, int64_t *top, int count):

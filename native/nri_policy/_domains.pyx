@@ -6,9 +6,14 @@ A change is noted and costs nothing more; whoever needs counts brings his own up
 """
 
 cimport cython
+from cpython.dict cimport PyDict_Next
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
+from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
+
+cdef enum:
+    COLUMNS = 16
 
 MOST_AMOUNT = 2**53  # of one pod or node: more is cut, so that sums stay in 64 bits
 
@@ -73,6 +78,29 @@ cdef _flatten(dict at, tuple above, int left, list paths, list firsts, dict othe
             below = below[0]
         paths.append(above + (value,))
         firsts.append(below)
+
+
+def index(list nodes not None, list paths not None):
+    """Return the places of *nodes* by name and by the last value of their path, those with taints, and the amounts.
+
+    Where two have the same last value, the second dict is shorter than the first.
+    """
+    cdef dict by_name = {}, by_host
+    cdef set tainted = set()
+    cdef list amounts = []
+    cdef int leaf, last = len(paths[0]) - 1 if paths else 0, n = len(nodes)
+    cdef bint alike = True  # mostly, nodes have the names of their hosts
+    for leaf in range(n):
+        node = nodes[leaf]
+        name = node.name
+        place = leaf
+        by_name[name] = place
+        alike = alike and name == <str> (<tuple> paths[leaf])[last]
+        if node.taints:
+            tainted.add(place)
+        amounts.append(node.allocatable)
+    by_host = by_name.copy() if alike else {(<tuple> paths[leaf])[last]: leaf for leaf in range(n)}
+    return by_name, by_host, tainted, amounts
 
 
 def _name(node):
@@ -249,21 +277,32 @@ cdef class Rows:
 
     def fill(self, list amounts not None):
         """Add one node with its *amounts* to every leaf, by leaf; None for a leaf without a node."""
-        cdef int leaf = 0, number, at, n = self.domains.leaves
+        cdef int leaf, number, column, n = self.domains.leaves
         cdef int64_t amount
-        cdef dict each
-        cdef list known
+        cdef Py_ssize_t at
+        cdef PyObject *name
+        cdef PyObject *value
+        cdef PyObject *names[COLUMNS]  # of the row before: rows mostly have the same, in the same order
+        cdef int numbers[COLUMNS]
         if len(amounts) != n:
             raise ValueError(f"{len(amounts)} rows for {n} leaves")
+        memset(names, 0, sizeof(names))
         for leaf in range(n):
             if amounts[leaf] is None:
                 continue
             each = amounts[leaf]
             self.nodes[leaf] += 1
-            for name, value in each.items():
-                known_at = self.index.get(name)
-                number = known_at if known_at is not None else self.resource(name)
-                self.free[number][leaf] += CUT if value > MOST_AMOUNT else <int64_t> value
+            at = column = 0
+            while PyDict_Next(each, &at, &name, &value):
+                if column < COLUMNS and names[column] == name:
+                    number = numbers[column]
+                else:
+                    number = self.resource(<object> name)
+                    if column < COLUMNS:
+                        names[column], numbers[column] = name, number
+                amount = <object> value
+                self.free[number][leaf] += min(amount, CUT)
+                column += 1
         self.changes = 0
         self.epoch += 1
 

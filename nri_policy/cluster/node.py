@@ -22,7 +22,7 @@ class Taint(Struct, frozen=True, gc=False):
         )
 
 
-class Node(Struct, frozen=True):
+class Node(Struct, frozen=True, gc=False):
     """A node; equal nodes compare equal, so that a report of no change is seen as one."""
 
     name: str

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from nri_policy._domains import Counts, Domains, Mask, Rows, Vector, arrange
+from nri_policy._domains import Counts, Domains, Mask, Rows, Vector, arrange, index
 from nri_policy.cluster.document import PODS, Amounts
 from nri_policy.cluster.matching import Toleration, selected, untolerated
 from nri_policy.cluster.node import HOSTNAME, Node
@@ -91,46 +91,44 @@ class Tree:
         self._below = tuple(below)
         self._zones = zones
         self._used = used
-        self._node_at: dict[str, int] = {}  # node -> its leaf, the first of its zones
-        self._host_at: dict[str, int] = {}  # hostname -> the same
         self._leaf_at: dict[Path, int] = {}
-        self._tainted: set[int] = set()
+        self._node_at: dict[str, int]  # node -> its leaf, the first of its zones
+        self._host_at: dict[str, int]  # hostname -> the same
+        self._tainted: set[int]  # leaves
         self._filters: OrderedDict[Any, Filter] = OrderedDict()
         self._counts: OrderedDict[Any, Counts] = OrderedDict()
         self.paths: list[Path]
         self.paths, first, others = arrange(
             nodes, tuple(topology.levels), topology.node_labels, self.left_out
         )
-        self._nodes: list[Node | None] = [None] * len(self.paths)  # leaf -> its node, of hosts
-        if topology.by_host:
+        self._nodes: list[Node | None] = []  # leaf -> its node, where leaves are hosts or zones
+        self._node_at, self._host_at, self._tainted, amounts = index(first, self.paths)
+        if topology.by_host and (others or len(self._host_at) < len(first)):
             self._keep_first(first, others)
+            self._node_at, self._host_at, self._tainted, amounts = index(first, self.paths)
         if hosts is not None:
             self._grow_zones(first)
             return
         self.domains = Domains(self.paths)
         self.rows = Rows(self.domains)
-        self.rows.fill([node.allocatable for node in first])
-        self._node_at = {node.name: leaf for leaf, node in enumerate(first)}
+        self.rows.fill(amounts)
         if topology.by_host:
-            self._nodes[:] = first
-            self._tainted.update(leaf for leaf, node in enumerate(first) if node.taints)
-            self._host_at = {path[-1]: leaf for leaf, path in enumerate(self.paths)}
+            self._nodes = list(first)
         else:
+            self._host_at, self._tainted = {}, set()
             self._leaf_at = {path: leaf for leaf, path in enumerate(self.paths)}
             for leaf, more in others.items():
                 for node in more:
                     self._node_at[node.name] = leaf
                     self.rows.add(leaf, node.allocatable, 1, 1)
-        for name, amounts in used.items():
-            self.use(name, amounts, 1)
+        for name, each in used.items():
+            self.use(name, each, 1)
 
     def _keep_first(self, first: list[Node], others: Mapping[int, list[Node]]) -> None:
         """Leave out nodes with the hostname of another: the first by path, then by name, stays."""
         hosts = [path[-1] for path in self.paths]
         for leaf, more in others.items():
             self.left_out |= dict.fromkeys((each.name for each in more), _twice(hosts[leaf]))
-        if len(set(hosts)) == len(hosts):
-            return
         seen: set[str] = set()
         kept = []
         for leaf, host in enumerate(hosts):
@@ -141,13 +139,12 @@ class Tree:
                 seen.add(host)
         self.paths = [self.paths[leaf] for leaf in kept]
         first[:] = [first[leaf] for leaf in kept]
-        self._nodes = [None] * len(kept)
 
     def _grow_zones(self, hosts: list[Node]) -> None:
         """Make the zones of every host leaves; a host without any is left out."""
         paths: list[Path] = []
         leaves: list[Amounts] = []
-        self._nodes = []
+        self._nodes, self._node_at, self._host_at, self._tainted = [], {}, {}, set()
         for path, node in zip(self.paths, hosts, strict=True):
             found, reason = _zones_of(self._zones.get(node.name), self._below)
             if reason:
@@ -184,7 +181,8 @@ class Tree:
             assert old is not None
             self.rows.add(leaf, old.allocatable, -1, -1)
             self.rows.add(leaf, self._used.get(name, {}), 1)
-            self._nodes[leaf] = None
+            if self.topology.by_host:
+                self._nodes[leaf] = None
         elif name in self.left_out and self.left_out.pop(name).startswith("hostname"):
             return False
         if new is None:
@@ -364,6 +362,10 @@ class Tree:
             hosts=above,
             host_of=None if self.hosts is None else self._hosts_of_leaves(),
         )
+
+    def forget(self) -> None:
+        """Forget all counts, so that the next ones are made from nothing."""
+        self._counts.clear()
 
     def path_of(self, node: Node) -> Path | None:
         """Return the path that a node's labels name, whether it takes part or not."""

@@ -1,0 +1,226 @@
+"""Time the cluster side from 1,000 to 100,000 nodes, with the plain twin beside it.
+
+Three levels (3 zones, racks of 32, hosts), three resources and `pods`. `--write` draws
+docs/cluster-performance.svg.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from benchmarks import curves
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.group import PlacementGroup, PodSet, Request
+from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.pod import Container, PodSpec, Template
+from nri_policy.cluster.settings import Settings, Topology
+from tests import packing_twin as twin
+
+SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
+POD = {"cpu": 4000, "memory": 8 << 30, "x/gpu": 1}
+MIB = 1 << 20
+PICTURE = Path(__file__).parent.parent / "docs" / "cluster-performance.svg"
+
+
+def nodes(count: int) -> list[Node]:
+    """Nodes in the order of their names, as the API server lists them."""
+    return [
+        Node(
+            name=f"node-{number:06}",
+            labels={
+                "zone": f"zone-{number // 32 % 3}",
+                "rack": f"rack-{number // 32:05}",
+                HOSTNAME: f"node-{number:06}",
+                "kubernetes.io/arch": "amd64",
+            },
+            allocatable={
+                "cpu": 64_000 - number * 7919 % 13 * 1000,
+                "memory": 256 << 30,
+                "pods": 110,
+                "x/gpu": number * 7919 % 8,
+            },
+        )
+        for number in range(count)
+    ]
+
+
+SETTINGS = Settings(topologies=[Topology(levels=["zone", "rack", HOSTNAME])])
+
+
+def group(count: int, request: Request, pod: dict[str, int] | None = None) -> PlacementGroup:
+    spec = PodSpec(containers=(Container(name="c", requests=pod or POD, limits={}),))
+    pod_set = PodSet(name="main", count=count, template=Template(spec=spec), request=request)
+    return PlacementGroup(namespace="default", name="job", pod_sets=(pod_set,))
+
+
+def built(made: list[Node]) -> Engine:
+    engine = Engine(SETTINGS, made)
+    engine.tree("default")
+    return engine
+
+
+def timed(work: Callable[[], object], times: int, before: Callable[[], object] = int) -> float:
+    """The median of *work* in µs of CPU time: others that share the machine do not count."""
+    taken = []
+    for _ in range(times):
+        before()
+        began = time.process_time()
+        work()
+        taken.append((time.process_time() - began) * 1e6)
+    return median(taken)
+
+
+def measured(count: int) -> dict[str, float]:
+    """What is in the table, in µs."""
+    made = nodes(count)
+    engine = built(made)
+    cold = {
+        "assign, a required rack": group(64, Request(required="rack")),
+        "assign, a preferred zone": group(256, Request(preferred="zone")),
+        "assign, unconstrained": group(64, Request(unconstrained=True)),
+    }
+    took: dict[str, float] = {}
+    tree = engine.tree("default")
+    for name, asked in cold.items():
+        took[f"{name}, cold"] = timed(lambda: engine.place(asked), 9, tree.forget)  # noqa: B023
+        took[f"{name}, warm"] = timed(lambda: engine.place(asked), 50)  # noqa: B023
+    kind = engine.kind(POD)
+    names = random.Random(1).choices([node.name for node in made], k=1000)
+
+    def come_and_go() -> None:
+        for number, name in enumerate(names):
+            engine.bind("default", f"pod-{number}", name, kind)
+        for number in range(len(names)):
+            engine.remove_pod("default", f"pod-{number}")
+
+    took["a pod comes or goes"] = timed(come_and_go, 9) / 2000
+    some = [node for node in made if node.name in set(names[:100])]
+    down = [Node(node.name, node.labels, node.allocatable, ready=False) for node in some]
+
+    def fail() -> None:
+        for gone, back in zip(down, some, strict=True):
+            engine.set_node(gone)
+            engine.set_node(back)
+
+    took["a node fails or returns"] = timed(fail, 9) / (2 * len(some))
+    required = cold["assign, a required rack"]
+
+    def change_and_place() -> None:
+        engine.bind("default", "pod", names[0], kind)
+        engine.place(required)
+        engine.remove_pod("default", "pod")
+
+    took["a change, then the same rack"] = timed(change_and_place, 50)
+    took["build from nodes in memory"] = timed(lambda: built(made), 5)
+    return took
+
+
+def plainly(made: list[Node]) -> float:
+    """The twin's time for a required rack, in µs."""
+    paths = sorted((n.labels["zone"], n.labels["rack"], n.name) for n in made)
+    by_name = {node.name: node.allocatable for node in made}
+    levels = twin.grow(paths)
+    rows = [by_name[path[-1]] for path in paths]
+    nothing = [0] * len(paths)
+
+    def place() -> None:
+        twin.count(
+            levels,
+            rows,
+            POD | {"pods": 1},
+            leader=None,
+            mask=nothing,
+            scores=nothing,
+            size=1,
+            slice_level=2,
+            inner={},
+        )
+        how = {"required": True, "unconstrained": False, "ascending": False}
+        level, chosen = twin.choose(levels, 1, 64, 0, **how)
+        more = {"size": 1, "slice_level": 2, "inner": {}, "ascending": False}
+        twin.descend(levels, level, chosen, 64, 0, **more)
+
+    return timed(place, 3)
+
+
+def balanced() -> float:
+    """One placement of Balanced on 2,500 nodes in racks of 50, cold, in µs."""
+    made = [
+        Node(
+            name=f"n{number:04}",
+            labels={"zone": "z", "rack": f"r{number // 50:02}", HOSTNAME: f"n{number:04}"},
+            allocatable={"cpu": 1000 * (4 + number * 7919 % 13), "pods": 110},
+        )
+        for number in range(2500)
+    ]
+    engine = built(made)
+    asked = group(500, Request(preferred="rack", algorithm="Balanced"), {"cpu": 1000})
+    assert engine.place(asked).state == "Placed"
+    return timed(lambda: engine.place(asked), 9, engine.tree("default").forget)
+
+
+def memory() -> float:
+    """Resident memory of 100,000 nodes with 1,000,000 pods, in MiB, in a process of its own."""
+    code = "from benchmarks.cluster import fill; fill()"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def fill(count: int = 100_000, each: int = 10) -> None:
+    """Fill an engine and print the most memory that this process ever had, in MiB."""
+    engine = built(nodes(count))
+    for name in [*engine.nodes]:
+        for number in range(each):
+            kind = engine.kind({"cpu": 100 * (number + 1), "memory": number << 28})
+            engine.bind(f"team-{number}", f"service-{name}-{number}-x7k2p", name, kind)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB)
+
+
+def main() -> None:
+    """Print the growth, and each as a share of the twin's placement of as many nodes."""
+    took = {}
+    for count in SIZES:
+        took[count] = measured(count)
+    plain = {count: plainly(nodes(count)) for count in SIZES if count <= 10_000}
+    print(f"{'µs':36}", *(f"{count:>10,}" for count in SIZES))
+    for name in took[SIZES[0]]:
+        print(f"{name:36}", *(f"{took[count][name]:10.1f}" for count in SIZES))
+    print(f"{'the plain twin, a required rack':36}", *(f"{each:10.0f}" for each in plain.values()))
+    cold = "assign, a required rack, cold"
+    ratios = (f"{plain[count] / took[count][cold]:9.0f}x" for count in plain)
+    print(f"{'  of ours':36}", *ratios)
+    print(f"{'Balanced, 2,500 nodes':36} {balanced():10.1f}")
+    print(f"{'memory, 100,000 nodes, 1M pods':36} {memory():6.0f} MiB")
+    if "--write" in sys.argv:
+        PICTURE.write_text(picture(took))
+
+
+def picture(took: dict[int, dict[str, float]]) -> str:
+    """Draw the growth."""
+    charts = [
+        ("assign, cold", "nodes", _curves(took, "cold")),
+        ("assign, warm", "nodes", _curves(took, "warm")),
+        ("a change", "nodes", _curves(took, "comes", "fails", "then")),
+    ]
+    return curves.svg(charts)
+
+
+def _curves(took: dict[int, dict[str, float]], *words: str) -> dict[str, curves.Curve]:
+    names = [name for name in took[SIZES[0]] if any(word in name for word in words)]
+    return {
+        name.removeprefix("assign, ").partition(", ")[0]: [
+            (float(count), took[count][name]) for count in SIZES
+        ]
+        for name in names
+    }
+
+
+if __name__ == "__main__":
+    main()
