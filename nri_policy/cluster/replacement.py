@@ -43,7 +43,9 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
             for name in status.unhealthy_nodes:
                 missing = sum(one.count for one in each.domains if one.values[-1] == name)
                 if missing:
-                    search_one = _Search(tree, pod_set, settings, implied, missing)
+                    search_one = _Search(
+                        tree, pod_set, settings, implied, status.unhealthy_nodes, missing
+                    )
                     found = dict(search_one.find(places, paths.get(name)))
                     added.update(found)
                     places.update(found)
@@ -76,6 +78,7 @@ class _Search:
     pod_set: PodSet
     settings: Settings
     implied: bool
+    failed: Collection[str]
     missing: int
 
     def find(self, places: Mapping[int, int], failed: Path | None) -> list[tuple[int, int]]:
@@ -91,7 +94,7 @@ class _Search:
         wanted = plan(unit, implied=self.implied, levels=tree.levels, settings=self.settings)
         spec = pod_set.template.spec
         kind = tree.filter(spec, scored=self.settings.preferred_node_affinity)
-        counts = tree.count(
+        counts = tree.count_once(
             spec.effective(),
             kind,
             size=wanted.size,
@@ -99,7 +102,8 @@ class _Search:
             inner=wanted.inner,
             within=None if within is None else tree.domains.leaves_below(within),
         )
-        return search(tree, counts, kind, wanted, missing)[0]
+        with tree.without(self.failed, kind):
+            return search(tree, counts, kind, wanted, missing)[0]
 
     def _broken(
         self, request: Request, places: Mapping[int, int], failed: Path | None

@@ -8,7 +8,8 @@ is used next.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -226,10 +227,33 @@ class Tree:
             self.rows.add(host, amounts, -times)
 
     def _note_host(self, leaf: int) -> None:
-        node = self._nodes[leaf]
-        while leaf < len(self._nodes) and self._nodes[leaf] is node:
-            self.rows.note(leaf)
-            leaf += 1
+        for each in self._from(leaf):
+            self.rows.note(each)
+
+    def _from(self, leaf: int) -> range:
+        """Return the leaves of the host whose first one is *leaf*."""
+        node, end = self._nodes[leaf], leaf + 1
+        while end < len(self._nodes) and self._nodes[end] is node:
+            end += 1
+        return range(leaf, end)
+
+    @contextmanager
+    def without(self, hosts: Iterable[str], kind: Filter) -> Iterator[None]:
+        """Do without those hosts that *kind* would admit."""
+        out = [
+            leaf
+            for host in hosts
+            if (first := self._host_at.get(host)) is not None
+            for leaf in self._from(first)
+            if self.rows.nodes_at(leaf) and not kind.mask.get(leaf)
+        ]
+        for leaf in out:
+            self.rows.add(leaf, {}, 0, -1)
+        try:
+            yield
+        finally:
+            for leaf in out:
+                self.rows.add(leaf, {}, 0, 1)
 
     def find(self, levels: Sequence[str], values: Sequence[str]) -> int | None:
         """Return the leaf that an assignment's values name, None where it has none."""
@@ -304,7 +328,7 @@ class Tree:
         )
         found = self._counts.get(key)
         if found is None:
-            found = self.count(
+            found = self.count_once(
                 pod,
                 kind,
                 size=size,
@@ -319,7 +343,7 @@ class Tree:
         self._counts.move_to_end(key)
         return found
 
-    def count(  # noqa: PLR0913 - keywords: what is counted
+    def count_once(  # noqa: PLR0913 - keywords: what is counted
         self,
         pod: Amounts,
         kind: Filter,

@@ -1,0 +1,121 @@
+"""Requests that name zones of hosts: NUMA nodes and sockets as leaves of the same tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nri_policy.cluster import offline
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.group import read_group
+from nri_policy.cluster.node import read_node
+from nri_policy.cluster.settings import read_settings
+from nri_policy.cluster.zone import read_zones
+from tests.unit.cluster.objects import HOSTNAME, Object, group, node, placed, pod, pod_set, settings
+
+USING = settings("rack", HOSTNAME, topology={"belowHost": ["socket", "Node"]})
+
+
+def zone(name: str, kind: str, cpu: str, parent: str = "") -> Object:
+    amount = {"name": "cpu", "capacity": cpu, "allocatable": cpu, "available": cpu}
+    return {"name": name, "type": kind, "resources": [amount]} | (
+        {"parent": parent} if parent else {}
+    )
+
+
+def topology(host: str, *cpus: str) -> Object:
+    """Two NUMA nodes a socket, with so many CPUs left."""
+    zones = [zone(f"node-{n}", "Node", cpu, f"socket-{n // 2}") for n, cpu in enumerate(cpus)]
+    sockets = [
+        zone(f"socket-{n}", "socket", str(sum(int(cpu) for cpu in cpus[2 * n : 2 * n + 2])))
+        for n in range((len(cpus) + 1) // 2)
+    ]
+    return {"metadata": {"name": host}, "zones": [*sockets, *zones]}
+
+
+NODES = [node("h1", RACK="a", cpu=16), node("h2", RACK="a", cpu=16), node("h3", RACK="a", cpu=16)]
+ZONES = [topology("h1", "4", "4", "4", "4"), topology("h2", "1", "6", "3", "2")]
+WHOLE = {"required": "example.com/rack", "slices": [{"level": "zone/Node", "size": 1}]}
+PAIRS = {"required": "example.com/rack", "slices": [{"level": "zone/socket", "size": 2}]}
+
+
+def place(given: Object, **cluster: Any) -> Object:
+    return offline.place({"nodes": NODES, "zones": ZONES, **cluster}, given, USING)
+
+
+def test_each_pod_is_whole_in_one_numa_node() -> None:
+    status = place(group(pod_set(4, WHOLE, cpu=4)))
+    assert status["assignments"] == [
+        {
+            "podSet": "main",
+            "levels": [HOSTNAME, "zone/socket", "zone/Node"],
+            "domains": [
+                {"values": ["h1", "socket-0", "node-0"], "count": 1},
+                {"values": ["h1", "socket-0", "node-1"], "count": 1},
+                {"values": ["h1", "socket-1", "node-2"], "count": 1},
+                {"values": ["h1", "socket-1", "node-3"], "count": 1},
+            ],
+        }
+    ]
+    status = place(group(pod_set(6, WHOLE, cpu=4)))
+    assert status["message"] == (
+        'topology "default" allows to fit only 5 out of 6 pod(s). Total nodes: 8; excluded:'
+        ' resource "cpu": 3'
+    )
+
+
+def test_pairs_share_a_socket_which_alone_has_to_hold_them() -> None:
+    status = place(group(pod_set(6, PAIRS, cpu=3)))
+    domains = status["assignments"][0]["domains"]
+    assert domains == [
+        {"values": ["h1", "socket-0"], "count": 2},
+        {"values": ["h1", "socket-1"], "count": 2},
+        {"values": ["h2", "socket-0"], "count": 2},
+    ]
+    status = place(group(pod_set(8, PAIRS, cpu=3)))
+    assert status["message"] == 'topology "default" allows to fit only 3 out of 4 slice(s)'
+
+
+def test_a_numa_node_that_is_in_no_socket_leaves_its_host_out() -> None:
+    zones = [topology("h1", "4"), {"metadata": {"name": "h2"}, "zones": [zone("n", "Node", "9")]}]
+    status = place(group(pod_set(2, WHOLE, cpu=4)), zones=zones)
+    assert status["message"] == 'topology "default" allows to fit only 1 out of 2 pod(s)'
+
+
+def test_the_host_caps_its_zones() -> None:
+    """Memory is not listed by the zones; what other pods use of it counts at the host."""
+    others = [pod("p", "h1", memory="6Gi")]
+    status = place(group(pod_set(4, WHOLE, cpu=1, memory="1Gi")), pods=others)
+    assert sum(placed(status)["main"].values()) == 4
+    status = place(group(pod_set(11, WHOLE, cpu=1, memory="1Gi")), pods=others)
+    assert status["message"].startswith('topology "default" allows to fit only 10 out of 11 pod(s)')
+
+
+def test_a_request_that_names_no_zone_may_use_hosts_without() -> None:
+    status = place(group(pod_set(3, {"required": "example.com/rack"}, cpu=16)))
+    assert placed(status) == {"main": {"h1": 1, "h2": 1, "h3": 1}}
+
+
+def test_stale_zones_are_not_used() -> None:
+    status = place(group(pod_set(1, WHOLE, cpu=4)), stale=["h1"])
+    assert placed(status) == {"main": {"node-1": 1}}
+    status = place(group(pod_set(1, WHOLE, cpu=4)), stale=["h1", "h2"])
+    assert status["message"] == "no topology domains at level: example.com/rack"
+
+
+def test_an_assignment_counts_against_its_zone_and_its_host() -> None:
+    first = place(group(pod_set(4, WHOLE, cpu=4), name="first"))
+    running = group(pod_set(4, WHOLE, cpu=4), name="first", status=first)
+    status = place(group(pod_set(1, WHOLE, cpu=4)), groups=[running])
+    assert placed(status) == {"main": {"node-1": 1}}
+    anywhere = place(group(pod_set(3, {"required": "example.com/rack"}, cpu=16)), groups=[running])
+    assert anywhere["state"] == "Unplaceable"
+
+
+def test_zones_may_change() -> None:
+    engine = Engine(read_settings(USING), [read_node(each, "") for each in NODES])
+    given = read_group(group(pod_set(1, WHOLE, cpu=6)))
+    assert engine.place(given).state == "Unplaceable"
+    engine.set_zones(read_zones(ZONES[1], ""))
+    assert engine.place(given).state == "Placed"
+    engine.remove_zones("h2")
+    assert engine.place(given).state == "Unplaceable"

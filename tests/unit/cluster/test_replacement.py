@@ -1,0 +1,98 @@
+"""Replacement: lost pods go where their group was promised to be, the others stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nri_policy.cluster import offline
+from tests.unit.cluster.objects import HOSTNAME, Object, group, node, placed, pod_set, settings
+
+USING = settings("block", "rack", HOSTNAME)
+REQUIRED = {"required": "example.com/rack"}
+
+
+def nodes(failed: str = "", *, gone: str = "") -> list[Object]:
+    return [
+        node(f"{rack}{n}", BLOCK=rack[0], RACK=rack, ready=f"{rack}{n}" != failed)
+        for rack in ("xa", "xb", "yc")
+        for n in (1, 2, 3)
+        if f"{rack}{n}" != gone
+    ]
+
+
+def assigned(failed: str, request: Object | None, where: dict[str, int], **more: Any) -> Object:
+    domains = [{"values": [host], "count": count} for host, count in where.items()]
+    status = {
+        "assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}],
+        "unhealthyNodes": [failed],
+    }
+    return group(pod_set(sum(where.values()), request, **more), status=status)
+
+
+def replaced(failed: str, request: Object | None, where: dict[str, int], **more: Any) -> Object:
+    given = assigned(failed, request, where)
+    own = {**given, "status": {"assignments": given["status"]["assignments"]}}
+    cluster = {"nodes": nodes(failed), "groups": [own], **more}
+    return offline.place(cluster, given, USING)
+
+
+def test_the_rest_stays_and_a_required_domain_is_kept() -> None:
+    status = replaced("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
+    assert placed(status) == {"main": {"xa2": 4}}
+    status = replaced("xa1", REQUIRED, {"xa1": 4, "xa2": 3})
+    assert placed(status) == {"main": {"xa2": 3, "xa3": 4}}
+
+
+def test_a_required_domain_that_is_full_refuses() -> None:
+    status = replaced("xa1", REQUIRED, {"xa1": 4, "xa2": 4, "xa3": 4})
+    assert status["message"] == (
+        'topology "default" doesn\'t allow to fit any of 4 pod(s). Total nodes: 8; excluded:'
+        ' resource "cpu": 2, topologyDomain: 6'
+    )
+
+
+def test_where_nothing_was_promised_any_place_will_do() -> None:
+    status = replaced("xa1", {"preferred": "example.com/rack"}, {"xa1": 4, "xa2": 4, "xa3": 4})
+    assert placed(status) == {"main": {"xa2": 4, "xa3": 4, "xb1": 4}}
+
+
+def test_a_broken_slice_is_completed_in_its_own_domain() -> None:
+    request = {
+        "preferred": "example.com/block",
+        "slices": [{"level": "example.com/rack", "size": 4}],
+    }
+    status = replaced("xa1", request, {"xa1": 2, "xa2": 2, "xb1": 4})
+    assert placed(status) == {"main": {"xa2": 4, "xb1": 4}}
+
+
+def test_slices_alone_name_no_level_for_single_pods() -> None:
+    request = {"slices": [{"level": "example.com/rack", "size": 4}]}
+    status = replaced("xa1", request, {"xa1": 3, "xa2": 1})
+    assert status["message"] == "topology level not specified"
+
+
+def test_whole_slices_may_go_elsewhere() -> None:
+    request = {"slices": [{"level": "example.com/rack", "size": 4}]}
+    status = replaced("xa1", request, {"xa1": 4, "xb1": 4})
+    assert status["state"] == "Placed"
+    assert sum(placed(status)["main"].values()) == 8
+
+
+def test_an_assignment_that_lost_another_domain_is_refused() -> None:
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
+    status = offline.place({"nodes": nodes("xa1", gone="xa2")}, given, USING)
+    assert status["message"].endswith("it contains the stale domain xa2")
+
+
+def test_two_failed_nodes_are_replaced_one_after_the_other() -> None:
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 1, "xa3": 1})
+    given["status"]["unhealthyNodes"].append("xa3")
+    alive = [each for each in nodes("xa1") if each["metadata"]["name"] != "xa3"]
+    status = offline.place({"nodes": alive}, given, USING)
+    assert placed(status) == {"main": {"xa2": 4}}
+
+
+def test_a_node_listed_as_failed_is_not_used_though_it_looks_healthy() -> None:
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
+    status = offline.place({"nodes": nodes()}, given, USING)
+    assert placed(status)["main"].get("xa1") is None
