@@ -118,6 +118,10 @@ class Engine:
                     del self._members[key]
                 return
 
+    def pods(self) -> dict[Key, tuple[str, Amounts]]:
+        """Return the bound pods of no group: their nodes and what they request."""
+        return dict(self._pods)
+
     def set_group(self, group: PlacementGroup) -> None:
         """Take in that a group came or changed; its assignments are in use."""
         key = (group.namespace, group.name)

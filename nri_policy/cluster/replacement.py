@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import msgspec
@@ -34,21 +35,26 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     """
     new: dict[str, Assignment] = {}
     whole: dict[str, Assignment] = {}
-    for pod_set in unit.pod_sets:
-        for each in status.assignments:
-            if each.pod_set != pod_set.name:
-                continue
-            places = _leaves(tree, each, status.unhealthy_nodes)
+    given = {each.pod_set: each for each in status.assignments}
+    members = [each for each in unit.pod_sets if each.name in given]
+    failed = status.unhealthy_nodes
+    kept = {each.name: _leaves(tree, given[each.name], failed) for each in members}
+    with ExitStack() as assumed:
+        for pod_set in members:
+            places = kept[pod_set.name]
             added: Counter[int] = Counter()
-            for name in status.unhealthy_nodes:
-                missing = sum(one.count for one in each.domains if one.values[-1] == name)
-                if missing:
-                    search_one = _Search(
-                        tree, pod_set, settings, implied, status.unhealthy_nodes, missing
-                    )
-                    found = dict(search_one.find(places, paths.get(name)))
-                    added.update(found)
-                    places.update(found)
+            for name in failed:
+                domains = given[pod_set.name].domains
+                missing = sum(one.count for one in domains if one.values[-1] == name)
+                if not missing:
+                    continue
+                rest = places or sum(kept.values(), Counter())  # leader and workers stay together
+                searched = _Search(tree, pod_set, settings, implied, failed, missing)
+                found = dict(searched.find(places, rest, paths.get(name)))
+                pod = pod_set.template.spec.effective()
+                assumed.enter_context(tree.assumed(found, pod))
+                added.update(found)
+                places.update(found)
             new[pod_set.name] = assignment(tree, pod_set.name, sorted(added.items()))
             whole[pod_set.name] = assignment(tree, pod_set.name, sorted(places.items()))
     return new, whole
@@ -81,13 +87,18 @@ class _Search:
     failed: Collection[str]
     missing: int
 
-    def find(self, places: Mapping[int, int], failed: Path | None) -> list[tuple[int, int]]:
-        """Return where they go, given where the rest is and the path of the failed node."""
+    def find(
+        self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
+    ) -> list[tuple[int, int]]:
+        """Return where they go, given where the others are and the path of the failed node.
+
+        *places* are those of the same pod set, *rest* what a required request stays with.
+        """
         tree, pod_set, missing = self.tree, self.pod_set, self.missing
         request = pod_set.request or Request()
         within = self._broken(request, places, failed)
-        if within is None and request.required in tree.levels and places:
-            within = tree.domains.above(min(places), tree.levels.index(request.required))
+        if within is None and request.required in tree.levels and rest:
+            within = tree.domains.above(min(rest), tree.levels.index(request.required))
         if request.slices and missing % request.slices[0].size:
             pod_set = msgspec.structs.replace(pod_set, request=_finer(request, missing))
         unit = Unit(workers=pod_set)

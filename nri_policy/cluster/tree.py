@@ -255,6 +255,21 @@ class Tree:
             for leaf in out:
                 self.rows.add(leaf, {}, 0, 1)
 
+    @contextmanager
+    def assumed(self, places: Mapping[int, int], pod: Amounts) -> Iterator[None]:
+        """Count pods as used at leaves while in the context."""
+        amounts = {**pod, PODS: pod.get(PODS, 0) + 1}
+        self._assume_all(places, amounts, 1)
+        try:
+            yield
+        finally:
+            self._assume_all(places, amounts, -1)
+
+    def _assume_all(self, places: Mapping[int, int], amounts: Amounts, times: int) -> None:
+        for tree in (self,) if self.hosts is None else (self, self.hosts):
+            for leaf, count in places.items():
+                tree.assume(self.named_levels(), self.values(leaf), amounts, times * count)
+
     def find(self, levels: Sequence[str], values: Sequence[str]) -> int | None:
         """Return the leaf that an assignment's values name, None where it has none."""
         if list(levels) != self.named_levels():
