@@ -21,7 +21,7 @@ from nri_policy.cluster.group import PlacementGroup, PodSet, Request
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.pod import Container, PodSpec, Template
 from nri_policy.cluster.settings import Settings, Topology
-from tests import packing_twin as twin
+from tests.support import packing_twin as twin
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 POD = {"cpu": 4000, "memory": 8 << 30, "x/gpu": 1}

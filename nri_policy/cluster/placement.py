@@ -40,6 +40,7 @@ def count(tree: Tree, unit: Unit, wanted: Plan, settings: Settings) -> tuple[Cou
         inner=wanted.inner,
         leader=leader.effective() if leader else None,
         leader_kind=tree.filter(leader, scored=scored) if leader else None,
+        most=unit.workers.request.max_per_host if unit.workers.request else None,
     )
     return counts, kind
 

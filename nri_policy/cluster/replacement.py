@@ -112,6 +112,8 @@ class _Search:
             slice_level=wanted.slice_level,
             inner=wanted.inner,
             within=None if within is None else tree.domains.leaves_below(within),
+            most=request.max_per_host,
+            held=places,
         )
         with tree.without(self.failed, kind):
             return search(tree, counts, kind, wanted, missing)[0]

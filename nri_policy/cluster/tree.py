@@ -330,6 +330,7 @@ class Tree:
         inner: dict[int, int],
         leader: Amounts | None,
         leader_kind: Filter | None,
+        most: int | None = None,
     ) -> Counts:
         """Return the counts of a pod set, those of the last time brought up to date."""
         key = (
@@ -340,6 +341,7 @@ class Tree:
             frozenset(inner.items()),
             None if leader is None else frozenset(leader.items()),
             leader_kind,
+            most,
         )
         found = self._counts.get(key)
         if found is None:
@@ -351,6 +353,7 @@ class Tree:
                 inner=inner,
                 leader=leader,
                 leader_kind=leader_kind,
+                most=most,
             )
             self._counts[key] = found
             if len(self._counts) > MAX_COUNTS:
@@ -369,9 +372,14 @@ class Tree:
         leader: Amounts | None = None,
         leader_kind: Filter | None = None,
         within: range | None = None,
+        most: int | None = None,
+        held: Mapping[int, int] = {},
     ) -> Counts:
-        """Return new counts, only of the leaves *within*."""
+        """Return new counts, only of the leaves *within*, with *most* pods a host, *held* there."""
         leaves = range(self.domains.leaves) if within is None else within
+        limits = None
+        if most is not None and self.topology.by_host:
+            limits = [max(0, most - held.get(leaf, 0)) for leaf in range(self.domains.leaves)]
         above = None
         if self.hosts is not None:
             above = self.hosts.counts(
@@ -384,6 +392,7 @@ class Tree:
                 leader_kind=self.hosts.filter_of(leader_kind.spec, leader_kind.tolerations)
                 if leader_kind
                 else None,
+                most=most,
             )
         return Counts(
             self.rows,
@@ -400,6 +409,7 @@ class Tree:
             high=leaves.stop,
             hosts=above,
             host_of=None if self.hosts is None else self._hosts_of_leaves(),
+            most=limits,
         )
 
     def forget(self) -> None:

@@ -126,6 +126,15 @@ def test_pod_sets_after_one_another_see_what_was_taken() -> None:
     )
 
 
+def test_a_host_takes_no_more_than_max_per_host() -> None:
+    assert placed(place(group(pod_set(6, required(maxPerHost=2))))) == {
+        "main": {"a1": 2, "a2": 2, "a3": 2}
+    }
+    assert place(group(pod_set(7, required(maxPerHost=2))))["message"] == (
+        'topology "default" allows to fit only 6 out of 7 pod(s)'
+    )
+
+
 def test_nodes_of_one_path_share_a_leaf() -> None:
     using = settings("rack")
     status = place(group(pod_set(20, required())), using=using)

@@ -71,6 +71,12 @@ def test_slices_alone_name_no_level_for_single_pods() -> None:
     assert status["message"] == "topology level not specified"
 
 
+def test_max_per_host_counts_the_pods_that_stay() -> None:
+    request = {**REQUIRED, "maxPerHost": 3}
+    status = replaced("xa1", request, {"xa1": 3, "xa2": 2})
+    assert placed(status) == {"main": {"xa2": 2, "xa3": 3}}
+
+
 def test_whole_slices_may_go_elsewhere() -> None:
     request = {"slices": [{"level": "example.com/rack", "size": 4}]}
     status = replaced("xa1", request, {"xa1": 4, "xb1": 4})
