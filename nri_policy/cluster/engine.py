@@ -12,23 +12,27 @@ whether the pods run or not, less what finished pods of the group gave back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from nri_policy.cluster.document import PODS, Amounts
+from nri_policy.cluster.document import PODS, Amounts, DocumentError, join
 from nri_policy.cluster.group import GROUP_LABEL, Assignment, PlacementGroup, Request, Status
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.placement import assign
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.replacement import replace_failed
-from nri_policy.cluster.request import Refused, Unit, asks, units
+from nri_policy.cluster.request import Refused, Unit, asks, check_request, units
 from nri_policy.cluster.settings import ZONE_LEVEL, Settings, Topology
+from nri_policy.cluster.spreading import SpreadTree, read_preferences
 from nri_policy.cluster.tree import Path, Tree
 from nri_policy.cluster.zone import NodeZones
 from nri_policy.wording import counted, did_you_mean, quoted
 
 POD_SET_LABEL = "placement.nri/pod-set"
+
+MAX_SPREADS = 8  # trees of label values that are kept; the least recently used goes first
 
 Key = tuple[str, str]  # namespace and name
 
@@ -61,6 +65,8 @@ class Engine:
         self._members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
         self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
+        self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
+        self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
 
     def set_node(self, node: Node) -> None:
         """Take in that a node came or changed."""
@@ -93,6 +99,8 @@ class Engine:
             return
         group = pod.labels.get(GROUP_LABEL) or pod.annotations.get(GROUP_LABEL)
         if group is not None:
+            if not pod.finished:
+                self._run(pod.node, 1)
             key = (pod.namespace, group)
             with self._recounted(key):
                 self._members.setdefault(key, {})[pod.name] = pod
@@ -102,16 +110,20 @@ class Engine:
     def bind(self, namespace: str, name: str, node: str, kind: Amounts) -> None:
         """Take in a pod of no group that is bound to *node* and requests what `kind` returned."""
         self._pods[namespace, name] = (node, kind)
+        self._run(node, 1)
         self._use(node, kind, 1)
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """Take in that a pod went."""
         found = self._pods.pop((namespace, name), None)
         if found is not None:
+            self._run(found[0], -1)
             self._use(*found, -1)
             return
         for key, members in self._members.items():
             if key[0] == namespace and name in members:
+                if not members[name].finished:
+                    self._run(members[name].node, -1)
                 with self._recounted(key):
                     del members[name]
                 if not members:
@@ -184,6 +196,58 @@ class Engine:
             self._apply(taken, -1)
         ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
         return Status(state="Placed", assignments=ordered)
+
+    def spread(
+        self, group: PlacementGroup, failures: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, int]:
+        """Return how many new pods of *group* each node would get; under "" those without a place.
+
+        Its pod sets go one after the other, each sees those before. Balance counts the group's
+        running pods. *failures* are recent ones of the group's pods, by node. Nothing changes.
+        Raises DocumentError for a request that breaks a rule.
+        """
+        own: Counter[str] = Counter(
+            pod.node
+            for pod in self._members.get((group.namespace, group.name), {}).values()
+            if not pod.finished
+        )
+        placed: Counter[str] = Counter()
+        taken: list[tuple[str, Amounts, int]] = []
+        try:
+            for number, pod_set in enumerate(group.pod_sets):
+                request = pod_set.request or Request()
+                path = f"spec.podSets[{number}].request"
+                check_request(request, path)
+                preferences = read_preferences(request.spread_over, join(path, "spreadOver"))
+                tree = self._spread_tree([each.key for each in preferences])
+                tolerations = self._topology(request.topology).tolerations
+                new, left = tree.spread(pod_set, preferences, tolerations, own + placed, failures)
+                placed.update(new | {"": left})
+                if number < len(group.pod_sets) - 1:
+                    kind = self.kind(pod_set.template.spec.effective())
+                    for node, pods in new.items():
+                        taken.append((node, kind, pods))
+                        self._use(node, kind, pods)
+                        self._run(node, pods)
+        except Refused as refused:
+            raise DocumentError(join(path, "topology"), str(refused)) from None
+        finally:
+            for node, kind, pods in taken:
+                self._use(node, kind, -pods)
+                self._run(node, -pods)
+        return dict(+placed)
+
+    def _spread_tree(self, keys: list[str]) -> SpreadTree:
+        tree = self._spreads.pop(tuple(keys), None)
+        if tree is None:
+            tree = SpreadTree(keys, self.nodes.values(), self._used, self._running)
+            for group in self.groups:
+                for usage in self._in_use(group):
+                    self._assume(tree, usage, 1)
+            if len(self._spreads) == MAX_SPREADS:
+                del self._spreads[next(iter(self._spreads))]
+        self._spreads[tuple(keys)] = tree
+        return tree
 
     def tree_of(self, unit: Unit) -> Tree:
         """Return the tree on which *unit* is placed; raises Refused.
@@ -258,6 +322,9 @@ class Engine:
                 del self._trees[key]
                 if key[1] == 0:
                     self._drop_zone_trees(key[0])
+        for keys, spread in list(self._spreads.items()):
+            if not spread.change(old, new):
+                del self._spreads[keys]
 
     def _drop_zone_trees(self, name: str | None = None) -> None:
         for key in list(self._trees):
@@ -270,8 +337,13 @@ class Engine:
             used = self._used[node] = {}
         for name, amount in amounts.items():
             used[name] = used.get(name, 0) + amount * times
-        for tree in self._trees.values():
+        for tree in (*self._trees.values(), *self._spreads.values()):
             tree.use(node, amounts, times)
+
+    def _run(self, node: str, times: int) -> None:
+        self._running[node] = self._running.get(node, 0) + times
+        for tree in self._spreads.values():
+            tree.run(node, times)
 
     @contextmanager
     def _recounted(self, key: Key) -> Iterator[None]:
@@ -327,10 +399,10 @@ class Engine:
 
     def _apply(self, usages: Iterable[Usage], times: int) -> None:
         for usage in usages:
-            for tree in self._trees.values():
+            for tree in (*self._trees.values(), *self._spreads.values()):
                 self._assume(tree, usage, times)
 
-    def _assume(self, tree: Tree, usage: Usage, times: int) -> None:
+    def _assume(self, tree: Tree | SpreadTree, usage: Usage, times: int) -> None:
         tree.assume(usage.levels, usage.values, usage.amounts, times * usage.count)
 
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import msgspec
 
-from nri_policy.cluster import numa_fit, spreading
+from nri_policy.cluster import numa_fit
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.settings import read_settings
-from nri_policy.cluster.snapshot import read_snapshot
+from nri_policy.cluster.snapshot import Snapshot, read_snapshot
 
 Object = dict[str, Any]
 
@@ -36,14 +36,7 @@ def place(cluster: Object, group: Object, settings: Object | None = None) -> Obj
     It has `state`, `message`, `assignments`; refused is `Unplaceable` with the reason and none.
     A group with `status.assignments` and `status.unhealthyNodes` asks for a replacement.
     """
-    snapshot = read_snapshot(cluster)
-    zones = [each for each in snapshot.zones if each.node not in snapshot.stale]
-    engine = Engine(read_settings(settings), snapshot.nodes, zones)
-    for pod in snapshot.pods:
-        engine.set_pod(pod)
-    for each in snapshot.groups:
-        engine.set_group(each)
-    status = engine.place(read_group(group))
+    status = _engine(read_snapshot(cluster), settings).place(read_group(group))
     return {
         "state": status.state,
         "message": status.message,
@@ -58,4 +51,15 @@ def fit(cluster: Object, pod: Object, settings: Object | None = None) -> dict[st
 
 def spread(cluster: Object, group: Object, settings: Object | None = None) -> dict[str, int]:
     """Return, by node name, the pods of *group* placed there; those not placed under ""."""
-    return spreading.spread(read_snapshot(cluster), read_group(group), read_settings(settings))
+    snapshot = read_snapshot(cluster)
+    return _engine(snapshot, settings).spread(read_group(group), snapshot.failures)
+
+
+def _engine(snapshot: Snapshot, settings: Object | None) -> Engine:
+    zones = [each for each in snapshot.zones if each.node not in snapshot.stale]
+    engine = Engine(read_settings(settings), snapshot.nodes, zones)
+    for pod in snapshot.pods:
+        engine.set_pod(pod)
+    for group in snapshot.groups:
+        engine.set_group(group)
+    return engine

@@ -1,12 +1,228 @@
-"""Spreading: the best balance over the values of labels, from the top down."""
+"""Spreading: the best balance over the values of labels, from the top down.
+
+The tree is made of the preferences' values, over every node: a missing label is the empty value.
+Pods that run count in their branches whether their nodes take new ones or not.
+"""
 
 from __future__ import annotations
 
-from nri_policy.cluster.group import PlacementGroup
-from nri_policy.cluster.settings import Settings
-from nri_policy.cluster.snapshot import Snapshot
+import re
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+import msgspec
+from msgspec.structs import replace
+
+from nri_policy._domains import Counts, Domains, Rows, Vector
+from nri_policy._spreading import MAX_WEIGHT
+from nri_policy._spreading import spread as fill
+from nri_policy.cluster.document import PODS, Amounts, DocumentError, join
+from nri_policy.cluster.group import MAX_COUNT, PodSet, Request
+from nri_policy.cluster.matching import Toleration
+from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.pod import PodSpec
+from nri_policy.cluster.tree import Filter
+from nri_policy.wording import quoted
+
+MAX_FILTERS = 16  # kinds of pods whose nodes are remembered
+
+_KEY = r"(?P<key>[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
+_PREFERENCE = re.compile(rf"\s*(?P<pack>pack:)?\s*{_KEY}\s*(?:=\s*\{{(?P<weights>[^{{}}]*)\}}\s*)?")
+_WEIGHT = re.compile(
+    r"""\s*(?:"(?P<quoted>[^"]*)"|(?P<value>[-A-Za-z0-9_.]+))\s*:\s*(?P<n>\d+)\s*"""
+)
+_MAX_DIGITS = 9
 
 
-def spread(snapshot: Snapshot, group: PlacementGroup, settings: Settings) -> dict[str, int]:
-    """Return the pods placed on each node; those not placed under the empty name."""
-    raise NotImplementedError
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """Spread over the values of a node label, by weight; *packed*: fill as few as possible."""
+
+    key: str
+    packed: bool = False
+    weights: Mapping[str, int] = field(default_factory=dict)  # 1 for values that are not there
+
+
+def read_preferences(texts: Sequence[str], path: str) -> list[Preference]:
+    """Return what `spreadOver` says, coarse to fine.
+
+    Each entry is `KEY`, `KEY={VALUE: WEIGHT, …}` or `pack:KEY`; the empty value is written `""`.
+    Raises DocumentError.
+    """
+    found: list[Preference] = []
+    for number, text in enumerate(texts):
+        place = join(path, number)
+        match = _PREFERENCE.fullmatch(text)
+        if match is None:
+            raise DocumentError(
+                place, f"{quoted(text)} is not KEY, KEY={{VALUE: WEIGHT, …}} or pack:KEY"
+            )
+        if any(each.key == match["key"] for each in found):
+            raise DocumentError(place, f"{quoted(match['key'])} is there twice")
+        if match["pack"] and match["weights"] is not None:
+            raise DocumentError(place, "pack: takes no weights")
+        weights = _read_weights(match["weights"] or "", place)
+        found.append(Preference(match["key"], bool(match["pack"]), weights))
+    return found
+
+
+def _read_weights(text: str, path: str) -> dict[str, int]:
+    weights: dict[str, int] = {}
+    for part in text.split(",") if text.strip() else ():
+        match = _WEIGHT.fullmatch(part)
+        number = int(match["n"]) if match and len(match["n"]) <= _MAX_DIGITS else 0
+        if match is None or not 1 <= number <= MAX_WEIGHT:
+            raise DocumentError(
+                path, f"{quoted(part.strip())} is not VALUE: WEIGHT, from 1 to {MAX_WEIGHT}"
+            )
+        value = match["value"] if match["quoted"] is None else match["quoted"]
+        if value in weights:
+            raise DocumentError(path, f"{quoted(value)} has two weights")
+        weights[value] = number
+    return weights
+
+
+class SpreadTree:
+    """Every node as a leaf, by the values of labels and its name; only some take new pods."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        nodes: Iterable[Node],
+        used: Mapping[str, Amounts],
+        running: Mapping[str, int],
+    ) -> None:
+        """Take by node what its pods use, read again as it changes, and how many they are."""
+        self._keys = tuple(keys)
+        self._used = used
+        by_path = sorted(((self._path(node), node) for node in nodes), key=itemgetter(0))
+        self.paths = [path for path, _ in by_path]
+        self._nodes = [node for _, node in by_path]  # by leaf
+        self._at = {node.name: leaf for leaf, node in enumerate(self._nodes)}
+        self._hosts = {
+            node.labels.get(HOSTNAME, node.name): leaf for leaf, node in enumerate(self._nodes)
+        }
+        self._every = array("i", [running.get(node.name, 0) for node in self._nodes])
+        self._filters: OrderedDict[bytes, Filter] = OrderedDict()
+        self.domains = Domains(self.paths)
+        self.rows = Rows(self.domains)
+        for leaf in range(len(self._nodes)):
+            self._join(leaf, 1)
+
+    def change(self, old: Node | None, new: Node | None) -> bool:
+        """Take in that a node changed; return False if the tree is to be made anew."""
+        if old is None or new is None or self._path(old) != self._path(new):
+            return False
+        if old.labels.get(HOSTNAME) != new.labels.get(HOSTNAME):
+            return False
+        leaf = self._at[new.name]
+        self._join(leaf, -1)
+        self._nodes[leaf] = new
+        self._join(leaf, 1)
+        for each in self._filters.values():
+            each.update(leaf, new)
+        return True
+
+    def use(self, node: str, amounts: Amounts, times: int) -> None:
+        """Take what a pod requests off its node *times* times."""
+        leaf = self._at.get(node)
+        if leaf is not None and _is_open(self._nodes[leaf]):
+            self.rows.add(leaf, amounts, -times)
+
+    def assume(
+        self, levels: Sequence[str], values: Sequence[str], amounts: Amounts, times: int
+    ) -> None:
+        """Take what pods of an assignment request off the host that it names, *times* times."""
+        leaf = self._hosts.get(values[levels.index(HOSTNAME)]) if HOSTNAME in levels else None
+        if leaf is not None:
+            self.rows.add(leaf, amounts, -times)
+
+    def run(self, node: str, times: int) -> None:
+        """Take in that pods began to run on a node, or ended."""
+        leaf = self._at.get(node)
+        if leaf is not None:
+            self._every[leaf] += times
+
+    def spread(
+        self,
+        pod_set: PodSet,
+        preferences: Sequence[Preference],
+        tolerations: Sequence[Toleration],
+        own: Mapping[str, int],
+        failures: Mapping[str, int],
+    ) -> tuple[dict[str, int], int]:
+        """Return the pods for each node, and how many find no place.
+
+        By node, *own* pods are there of those who are spread, and recent *failures* of theirs.
+        *preferences* are those that the tree is of, *tolerations* come on top of the pods'.
+        """
+        spec, request = pod_set.template.spec, pod_set.request or Request()
+        pod = spec.effective()
+        counts = Counts(
+            self.rows,
+            Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1}),
+            self._filter(spec, tolerations).mask,
+        )
+        places, left = fill(
+            counts,
+            pod_set.count,
+            self._by_leaf(own),
+            self._every,
+            self._by_leaf(failures),
+            packed=[each.packed for each in preferences],
+            weights=[self._weights(level, each) for level, each in enumerate(preferences)],
+            most=-1 if request.max_per_host is None else request.max_per_host,
+        )
+        return {self._nodes[leaf].name: pods for leaf, pods in places}, left
+
+    def _path(self, node: Node) -> tuple[str, ...]:
+        return (*(node.labels.get(key, "") for key in self._keys), node.name)
+
+    def _join(self, leaf: int, times: int) -> None:
+        """Count what a node has left, or no longer."""
+        node = self._nodes[leaf]
+        if _is_open(node):
+            self.rows.add(leaf, node.allocatable, times, times)
+            self.rows.add(leaf, self._used.get(node.name, {}), -times)
+
+    def _filter(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
+        tolerations = (*spec.tolerations, *tolerations)
+        affinity = spec.affinity and replace(spec.affinity, preferred=None)
+        key = msgspec.json.encode((tolerations, spec.node_selector, affinity))
+        found = self._filters.get(key)
+        if found is None:
+            kind = PodSpec(node_selector=spec.node_selector, affinity=affinity)
+            found = self._filters[key] = Filter(kind, tolerations, len(self._nodes))
+            for leaf, node in enumerate(self._nodes):
+                if found.reads_labels or node.taints:
+                    found.update(leaf, node)
+            if len(self._filters) > MAX_FILTERS:
+                self._filters.popitem(last=False)
+        self._filters.move_to_end(key)
+        return found
+
+    def _by_leaf(self, numbers: Mapping[str, int]) -> array[int]:
+        by_leaf = array("i", bytes(4 * len(self.paths)))
+        for node, number in numbers.items():
+            leaf = self._at.get(node)
+            if leaf is not None:
+                by_leaf[leaf] = min(number, MAX_COUNT)
+        return by_leaf
+
+    def _weights(self, level: int, preference: Preference) -> dict[int, int]:
+        if not preference.weights:
+            return {}
+        found = {}
+        for domain in self.domains.of_level(level):
+            value = self.paths[self.domains.leaves_below(domain).start][level]
+            if value in preference.weights:
+                found[domain] = preference.weights[value]
+        return found
+
+
+def _is_open(node: Node) -> bool:
+    """Whether a node takes new pods at all."""
+    return node.ready and not node.unschedulable
