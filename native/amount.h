@@ -14,8 +14,13 @@ static inline amount_t amount_of(int64_t high, uint64_t low)
     return (amount_t)(((unsigned __int128)(uint64_t)high << 64) | low);
 }
 
-static inline int64_t amount_high(amount_t amount) { return (int64_t)(amount >> 64); }
-static inline uint64_t amount_low(amount_t amount) { return (uint64_t)amount; }
+/* In whole units, rounded away from 0, as Kubernetes rounds, and capped at 2^63-1. */
+static inline int64_t amount_whole(amount_t amount)
+{
+    amount_t units = ((amount < 0 ? -amount : amount) + 999999999) / 1000000000;
+    int64_t capped = units > INT64_MAX ? INT64_MAX : (int64_t)units;
+    return amount < 0 ? -capped : capped;
+}
 
 /* part * 100 / whole, truncated; 0 <= part <= whole, 0 < whole. Division of 64 bits is several times faster. */
 static inline int amount_percent(int64_t part, int64_t whole)

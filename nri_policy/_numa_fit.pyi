@@ -43,6 +43,7 @@ class NumaNode:
         by_pod: bool,
         max_numa: int,
     ) -> None: ...
+    def less(self, takes: Iterable[tuple[int | None, Mapping[int, int]]]) -> NumaNode: ...
 
 @final
 class Request:

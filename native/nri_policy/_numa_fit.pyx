@@ -14,6 +14,7 @@ cdef extern from "amount.h" nogil:
     ctypedef long long amount_t
     amount_t AMOUNT_UNLISTED
     amount_t amount_of(int64_t high, uint64_t low)
+    int64_t amount_whole(amount_t amount)
     int amount_percent(int64_t part, int64_t whole)
 
 # Verdicts; with UNRESOLVABLE added where zones that are empty would not hold the pod either.
@@ -42,12 +43,6 @@ cdef enum:  # of a resource, in a request
 
 cdef inline amount_t _amount(object value) except? -1:
     return amount_of(<int64_t> (value >> 64), <uint64_t> (value & 0xFFFFFFFFFFFFFFFF))
-
-
-cdef inline int64_t _whole(object value) except? -1:
-    """Return billionths in whole units, rounded away from 0, as Kubernetes rounds, and capped at 2^63-1."""
-    units = -(-abs(value) // 1_000_000_000)
-    return <int64_t> min(units, 0x7FFFFFFFFFFFFFFF) * (-1 if value < 0 else 1)
 
 
 @cython.final
@@ -97,10 +92,10 @@ cdef class NumaNode:
     cdef int64_t *whole                 # count * width: available in whole units, 0 where not listed
 
     def __cinit__(self, *, tuple zones, tuple resources, available, allocatable, host, Distances distances,
-                  bint known, bint stale, bint single, bint by_pod, int max_numa):
+                  bint known, bint stale, bint single, bint by_pod, int max_numa, bint copied=False):
         """*available* and *allocatable* are rows of amounts by zone, None where it does not list a resource.
 
-        *host* has the indices of what the node itself has to allocate.
+        *host* has the indices of what the node itself has to allocate. *copied* leaves amounts to `less`.
         """
         cdef int row, column
         cdef list hosted = list(host)
@@ -121,7 +116,7 @@ cdef class NumaNode:
             self.names[column] = resources[column]
         for column in range(self.host_width):
             self.host_names[column] = hosted[column]
-        for row in range(self.count):
+        for row in range(0 if copied else self.count):
             self._fill(row, available[row], self.available, True)
             self._fill(row, allocatable[row], self.allocatable, False)
 
@@ -139,7 +134,50 @@ cdef class NumaNode:
             at = row * self.width + column
             cells[at] = AMOUNT_UNLISTED if amount is None else _amount(amount)
             if whole and amount is not None:
-                self.whole[at] = _whole(amount)
+                self.whole[at] = amount_whole(cells[at])
+        return 0
+
+    def less(self, takes):
+        """Return the node as it is without what was promised: for each, a zone and {resource: amount}.
+
+        Without a zone (None) it is taken from every zone that has so much: it may be any of them.
+        """
+        cdef NumaNode node = NumaNode.__new__(
+            NumaNode, zones=self.zones, resources=self.resources, available=[()] * self.count,
+            allocatable=[()] * self.count, host=self._hosted(), distances=self.distances, known=self.known,
+            stale=self.stale, single=self.single, by_pod=self.by_pod, max_numa=self.max_numa, copied=True,
+        )
+        cdef int row, at
+        cdef size_t cells = self.count * self.width
+        memcpy(node.available, self.available, cells * sizeof(amount_t))
+        memcpy(node.allocatable, self.allocatable, cells * sizeof(amount_t))
+        memcpy(node.whole, self.whole, cells * sizeof(int64_t))
+        for zone, amounts in takes:
+            columns = [(at, amounts[self.names[at]]) for at in range(self.width) if self.names[at] in amounts]
+            for row in range(self.count):
+                if zone == self.zones[row] or (zone is None and node._has(row, columns)):
+                    node._subtract(row, columns)
+        return node
+
+    cdef list _hosted(self):
+        cdef int at
+        return [self.host_names[at] for at in range(self.host_width)]
+
+    cdef bint _has(self, int row, list columns) except -1:
+        cdef int at
+        for column, amount in columns:
+            at = row * self.width + <int> column
+            if self.available[at] < _amount(amount):
+                return False
+        return True
+
+    cdef int _subtract(self, int row, list columns) except -1:
+        cdef int at
+        for column, amount in columns:
+            at = row * self.width + <int> column
+            if self.available[at] != AMOUNT_UNLISTED:
+                self.available[at] -= _amount(amount)
+                self.whole[at] = amount_whole(self.available[at])
         return 0
 
 
@@ -193,7 +231,7 @@ cdef class Request:
                 at = step * self.width + column
                 self.asked[at] = True
                 self.amounts[at] = _amount(amount)
-                self.whole[at] = _whole(amount)
+                self.whole[at] = amount_whole(self.amounts[at])
 
     def __dealloc__(self):
         PyMem_Free(self.names)

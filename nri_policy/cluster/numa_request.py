@@ -123,8 +123,13 @@ def _foreign(name: str) -> bool:
     return "/" in name and "kubernetes.io/" not in name
 
 
+def is_shared(name: str) -> bool:
+    """Whether only Guaranteed pods have a resource of a zone to themselves."""
+    return name in (CPU, MEMORY) or name.startswith("hugepages-")
+
+
 def _kind(name: str) -> int:
-    kind = _SHARED if name in (CPU, MEMORY) or name.startswith("hugepages-") else 0
+    kind = _SHARED if is_shared(name) else 0
     if name in ("ephemeral-storage", "storage") or _foreign(name):
         kind |= _HOST
     return kind | (_ALWAYS if name in _ON_EVERY_NODE else 0)

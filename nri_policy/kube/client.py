@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0  # seconds for one request
 WATCH_PERIOD = 300  # seconds after which the server is to end a watch
+PAGE = 500  # objects of one answer to a list
 _MAX_WAIT = 120.0  # seconds that a server's wish is heeded for
 _MAX_TEXT = 300  # characters of a server's words
 
@@ -77,9 +78,11 @@ class Client:
         """Return an object."""
         return await self._ask("GET", kind.path(name, namespace=namespace))
 
-    async def create(self, kind: Kind, new: Object, *, namespace: str = "") -> Object:
-        """Create an object; return it as the server has it."""
-        return await self._ask("POST", kind.path(namespace=namespace), body=new)
+    async def create(
+        self, kind: Kind, new: Object, *, namespace: str = "", name: str = "", part: str = ""
+    ) -> Object:
+        """Create an object, or a *part* of one (`binding`); return what the server has of it."""
+        return await self._ask("POST", kind.path(name, namespace=namespace, part=part), body=new)
 
     async def apply(self, kind: Kind, new: Object, *, manager: str, force: bool) -> Object:
         """Apply an object by server-side apply; return it as the server has it."""
@@ -103,14 +106,19 @@ class Client:
         await self._ask("DELETE", kind.path(name, namespace=namespace))
 
     async def list(self, kind: Kind, *, namespace: str = "", name: str = "") -> Listing:
-        """Return all objects, or just that of a *name*."""
-        found = await self._ask("GET", kind.path(namespace=namespace), query=_selecting(name))
-        try:
-            return Listing(
-                items=found["items"] or [], revision=found["metadata"]["resourceVersion"]
-            )
-        except (KeyError, TypeError) as error:
-            raise APIError("the answer makes no sense: it is no list") from error
+        """Return all objects, or just that of a *name*; they come in pages."""
+        items: list[Object] = []
+        query = {"limit": str(PAGE), **_selecting(name)}
+        while True:
+            found = await self._ask("GET", kind.path(namespace=namespace), query=query)
+            try:
+                items += found["items"] or []
+                metadata = found["metadata"]
+                if not metadata.get("continue"):
+                    return Listing(items=items, revision=metadata["resourceVersion"])
+                query = {**query, "continue": metadata["continue"]}
+            except (KeyError, TypeError, AttributeError) as error:
+                raise APIError("the answer makes no sense: it is no list") from error
 
     async def watch(
         self, kind: Kind, revision: str, *, namespace: str = "", name: str = ""

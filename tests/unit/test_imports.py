@@ -47,7 +47,12 @@ ALLOWED = {
 }
 
 
-CLUSTER_MAY_IMPORT = {"units", "glob", "wording", "yamltext", "cluster", *CLUSTER_KERNELS}
+CLUSTER_MAY_IMPORT = {
+    *("units", "glob", "wording", "yamltext"),
+    *("kube", "nrt"),  # the API, and what reads NodeResourceTopology objects
+    "cluster",
+    *CLUSTER_KERNELS,
+}
 
 
 def layer(name: str) -> int:

@@ -1,0 +1,177 @@
+"""The scheduler extender's verbs: bytes of a request in, bytes of an answer out.
+
+Go has no names of its own for these documents' fields, so that their keys are Go's, and are taken
+in whatever case. Only names of nodes are exchanged (`nodeCacheCapable: true`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from nri_policy._numa_fit import FITS, UNRESOLVABLE
+from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.numa_fit import reason
+from nri_policy.cluster.numa_request import BEST_EFFORT, BURSTABLE, NumaRequest
+from nri_policy.cluster.pod import Pod, read_pod
+from nri_policy.cluster.promises import ZONE_ANNOTATION, LiveZones
+from nri_policy.wording import quoted
+
+NOT_CHOSEN = "another node was chosen"
+MOST_SCORE = 10  # of an extender; kube-scheduler multiplies it by 10 and the extender's weight
+
+Object = dict[str, Any]
+
+
+class BadRequestError(ValueError):
+    """A request makes no sense; the text says why."""
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """A pod that is to be bound to a node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+class Verbs:
+    """Answers kube-scheduler from the zones as they are, less what is promised."""
+
+    def __init__(self, zones: LiveZones, *, choose: bool) -> None:
+        self.rejected: Counter[str] = Counter()  # nodes, by reason
+        self.unknown = 0  # nodes that were asked about and that we have not seen
+        self._zones = zones
+        self._choose = choose
+
+    def filter(self, body: bytes) -> bytes:
+        """Return which of the nodes can hold the pod, and why the others cannot."""
+        pod, names = _arguments(body)
+        self._zones.expire()
+        if self._choose:
+            self._zones.withdraw((pod.namespace, pod.name))
+        request = self._zones.fits.request(pod)
+        verdicts, slots = self._zones.fits.ask(request).verdicts, self._zones.fits.slots
+        fitting: list[str] = []
+        failed: dict[str, str] = {}
+        unresolvable: dict[str, str] = {}
+        for name in names:
+            slot = slots.get(name)
+            if slot is None:  # so new that nothing is known of its zones
+                self.unknown += 1
+                fitting.append(name)
+            elif (verdict := verdicts[slot]) == FITS:
+                fitting.append(name)
+            elif verdict & UNRESOLVABLE:
+                unresolvable[name] = reason(verdict)
+            else:
+                failed[name] = reason(verdict)
+        self.rejected.update(failed.values())
+        self.rejected.update(unresolvable.values())
+        if self._choose and _holds(request):
+            chosen = self._zones.choose(pod, request, fitting)
+            if chosen is not None:
+                failed |= {name: NOT_CHOSEN for name in fitting if name != chosen}
+                fitting = [chosen]
+        return msgspec.json.encode(
+            {
+                "Nodes": None,
+                "NodeNames": fitting,
+                "FailedNodes": failed,
+                "FailedAndUnresolvableNodes": unresolvable,
+                "Error": "",
+            }
+        )
+
+    def prioritize(self, body: bytes) -> bytes:
+        """Return a score from 0 to 10 for each of the nodes."""
+        pod, names = _arguments(body)
+        self._zones.expire()
+        scores = self._zones.fits.ask(self._zones.fits.request(pod)).scores
+        slots = self._zones.fits.slots
+        return msgspec.json.encode(
+            [
+                {"Host": name, "Score": _rounded(scores[slots[name]]) if name in slots else 0}
+                for name in names
+            ]
+        )
+
+    def bind(self, binding: Binding, pod: Pod) -> Object:
+        """Promise a pod its place; return the Binding to create, which names the zone."""
+        self._zones.expire()
+        return binding_object(binding, self._zones.bind(pod, binding.node))
+
+
+def read_binding(body: bytes) -> Binding:
+    """Return what `bind` is asked."""
+    given = _decoded(body)
+    return Binding(
+        namespace=_text(given, "PodNamespace"),
+        name=_text(given, "PodName"),
+        uid=_text(given, "PodUID"),
+        node=_text(given, "Node"),
+    )
+
+
+def binding_object(binding: Binding, zone: str | None) -> Object:
+    """Return the Kubernetes object that binds a pod; the API server adds its annotations to it."""
+    metadata: Object = {
+        "namespace": binding.namespace,
+        "name": binding.name,
+        "uid": binding.uid,
+    }
+    if zone is not None:
+        metadata["annotations"] = {ZONE_ANNOTATION: zone}
+    target = {"apiVersion": "v1", "kind": "Node", "name": binding.node}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+def error_result(text: str) -> bytes:
+    """Return the answer of `filter` and `bind` where they fail."""
+    return msgspec.json.encode({"Error": text})
+
+
+def _arguments(body: bytes) -> tuple[Pod, list[str]]:
+    given = _decoded(body)
+    if given.get("nodenames") is None and given.get("nodes"):
+        raise BadRequestError(
+            "NodeNames: there are none, but whole nodes: set nodeCacheCapable: true"
+        )
+    names = given.get("nodenames") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadRequestError("NodeNames: it is not a list of names")
+    try:
+        return read_pod(given.get("pod"), "Pod"), names
+    except DocumentError as error:
+        raise BadRequestError(str(error)) from error
+
+
+def _decoded(body: bytes) -> Object:
+    """Return the fields of a document of Go's, with their names in lower case."""
+    try:
+        given = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequestError(f"not JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise BadRequestError(f"{quoted(given)} is not an object")
+    return {name.lower(): value for name, value in given.items()}
+
+
+def _text(given: Mapping[str, Any], name: str) -> str:
+    value = given.get(name.lower())
+    if not isinstance(value, str) or not value:
+        raise BadRequestError(f"{name}: {quoted(value)} is no name")
+    return value
+
+
+def _holds(request: NumaRequest) -> bool:
+    """Whether a pod takes something of a zone to itself."""
+    return request.qos not in (BEST_EFFORT, BURSTABLE) or not request.native
+
+
+def _rounded(score: int) -> int:
+    return (score * MOST_SCORE + 50) // 100

@@ -1,0 +1,152 @@
+"""The service of the cluster side: the watches, the extender and its metrics, wired together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.extender import Verbs, error_result, read_binding
+from nri_policy.cluster.pod import read_pod
+from nri_policy.cluster.promises import LiveZones
+from nri_policy.cluster.server import Answers, Listen, server
+from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.watch import PODS, Watch
+from nri_policy.kube.client import Client
+from nri_policy.kube.errors import APIError
+
+log = logging.getLogger(__name__)
+
+_SECONDS = (250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.5, 1.0, 5.0)
+
+
+class Service:
+    """What one replica does."""
+
+    def __init__(
+        self, settings: Settings, client: Client, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.zones = LiveZones(settings.extender, now)
+        self.watch = Watch(client, self.zones, now)
+        self.verbs = Verbs(self.zones, choose=settings.extender.choose)
+        self._client = client
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._requests = Counter(
+            "nri_policy_cluster_requests",
+            "Requests of kube-scheduler, by verb and status.",
+            ["verb", "status"],
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "nri_policy_cluster_request_duration_seconds",
+            "From a request's headers to its answer.",
+            ["verb"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._registry.register(self)
+
+    def answers(self) -> Answers:
+        """Return what the server asks."""
+
+        async def of_filter(body: bytes) -> bytes:
+            return self.verbs.filter(body)
+
+        async def of_prioritize(body: bytes) -> bytes:
+            return self.verbs.prioritize(body)
+
+        return Answers(
+            verbs={"filter": of_filter, "prioritize": of_prioritize, "bind": self.bind},
+            ready=self.watch.problem,
+            metrics=lambda: generate_latest(self._registry),
+            count=self._count,
+        )
+
+    async def bind(self, body: bytes) -> bytes:
+        """Bind a pod, with the zone that it is promised."""
+        binding = read_binding(body)
+        try:
+            found = await self._client.get(PODS, binding.name, namespace=binding.namespace)
+            pod = read_pod(found, "")
+            if pod.node:
+                return error_result(f"pod is already assigned to node {pod.node}")
+            created = self.verbs.bind(binding, pod)
+            await self._client.create(
+                PODS, created, namespace=binding.namespace, name=binding.name, part="binding"
+            )
+        except (APIError, DocumentError) as error:
+            self.zones.withdraw((binding.namespace, binding.name))
+            return error_result(str(error))
+        return error_result("")
+
+    def collect(self) -> Iterable[Metric]:
+        """Return what is read from the state as metrics are asked for."""
+        name = "nri_policy_cluster_"
+        yield GaugeMetricFamily(
+            f"{name}promises", "Places promised and not reported yet.", len(self.zones.promises)
+        )
+        yield _counted(
+            f"{name}promises_ended", "Promises, by why they ended.", "reason", self.zones.ended
+        )
+        yield _counted(
+            f"{name}rejected_nodes", "Nodes rejected by the filter.", "reason", self.verbs.rejected
+        )
+        yield CounterMetricFamily(
+            f"{name}unknown_nodes", "Nodes asked about that are not known.", self.verbs.unknown
+        )
+        yield _counted(
+            f"{name}unreadable_objects",
+            "Objects that make no sense.",
+            "kind",
+            self.watch.unreadable,
+        )
+        ignored = GaugeMetricFamily(
+            f"{name}ignored_zones", "Zones that are no NUMA nodes.", labels=["reason"]
+        )
+        for reason, number in self.zones.ignored().items():
+            ignored.add_metric([reason], number)
+        yield ignored
+        lost = GaugeMetricFamily(
+            f"{name}not_followed_seconds", "For how long a kind is not followed.", labels=["kind"]
+        )
+        for kind, seconds in self.watch.lost_seconds().items():
+            lost.add_metric([kind], seconds)
+        yield lost
+
+    def _count(self, verb: str, status: int, seconds: float) -> None:
+        self._requests.labels(verb, str(status)).inc()
+        self._seconds.labels(verb).observe(seconds)
+
+
+async def run(settings: Settings, client: Client, listen: Listen) -> None:
+    """Serve until SIGTERM or SIGINT; raises ValueError and OSError where it cannot listen."""
+    service = Service(settings, client)
+    http = server(listen, service.answers())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, setattr, http, "should_exit", True)
+    watching = asyncio.create_task(service.watch.run())
+    try:
+        with socket.create_server((listen.host, listen.port)) as listener:
+            log.info("event=listening address=%s port=%d", *listener.getsockname()[:2])
+            await http.serve([listener])
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+        await client.close()
+
+
+def _counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, number in numbers.items():
+        family.add_metric([value], number)
+    return family

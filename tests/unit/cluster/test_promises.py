@@ -1,0 +1,231 @@
+"""What is promised of zones: made, confirmed, expired, taken back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nri_policy.cluster.node import read_node
+from nri_policy.cluster.pod import Pod, read_pod
+from nri_policy.cluster.promises import CHOSEN_SECONDS, MOST_SECONDS, REPORT_SECONDS, LiveZones
+from nri_policy.cluster.settings import Extender
+from nri_policy.cluster.zone import read_zones
+from nri_policy.nrt.fingerprint import fingerprint
+
+Object = dict[str, Any]
+
+
+class World:
+    """One node of two NUMA nodes of 4 CPUs, and a clock."""
+
+    def __init__(self, *, scope: str = "container") -> None:
+        self.time = 1000.0
+        self.scope = scope
+        self.zones = LiveZones(Extender(), lambda: self.time)
+        node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": 8, "a.com/gpu": 2}}}
+        self.zones.set_node(read_node(node, ""))
+        self.report()
+
+    def report(self, *pods: str, free: tuple[int, int] = (4, 4), printed: bool = True) -> None:
+        """The node reports that those pods are on it, and what is free."""
+        attributes = [
+            {"name": "topologyManagerPolicy", "value": "single-numa-node"},
+            {"name": "topologyManagerScope", "value": self.scope},
+        ]
+        if printed:
+            text = fingerprint(("default", name) for name in pods)
+            attributes.append({"name": "nodeTopologyPodsFingerprint", "value": text})
+        zones = [
+            {
+                "name": f"node-{number}",
+                "type": "Node",
+                "resources": [
+                    {"name": name, "capacity": cpus, "allocatable": cpus, "available": cpus}
+                    for name in ("cpu", "memory")
+                ],
+            }
+            for number, cpus in enumerate(free)
+        ]
+        document = {"metadata": {"name": "n"}, "attributes": attributes, "zones": zones}
+        self.zones.set_zones(read_zones(document, ""))
+
+    def room(self) -> tuple[int, ...]:
+        """The largest pod that each zone alone would hold, of none to four CPUs."""
+        held = [0, 0]
+        for cpus in range(1, 5):
+            chosen = self.zones.fits.zones("n", self.zones.fits.request(pod("probe", cpus)))
+            both = self.zones.fits.zones("n", self.zones.fits.request(pod("probe", cpus, cpus)))
+            if chosen is not None:
+                held[0] = cpus
+            if both is not None:
+                held[1] = cpus
+        return tuple(held)
+
+
+def pod(name: str, *cpus: int, node: str = "", phase: str = "Pending", zone: str = "") -> Pod:
+    limits = [{"cpu": count, "memory": 1} for count in cpus]
+    return read_pod(
+        {
+            "metadata": {
+                "name": name,
+                "annotations": {"placement.nri/zone": zone} if zone else {},
+            },
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "c", "resources": {"limits": each}} for each in limits],
+            },
+            "status": {"phase": phase},
+        },
+        "",
+    )
+
+
+def choose(world: World, asked: Pod) -> str | None:
+    return world.zones.choose(asked, world.zones.fits.request(asked), ["n"])
+
+
+def test_a_choice_takes_room_in_every_zone_that_could_be_meant_and_ends() -> None:
+    world = World()
+    assert world.room() == (4, 4)
+    assert choose(world, pod("p", 3)) == "n"
+    assert world.room() == (1, 1)
+    world.time += CHOSEN_SECONDS - 1
+    world.zones.expire()
+    assert world.room() == (1, 1)
+    world.time += 1
+    world.zones.expire()
+    assert world.room() == (4, 4)
+    assert world.zones.ended == {"expired": 1}
+
+
+def test_a_binding_takes_room_in_the_zone_that_it_names() -> None:
+    world = World()
+    assert world.zones.bind(pod("p", 3), "n") == "node-0"
+    assert world.room() == (4, 2)
+    assert world.zones.bind(pod("q", 3), "n") == "node-1"
+    assert world.room() == (1, 1)
+    assert choose(world, pod("r", 2)) is None
+    assert world.zones.bind(pod("s", 2), "n") is None  # it does not fit, but who binds decides
+
+
+def test_a_pod_of_several_zones_has_none_by_name() -> None:
+    world = World()
+    assert world.zones.bind(pod("p", 3, 3), "n") is None
+    assert world.room() == (1, 1)
+
+
+def test_what_is_asked_again_is_taken_back_first() -> None:
+    world = World()
+    choose(world, pod("p", 3))
+    world.zones.withdraw(("default", "p"))
+    assert world.room() == (4, 4)
+    world.zones.withdraw(("default", "p"))
+    assert world.zones.ended == {"withdrawn": 1}
+
+
+def test_a_bound_pod_holds_its_place_until_the_node_reports_it() -> None:
+    world = World()
+    choose(world, pod("p", 3))
+    world.zones.set_pod(pod("p", 3, node="n"))
+    world.zones.withdraw(("default", "p"))  # bound: no longer to be taken back
+    world.time += CHOSEN_SECONDS + 1
+    world.zones.expire()
+    world.report()  # something else changed
+    assert world.room() == (1, 1)
+    world.report("p", free=(1, 4))
+    assert world.zones.promises == {}
+    assert world.room() == (4, 2)
+    assert world.zones.ended == {"reported": 1}
+
+
+def test_a_report_that_has_some_pods_ends_their_promises_only() -> None:
+    world = World()
+    for name in "pqr":
+        world.time += 1
+        world.zones.set_pod(pod(name, 1, node="n"))
+    world.report("p", "q", free=(2, 4))
+    assert world.zones.promises.keys() == {("default", "r")}
+    world.report("other", free=(2, 4))  # says nothing of ours
+    assert world.zones.promises.keys() == {("default", "r")}
+    world.time += MOST_SECONDS
+    world.zones.expire()
+    assert not world.zones.promises
+
+
+def test_without_a_fingerprint_a_later_report_ends_it() -> None:
+    world = World()
+    world.zones.set_pod(pod("p", 3, node="n"))
+    world.report(printed=False)
+    assert world.zones.promises
+    world.time += REPORT_SECONDS
+    world.report(printed=False, free=(1, 4))
+    assert not world.zones.promises
+
+
+def test_a_pod_that_others_bound_is_promised_its_place() -> None:
+    world = World()
+    world.zones.set_pod(pod("p", 3, node="n", zone="node-1"))
+    assert world.zones.promises["default", "p"].zone == 1
+    assert world.room() == (4, 2)
+    world.zones.remove_pod("default", "p")
+    assert world.room() == (4, 4)
+    assert world.zones.ended == {"deleted": 1}
+
+
+def test_pods_that_run_are_in_the_report_and_finished_ones_hold_nothing() -> None:
+    world = World()
+    world.zones.set_pod(pod("p", 3, node="n", phase="Running"))
+    assert not world.zones.promises
+    world.zones.set_pod(pod("q", 3, node="n"))
+    world.zones.set_pod(pod("q", 3, node="n", phase="Succeeded"))
+    assert not world.zones.promises
+
+
+def test_a_pod_bound_elsewhere_frees_what_was_chosen() -> None:
+    world = World()
+    choose(world, pod("p", 3))
+    world.zones.set_pod(pod("p", 3, node="other"))
+    assert world.room() == (4, 4)
+    assert world.zones.promises["default", "p"].node == "other"
+
+
+def test_pods_that_share_or_ask_for_nothing_are_promised_nothing() -> None:
+    world = World()
+    world.zones.set_pod(pod("p", node="n"))
+    burstable = read_pod(
+        {
+            "metadata": {"name": "q"},
+            "spec": {
+                "nodeName": "n",
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": 3}}}],
+            },
+        },
+        "",
+    )
+    world.zones.set_pod(burstable)
+    assert not world.zones.promises
+
+
+def test_a_pod_is_taken_in_all_where_the_scope_is_the_pod() -> None:
+    world = World(scope="pod")
+    assert world.zones.bind(pod("p", 1, 2), "n") == "node-0"
+    assert world.zones.bind(pod("q", 2, 2), "n") == "node-1"
+    assert world.room()[0] == 1
+
+
+def test_nodes_and_pods_that_are_not_listed_any_more_are_forgotten() -> None:
+    world = World()
+    world.zones.set_pod(pod("p", 3, node="n"))
+    world.zones.forget_pods([])
+    assert not world.zones.promises
+    world.zones.forget_all("noderesourcetopologies", [])
+    assert choose(world, pod("p", 9)) == "n"  # nothing is known of its zones
+    world.zones.forget_all("nodes", [])
+    assert choose(world, pod("p", 1)) is None
+
+
+def test_a_report_that_makes_no_sense_is_not_used() -> None:
+    world = World()
+    world.zones.remove_zones("n", stale=True)
+    assert choose(world, pod("p", 1)) is None
+    world.report()
+    assert choose(world, pod("p", 1)) == "n"
