@@ -337,8 +337,12 @@ class Engine:
             used = self._used[node] = {}
         for name, amount in amounts.items():
             used[name] = used.get(name, 0) + amount * times
-        for tree in (*self._trees.values(), *self._spreads.values()):
+        for tree in self._made():
             tree.use(node, amounts, times)
+
+    def _made(self) -> Iterator[Tree | SpreadTree]:
+        yield from self._trees.values()
+        yield from self._spreads.values()
 
     def _run(self, node: str, times: int) -> None:
         self._running[node] = self._running.get(node, 0) + times
@@ -399,7 +403,7 @@ class Engine:
 
     def _apply(self, usages: Iterable[Usage], times: int) -> None:
         for usage in usages:
-            for tree in (*self._trees.values(), *self._spreads.values()):
+            for tree in self._made():
                 self._assume(tree, usage, times)
 
     def _assume(self, tree: Tree | SpreadTree, usage: Usage, times: int) -> None:

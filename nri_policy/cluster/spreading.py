@@ -107,6 +107,7 @@ class SpreadTree:
         }
         self._every = array("i", [running.get(node.name, 0) for node in self._nodes])
         self._filters: OrderedDict[bytes, Filter] = OrderedDict()
+        self._counts: OrderedDict[tuple[frozenset[tuple[str, int]], Filter], Counts] = OrderedDict()
         self.domains = Domains(self.paths)
         self.rows = Rows(self.domains)
         for leaf in range(len(self._nodes)):
@@ -160,12 +161,7 @@ class SpreadTree:
         *preferences* are those that the tree is of, *tolerations* come on top of the pods'.
         """
         spec, request = pod_set.template.spec, pod_set.request or Request()
-        pod = spec.effective()
-        counts = Counts(
-            self.rows,
-            Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1}),
-            self._filter(spec, tolerations).mask,
-        )
+        counts = self._count(spec.effective(), self._filter(spec, tolerations))
         places, left = fill(
             counts,
             pod_set.count,
@@ -187,6 +183,18 @@ class SpreadTree:
         if _is_open(node):
             self.rows.add(leaf, node.allocatable, times, times)
             self.rows.add(leaf, self._used.get(node.name, {}), -times)
+
+    def _count(self, pod: Amounts, kind: Filter) -> Counts:
+        """Return how many pods fit where; what is known of the last pods is brought up to date."""
+        key = (frozenset(pod.items()), kind)
+        found = self._counts.pop(key, None)
+        if found is None:
+            vector = Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1})
+            found = Counts(self.rows, vector, kind.mask)
+            if len(self._counts) == MAX_FILTERS:
+                self._counts.popitem(last=False)
+        self._counts[key] = found
+        return found
 
     def _filter(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
         tolerations = (*spec.tolerations, *tolerations)
