@@ -34,6 +34,7 @@ _COMMANDS = (  # in the order of --help
     "replay",
     "topology",
     "capture",
+    "cluster",
 )
 
 

@@ -62,6 +62,16 @@ _PLAIN = {
         "nri-policy nrt": "what the cluster's scheduler is told of this node",
         "nri-policy nrt -o yaml": "the whole object",
     },
+    "cluster run": {
+        "nri-policy cluster run --kubeconfig admin.conf": "for a kube-scheduler on the same host",
+        "nri-policy cluster run --config placement.yaml --listen :: --tls-cert tls.crt"
+        " --tls-key tls.key --client-ca ca.crt": "in a pod, for kube-schedulers of that authority",
+    },
+    "cluster fit": {
+        "nri-policy cluster fit -f pod.yaml": "which nodes' zones would hold this pod now?",
+        "nri-policy cluster fit -f pod.yaml --assumed": "and with the pods that are on their way?",
+        "nri-policy cluster fit -f pod.yaml --cluster cluster.json": "in a cluster from a file",
+    },
     "config check": {
         "nri-policy config check settings.yaml": "are these settings good, and what do they say?",
         "nri-policy config check settings.yaml --host-root /": "would the daemon start here?",

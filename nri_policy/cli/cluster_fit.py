@@ -1,0 +1,120 @@
+"""`nri-policy cluster fit`: which nodes hold a pod in their zones, and why others do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.table import Table
+
+from nri_policy.cli.cluster_run import read_cluster_settings
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.options import form_option
+from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.files import Files, read_documents
+from nri_policy.cluster.numa_report import NodeFit, node_fits
+from nri_policy.cluster.pod import read_pod
+from nri_policy.cluster.settings import Settings, read_settings
+from nri_policy.cluster.snapshot import read_snapshot
+from nri_policy.cluster.watch import PODS, ZONES
+from nri_policy.kube.client import NODES, Client
+from nri_policy.kube.connection import access
+from nri_policy.kube.errors import APIError, KubeconfigError
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command
+@click.option(
+    "-f", "--file", "pod", type=_FILE, required=True, help="The pod, as kubectl takes it."
+)
+@click.option(
+    "--cluster",
+    "files",
+    type=_FILE,
+    multiple=True,
+    help="What `kubectl get nodes,pods,noderesourcetopologies -A -o json` printed; instead of a"
+    " cluster that is asked.",
+)
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="How to reach the cluster.")
+@click.option("--config", type=_FILE, help="The settings: a ClusterPlacement document.")
+@click.option(
+    "--assumed",
+    is_flag=True,
+    help="Take off what bound pods will hold that their nodes do not report yet.",
+)
+@form_option
+@click.pass_context
+def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
+    context: click.Context,
+    pod: Path,
+    files: tuple[Path, ...],
+    kubeconfig: Path | None,
+    config: Path | None,
+    assumed: bool,
+    form: str,
+) -> None:
+    """Show for each node whether its zones hold a pod, the reason if not, and the score.
+
+    Exits with 1 if no node holds it.
+    """
+    try:
+        given = _read(files)
+        cluster = given.cluster if files else asyncio.run(_fetched(kubeconfig))
+        settings = _settings(config, given)
+        (document,) = read_documents(pod.read_bytes(), str(pod))
+        rows = node_fits(read_snapshot(cluster), read_pod(document, ""), settings, assumed=assumed)
+    except DocumentError as error:
+        raise Failure(str(error)) from error
+    except (APIError, KubeconfigError) as error:
+        raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
+    if form == "table":
+        print_drawing(_drawn(rows, assumed=assumed))
+    else:
+        print_document([msgspec.to_builtins(row) for row in rows], form)
+    context.exit(0 if any(row.fits for row in rows) else Exit.NO)
+
+
+def _read(files: Sequence[Path]) -> Files:
+    given = Files()
+    for path in files:
+        given.add(path.read_bytes(), str(path))
+    return given
+
+
+def _settings(config: Path | None, given: Files) -> Settings:
+    if config is None and given.settings is not None:
+        return read_settings(given.settings)
+    return read_cluster_settings(config)
+
+
+async def _fetched(kubeconfig: Path | None) -> dict[str, Any]:
+    """Return what the cluster has now."""
+    connect = access(kubeconfig)
+    if connect is None:
+        raise click.UsageError("no cluster is known: name one by --kubeconfig, or files of one")
+    client = Client(connect)
+    try:
+        return {
+            key: (await client.list(kind)).items
+            for key, kind in (("nodes", NODES), ("pods", PODS), ("zones", ZONES))
+        }
+    finally:
+        await client.close()
+
+
+def _drawn(rows: Sequence[NodeFit], *, assumed: bool) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("node", "fits", "score", "zones", *(["promised"] if assumed else []), "reason"):
+        table.add_column(name, justify="right" if name in ("score", "promised") else "left")
+    for row in rows:
+        promised = [str(row.promised)] if assumed else []
+        fits = "yes" if row.fits else "no"
+        zones = ", ".join(row.zones)
+        table.add_row(row.node, fits, str(row.score), zones, *promised, row.reason)
+    return table

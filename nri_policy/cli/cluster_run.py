@@ -1,0 +1,90 @@
+"""`nri-policy cluster run`: the service of the cluster side."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.files import read_documents
+from nri_policy.cluster.settings import Settings, read_settings
+from nri_policy.instrumentation.logs import Form, set_up
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from nri_policy.kube.errors import KubeconfigError
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command
+@click.option("--config", type=_PATH, help="The settings: a ClusterPlacement document.")
+@click.option(
+    "--kubeconfig",
+    type=_PATH,
+    help="How to reach the cluster from outside of it; in a pod, its service account says.",
+)
+@click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS")
+@click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True)
+@click.option("--tls-cert", type=_PATH, help="Certificate; without one only loopback is served.")
+@click.option("--tls-key", type=_PATH, help="The certificate's key.")
+@click.option("--client-ca", type=_PATH, help="Whose certificates clients must show.")
+@click.option(
+    "--log-format",
+    type=click.Choice([form.value for form in Form]),
+    default=Form.TEXT.value,
+    show_default=True,
+    help="How each line of the log on stderr is written: key=value, or JSON.",
+)
+def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
+    config: Path | None,
+    kubeconfig: Path | None,
+    listen: str,
+    port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    client_ca: Path | None,
+    log_format: str,
+) -> None:
+    """Run the service: watch nodes, pods and zones, and answer kube-scheduler.
+
+    It goes on until SIGTERM. While it is away kube-scheduler goes on without it, where its
+    configuration says that the extender may be ignored.
+    """
+    try:
+        from nri_policy.cluster import server, service  # noqa: PLC0415 - of the extra
+    except ImportError as error:
+        raise Failure(f"{error}: install nri-policy[cluster]") from error
+    set_up(Form(log_format))
+    settings = read_cluster_settings(config)
+    where = server.Listen(
+        host=listen, port=port, certificate=tls_cert, key=tls_key, client_ca=client_ca
+    )
+    try:
+        where.check()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    try:
+        connect = access(kubeconfig)
+        if connect is None:
+            raise click.UsageError("no cluster is known: name one by --kubeconfig")
+        asyncio.run(service.run(settings, Client(connect), where))
+    except (KubeconfigError, OSError) as error:
+        raise Failure(str(error)) from error
+
+
+def read_cluster_settings(path: Path | None) -> Settings:
+    """Return the settings in a file, the defaults without one; raises Failure."""
+    if path is None:
+        return Settings()
+    try:
+        (document,) = read_documents(path.read_bytes(), str(path))
+        return read_settings(document)
+    except OSError as error:
+        raise Failure(str(error)) from error
+    except DocumentError as error:
+        raise Failure(f"{path}: {error}", Exit.SETTINGS) from error
+    except ValueError as error:
+        raise Failure(f"{path}: it is not one document", Exit.SETTINGS) from error

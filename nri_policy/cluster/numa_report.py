@@ -1,0 +1,58 @@
+"""What `cluster fit` shows: verdict, score and zones of a pod on every node."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nri_policy._numa_fit import FITS, NO_ZONE
+from nri_policy.cluster.numa_fit import reason
+from nri_policy.cluster.numa_node import zone_name
+from nri_policy.cluster.pod import Pod
+from nri_policy.cluster.promises import LiveZones
+from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.snapshot import Snapshot
+
+
+class NodeFit(Struct, frozen=True):
+    """A pod on one node."""
+
+    node: str
+    fits: bool
+    reason: str  # empty where it fits
+    score: int  # 0 to 100
+    zones: list[str]  # of the pod in all, or of each container; empty where none is decided
+    promised: int  # pods that hold a place there and are not reported yet
+
+
+def node_fits(snapshot: Snapshot, pod: Pod, settings: Settings, *, assumed: bool) -> list[NodeFit]:
+    """Return a row for each node, by name.
+
+    With *assumed*, bound pods that do not run yet are taken off, as far as their nodes have not
+    reported them: as the extender sees it.
+    """
+    zones = LiveZones(settings.extender, lambda: 0.0)
+    for node in snapshot.nodes:
+        zones.set_node(node)
+    if assumed:
+        for each in snapshot.pods:
+            zones.set_pod(each)
+    for report in snapshot.zones:
+        zones.set_zones(report)
+    for name in snapshot.stale:
+        zones.remove_zones(name, stale=True)
+    request = zones.fits.request(pod)
+    answer = zones.fits.ask(request)
+    rows = []
+    for name, slot in sorted(zones.fits.slots.items()):
+        chosen = zones.fits.zones(name, request)
+        rows.append(
+            NodeFit(
+                node=name,
+                fits=answer.verdicts[slot] == FITS,
+                reason=reason(answer.verdicts[slot]),
+                score=answer.scores[slot],
+                zones=["-" if zone == NO_ZONE else zone_name(zone) for zone in chosen or ()],
+                promised=sum(each.node == name for each in zones.promises.values()),
+            )
+        )
+    return rows

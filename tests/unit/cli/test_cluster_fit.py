@@ -1,0 +1,73 @@
+"""`nri-policy cluster fit`: files in, a table or a document out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nri_policy.cli import main
+from tests.unit.cluster.test_extender import node, pod, zones
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    cluster: dict[str, Any] = {"kind": "List", "items": []}
+    for name, free in (("full", (1, 1)), ("free", (3, 8))):
+        cluster["items"].append({"kind": "Node"} | node(name))
+        cluster["items"].append({"kind": "NodeResourceTopology"} | zones(name, *free))
+    cluster["items"].append({"kind": "Pod"} | pod("on-its-way", 6, at="free"))
+    (tmp_path / "cluster.json").write_text(json.dumps(cluster))
+    (tmp_path / "pod.yaml").write_text(json.dumps({"kind": "Pod"} | pod("p", 4)))
+    return ["-f", str(tmp_path / "pod.yaml"), "--cluster", str(tmp_path / "cluster.json")]
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["cluster", "fit", *arguments])
+    return done.exit_code, done.output
+
+
+def test_a_row_for_each_node(files: list[str]) -> None:
+    code, text = run(*files)
+    assert code == 0
+    assert [line.split() for line in text.splitlines()] == [
+        ["node", "fits", "score", "zones", "reason"],
+        ["free", "yes", "33", "node-1"],
+        ["full", "no", "0", "cannot", "align", "container"],
+    ]
+
+
+def test_what_is_promised_counts_where_that_is_asked(files: list[str]) -> None:
+    code, text = run(*files, "--assumed", "-o", "json")
+    assert code == 1
+    assert [(row["node"], row["fits"], row["promised"]) for row in json.loads(text)] == [
+        ("free", False, 1),
+        ("full", False, 0),
+    ]
+
+
+def test_settings_count(files: list[str], tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("kind: ClusterPlacement\nspec: {extender: {strategy: MostAllocated}}\n")
+    assert "  16  node-1" in run(*files, "--config", str(settings))[1]
+    settings.write_text("spec: {extender: {strategy: Most}}\n")
+    code, text = run(*files, "--config", str(settings))
+    assert code == 78
+    assert "spec.extender.strategy: invalid enum value 'Most'" in text
+
+
+def test_what_cannot_be_read_is_said(files: list[str], tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("a: [")
+    code, text = run(*files, "--cluster", str(bad))
+    assert code == 1
+    assert "bad.yaml" in text
+
+
+def test_the_service_does_not_listen_in_the_open() -> None:
+    done = CliRunner().invoke(main, ["cluster", "run", "--listen", "0.0.0.0"])
+    assert done.exit_code == 2
+    assert "without a certificate only loopback is listened on" in done.output
