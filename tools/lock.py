@@ -31,7 +31,10 @@ HEADER = "# Made by `make lock` of pyproject.toml; for pip's --require-hashes.\n
 def main() -> int:
     """Write both files."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
-    runtime = project["project"]["dependencies"]
+    runtime = [
+        *project["project"]["dependencies"],
+        *project["project"]["optional-dependencies"]["cluster"],  # the image is for both sides
+    ]
     build = [*project["build-system"]["requires"], "pip"]
     for name, requirements in (("runtime", runtime), ("build", build)):
         (LOCKS / f"{name}.lock").write_text(HEADER + lines(requirements))

@@ -125,6 +125,7 @@ def values_schema() -> Schema:
         **_object(
             affinity=table,
             alerts=switch,
+            cluster=switch,
             clusterSettings=flag,
             config=spec_schema(),
             image=_object(pullPolicy=text, repository=text, tag=text),

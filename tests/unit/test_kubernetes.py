@@ -174,6 +174,12 @@ def test_the_chart_makes_what_the_prometheus_operator_needs() -> None:
     assert added == documents(manifest("podmonitor.yaml", "alerts.yaml"))
 
 
+def test_the_chart_makes_the_cluster_side_where_it_is_asked_to() -> None:
+    base, switched = documents(rendered()), documents(rendered(cluster={"enabled": True}))
+    added = {name: each for name, each in switched.items() if name not in base}
+    assert added == documents(built("cluster"))
+
+
 def test_a_chart_without_http_has_neither_probes_nor_ports() -> None:
     made = documents(rendered(config={"instrumentation": {"httpEndpoint": ""}}))
     template = made["DaemonSet nri-policy"]["spec"]["template"]
@@ -222,10 +228,12 @@ def test_openshift_gets_the_account_its_constraints() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("source", [*VARIANTS, "kustomize/openshift", "chart"])
+@pytest.mark.parametrize("source", [*VARIANTS, "kustomize/openshift", "cluster", "chart"])
 def test_manifests_fit_the_published_schemas(source: str, version: str) -> None:
     validate: Any = pytest.importorskip("kubernetes_validate").validate
-    text = rendered(turnNRIOn=True) if source == "chart" else built(source)
+    text = (
+        rendered(turnNRIOn=True, cluster={"enabled": True}) if source == "chart" else built(source)
+    )
     crds = manifest("crd.yaml", "settings-crd.yaml")
     made = [*filter(None, yaml.safe_load_all(f"{text}\n---\n{crds}"))]
     assert len(made) > 8
