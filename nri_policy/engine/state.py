@@ -45,6 +45,11 @@ class Resizing(Struct, frozen=True, kw_only=True):
     told: tuple[CPUSet, CPUSet]
     kept: CPUSet  # CPUs that it frees, and that nobody else gets until it is in force
 
+    @property
+    def shared(self) -> CPUSet:
+        """What is kept and will be free for all, itself included."""
+        return EMPTY if self.before.grant.isolated else self.kept
+
 
 class Snapshot(Struct, frozen=True):
     """What all else in a State follows from, at one moment."""
@@ -196,15 +201,8 @@ class State:
         return placed
 
     def await_resize(self, container_id: str, resizing: Resizing) -> None:
-        """Keep from others what a container's resize frees, as far as it does not need it itself.
-
-        *resizing* says how things were before; what is kept follows.
-        """
-        now, before = self.placed[container_id].grant, resizing.before.grant
-        kept = before.exclusive - now.exclusive
-        slack = self.supply.slack(now.pool, 0, now.shares, False)
-        while kept and not (before.isolated or slack.permits(kept)):
-            kept -= CPUSet([kept.lowest])
+        """Keep from others what a container's resize frees; *resizing* says how things were."""
+        kept = resizing.before.grant.exclusive - self.placed[container_id].grant.exclusive
         self.supply.take(kept)
         self.resizing[container_id] = replace(resizing, kept=kept)
 
@@ -229,14 +227,17 @@ class State:
         """Return the ids of the containers that are booked on exactly *pool* and share its CPUs."""
         return self._sharing.get(pool, {})
 
-    def cpus(self, grant: Grant, hide_hyperthreads: bool) -> CPUSet:
-        """Return the CPUs that a grant allows (§9); empty for `preserve`."""
+    def cpus(self, grant: Grant, hide_hyperthreads: bool, kept: CPUSet = EMPTY) -> CPUSet:
+        """Return the CPUs that a grant allows (§9); empty for `preserve`.
+
+        It shares what is *kept* for it as it shares what is free.
+        """
         capacity = self.layout.capacity
         if grant.sort is Sort.PRESERVE:
             return EMPTY
         cpus = capacity.reserved if grant.sort is Sort.RESERVED else grant.exclusive
         if grant.shares:
-            shared = self.supply.free_cpus() & self.layout.tree.pools[grant.pool].cpus
+            shared = (self.supply.free_cpus() | kept) & self.layout.tree.pools[grant.pool].cpus
             # a guest at the top runs on the reserved CPUs while every other is someone's own
             cpus |= shared or capacity.reserved
         return self.layout.picker.first_threads(cpus) if hide_hyperthreads else cpus
@@ -250,7 +251,8 @@ class State:
         """Return what the runtime must hear of a container, None if it knows; it is told now."""
         placed = self.placed[container_id]
         settings, grant, request = self.layout.settings, placed.grant, placed.request
-        cpus = self.cpus(grant, request.hide_hyperthreads) if settings.pin_cpu else EMPTY
+        kept = self.resizing[container_id].shared if container_id in self.resizing else EMPTY
+        cpus = self.cpus(grant, request.hide_hyperthreads, kept) if settings.pin_cpu else EMPTY
         mems = self._mems(placed)
         before, now = self.told.get(container_id), (cpus, mems)
         if before == now and not with_shares:
@@ -281,13 +283,15 @@ class State:
         if not changed or not self.layout.settings.pin_cpu:
             return placements
         pools, free, told = self.layout.tree.pools, self.supply.free_cpus(), self.told
+        resizing = self.resizing  # who keeps what it had is not like the others
         for pool in sorted(self._sharing):
             if pools[pool].cpus.isdisjoint(changed):
                 continue
             cpus = (pools[pool].cpus & free) or self.layout.capacity.reserved
             for member, mems in self._sharing[pool].items():
                 before = told.get(member)
-                if mems is None or before is None or before[1] is not mems:
+                odd = mems is None or member in resizing
+                if odd or before is None or before[1] is not mems:
                     if (placement := self.tell(member, cause, with_shares=False)) is not None:
                         placements.append(placement)
                 elif before[0] != cpus:

@@ -140,7 +140,8 @@ class Container:
         overlay(effective, asked)
         if into_cgroup and self.in_force is not None:
             machine.check(effective)
-            if 0 < effective.memory.limit.value < self.usage:
+            limit, before = (each.memory.limit.value for each in (effective, self.in_force))
+            if 0 < limit < self.usage and limit != before:
                 raise CRIError("runc: cannot decrease memory limit: device or resource busy")
             self.in_force.CopyFrom(effective)
         self.message.linux.resources.CopyFrom(effective)

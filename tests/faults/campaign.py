@@ -21,7 +21,8 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import StoredGrant
-from nri_policy.runtime.containers import CRIError
+from nri_policy.runtime.containers import Container, CRIError, State
+from nri_policy.runtime.manifest import Amounts, ManifestError, ResourceChange
 from nri_policy.workload.request import Sort
 from tests.faults import books
 from tests.faults.host import DEADLINE, Host, host
@@ -91,6 +92,10 @@ class Campaign:
             self.clock_jumped,
             self.second_daemon,
             self.hung_up,
+            self.slow_creations,
+            self.slow_creations,
+            self.resize_refused,
+            self.ended_unheard,
         ]
         if self.node.disk.mounted:
             faults += [self.disk_full, self.disk_read_only]
@@ -99,7 +104,9 @@ class Campaign:
         self.rounds += 1
         self.counts[self.fault] += 1
         self.lost = False
-        self.pods.resized.clear()
+        if self.node.runtime.release.name != "cri-o":
+            # after its restart that lists what they were created with, and no cgroup is seen here
+            self.pods.resized.clear()
         await fault()
         await self.settled()
         self.check()
@@ -175,6 +182,51 @@ class Campaign:
         await self.busy()
         await self.node.runtime._nri.start()
         await self.node.synchronized(before)
+
+    async def slow_creations(self) -> None:
+        """Let pods come and go at once on a runtime that takes its time, and so loses updates."""
+
+        async def pause(where: str, container: Container) -> None:
+            del where, container
+            await asyncio.sleep(self.random.uniform(0, 0.03))
+
+        runtime = self.node.runtime
+        at_once, runtime.between = runtime.between, pause
+        await asyncio.gather(*[self.busy(4) for _ in range(3)])
+        runtime.between = at_once
+        await asyncio.sleep(0.3)  # the daemon looks what has become of it
+
+    async def resize_refused(self) -> None:
+        """Let the runtime refuse a resize after it was answered, and then list what there is."""
+        await self.busy(3)
+        if limited := [each for each in self._running() if each.memory_limit]:
+            container = self.random.choice(limited)
+            container.usage = container.memory_limit
+            less = Amounts(cpu=self.random.choice((1000, 1500)), memory=1 << 19)
+            with suppress(CRIError, ManifestError):
+                change = ResourceChange(requests=less, limits=less)
+                await self.node.runtime.resize(container.pod, container.name, change)
+            container.usage = 0
+        await self.busy(2)
+        await self._registered_anew()
+
+    async def ended_unheard(self) -> None:
+        """Let a container end while the daemon registers."""
+        await self.busy(3)
+        if running := self._running():
+            self.node.runtime.vanish(self.random.choice(running))
+        await self._registered_anew()
+
+    def _running(self) -> list[Container]:
+        return [each for each in self.node.runtime.containers if each.state is State.RUNNING]
+
+    async def _registered_anew(self) -> None:
+        """Have the daemon hear from the runtime what there is."""
+        if self.node.life.alive:
+            before = self.node.runtime.synchronizations
+            await self.node.runtime._nri.stop()
+            await self.node.runtime._nri.start()
+            await self.node.synchronized(before)
 
     async def store_damaged(self) -> None:
         """Leave the next daemon a store that was torn, cut, overwritten or is something else."""

@@ -220,7 +220,7 @@ async def test_what_a_resize_frees_is_nobody_elses_until_it_is_in_force(
 
 
 @RUNTIMES
-@pytest.mark.parametrize("cpu", ["1", "1500m", "4"])
+@pytest.mark.parametrize("cpu", ["500m", "1", "1500m", "4"])
 async def test_a_resize_that_the_runtime_refuses_is_taken_back(
     cpu: str, runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
