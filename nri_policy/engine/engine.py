@@ -147,6 +147,7 @@ class Engine:
         if event.admitted:
             container, request, warnings = _understood(container, self.layout)
         else:
+            _check(container.resources)
             request, warnings = _request(container, self.layout)
         # older runtimes do not say when: whoever comes later is younger
         container = replace(container, created=max(container.created, state.latest + 1))
@@ -225,6 +226,7 @@ class Engine:
         placed = state.placed.get(container_id)
         if placed is None:
             return Decision(container_id=container_id)
+        _check(event.resources)
         resizing = None
         if not event.certain:
             resizing = state.resizing.get(container_id) or Resizing(
@@ -503,6 +505,12 @@ def _understood(container: Container, layout: Layout) -> tuple[Container, Reques
         plain = replace(container, pod=replace(container.pod, annotations={}))
         request, warnings = _request(plain, layout)
         return plain, request, (f"{error}; it is placed as if it had no annotations", *warnings)
+
+
+def _check(resources: Resources) -> None:
+    """Refuse amounts that cannot be: the runtime would fail over them, or make others of them."""
+    if text := resources.impossible:
+        raise RefusalError(text)
 
 
 def _overlay(old: Resources, new: Resources) -> Resources:

@@ -31,6 +31,12 @@ class QoS(StrEnum):
         return QoS.GUARANTEED
 
 
+#: What the kernel takes: shares (more count as so many), µs of a period, µs of quota in one.
+MOST_SHARES = 1 << 18
+PERIODS = range(1000, 1_000_001)
+QUOTAS = range(1000, 1 << 44)
+
+
 class State(IntEnum):
     """Where a container is in its life; the values order what is kept of two duplicates."""
 
@@ -65,7 +71,8 @@ class Resources(Struct, frozen=True, kw_only=True):
     @property
     def cpu_request(self) -> int:
         """Milli-CPU requested: the inverse of `shares_of`; the kubelet's minimum of 2 is none."""
-        return 0 if self.cpu_shares <= 2 else -(-self.cpu_shares * 1000 // 1024)
+        shares = min(self.cpu_shares, MOST_SHARES)
+        return 0 if shares <= 2 else -(-shares * 1000 // 1024)
 
     @property
     def cpu_limit(self) -> int | None:
@@ -73,6 +80,21 @@ class Resources(Struct, frozen=True, kw_only=True):
         if self.cpu_quota <= 0 or self.cpu_period <= 0:
             return None
         return -(-self.cpu_quota * 1000 // self.cpu_period)
+
+    @property
+    def impossible(self) -> str:
+        """Which of the CPU amounts the kernel would not take, empty where it takes them all.
+
+        A runtime passes a negative amount on as one just below 2^64.
+        """
+        for name, value, accepted in (
+            ("shares", self.cpu_shares, range(1, MOST_SHARES + 1)),
+            ("period", self.cpu_period, PERIODS),
+            ("quota", max(0, self.cpu_quota), QUOTAS),  # less than 0 is no limit, as 0
+        ):
+            if value and value not in accepted:
+                return f"CPU {name} of {value}: the kernel takes {accepted[0]} to {accepted[-1]}"
+        return ""
 
 
 class Container(Struct, frozen=True, kw_only=True):
@@ -97,4 +119,4 @@ class Container(Struct, frozen=True, kw_only=True):
 
 def shares_of(milli: int) -> int:
     """Return the cgroup's cpu.shares for *milli* milli-CPU (as the kubelet does: 2…262144)."""
-    return max(2, min(262144, milli * 1024 // 1000))
+    return max(2, min(MOST_SHARES, milli * 1024 // 1000))

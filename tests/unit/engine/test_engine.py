@@ -16,6 +16,7 @@ from nri_policy.engine.event import (
     Reconfigured,
     Resized,
     Stopped,
+    Synchronized,
 )
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Decision
@@ -837,13 +838,33 @@ def test_absurd_amounts_are_refused_and_break_nothing(milli: int) -> None:
     )
 
 
-def test_absurd_cgroup_settings_are_refused_and_break_nothing() -> None:
+@pytest.mark.parametrize(
+    ("resources", "reason"),
+    [
+        (Resources(cpu_shares=2**64 - 5), f"CPU shares of {2**64 - 5}: the kernel takes 1 to 2621"),
+        (Resources(cpu_shares=262_145), "CPU shares of 262145: the kernel takes 1 to 262144"),
+        (Resources(cpu_period=2**64 - 7), f"CPU period of {2**64 - 7}: the kernel takes 1000 to 1"),
+        (Resources(cpu_period=999), "CPU period of 999: the kernel takes 1000 to 1000000"),
+        (Resources(cpu_quota=2**44), f"CPU quota of {2**44}: the kernel takes 1000 to {2**44 - 1}"),
+        (Resources(cpu_quota=999), "CPU quota of 999: the kernel takes 1000 to"),
+    ],
+)
+def test_cpu_amounts_that_no_kernel_takes_are_refused(resources: Resources, reason: str) -> None:
     life = life_of(500)
     container = nodes.container(1000, 2000)
-    life.create(container)
-    event = Resized(
-        container_id=container.id,
-        resources=Resources(cpu_shares=2**64 - 1, cpu_quota=2**63 - 1, cpu_period=1),
+    cpus = life.create(container)
+    assert reason in life.refuse(Resized(container_id=container.id, resources=resources))
+    assert reason in life.refuse(replace(nodes.container(1000), resources=resources))
+    assert life.cpus(container) == cpus
+    quota = Resources(cpu_shares=262_144, cpu_quota=-5, cpu_period=1000)
+    assert "no pool has room for 256000m of shared CPU" in life.refuse(
+        Resized(container_id=container.id, resources=quota)
     )
-    assert "no pool has room for" in life.refuse(event)
-    assert life.resize(container, Resources(cpu_quota=2**63 - 1, cpu_period=1))
+    assert life.resize(container, Resources(cpu_quota=2**44 - 1, cpu_period=1_000_000))
+
+
+def test_a_container_that_runs_with_absurd_shares_asks_for_no_more_than_the_kernel_counts() -> None:
+    life = life_of(500)
+    container = replace(nodes.container(1000), resources=Resources(cpu_shares=2**64 - 5))
+    decision = life.handle(Synchronized(containers=(container,), held={}, now=0.0))
+    assert any("256 exclusive" in each for each in decision.warnings), decision.warnings
