@@ -167,12 +167,18 @@ def _within(
 
 
 def _runtimes(host: Host, where: Where) -> Runtimes:
-    """Return the runtimes, the one first whose NRI socket is asked about."""
-    running = processes(host)
-    configs = sorted(
-        runtime_configs(host, running),
-        key=lambda config: host.path(config.nri_socket) != host.path(str(where.nri_socket)),
-    )
+    """Return the runtimes, the one first whose NRI socket is asked about.
+
+    That is who listens there; two may be configured with the same one.
+    """
+    running, asked = processes(host), host.path(str(where.nri_socket))
+    listener = listening(where.nri_socket).peer
+
+    def is_other(config: RuntimeConfig) -> tuple[bool, bool, bool]:
+        elsewhere = host.path(config.nri_socket) != asked
+        return config.process != listener, elsewhere, config.nri is False
+
+    configs = sorted(runtime_configs(host, running), key=is_other)
     if not configs:
         return Runtimes()
     config = configs[0]

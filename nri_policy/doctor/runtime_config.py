@@ -35,7 +35,7 @@ class RuntimeConfig:
     name: str  # as the runtime calls itself
     files: tuple[str, ...] = ()  # that were read
     broken: tuple[str, ...] = ()  # what is wrong with others
-    running: bool = False
+    process: int | None = None  # None where it does not run
     version: int | None = None  # of the format: 3 is containerd 2's
     nri: bool | None = None  # whether it is on
     external: bool = True  # whether plugins may connect that the runtime has not started
@@ -45,6 +45,11 @@ class RuntimeConfig:
     request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS
     cri_socket: str = "/run/containerd/containerd.sock"
     systemd_cgroups: bool | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None
 
 
 def runtime_configs(host: Host, processes: Sequence[Process]) -> tuple[RuntimeConfig, ...]:
@@ -84,7 +89,7 @@ def _containerd(host: Host, process: Process | None) -> RuntimeConfig:
         name="containerd",
         files=tuple(reading.files),
         broken=tuple(reading.broken),
-        running=process is not None,
+        process=process.id if process else None,
         version=version if isinstance(version, int) else None,
         nri=None if disabled is None else disabled is not True,
         external=nri.get("disable_connections") is not True,
@@ -116,7 +121,7 @@ def _crio(host: Host, process: Process | None) -> RuntimeConfig:
         name="cri-o",
         files=tuple(reading.files),
         broken=tuple(reading.broken),
-        running=process is not None,
+        process=process.id if process else None,
         nri=on if isinstance(on, bool) else None,
         external=nri.get("nri_disable_connections") is not True,
         nri_socket=_text(nri.get("nri_listen"), "/var/run/nri/nri.sock"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from nri_policy.proto.cri_pb2 import VersionRequest, VersionResponse
 from nri_policy.proto.nri_pb2 import ConfigureRequest
 
 _PATIENCE = 2.0  # seconds
+_CREDENTIALS = struct.Struct("3i")  # process, user, group; unix(7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,7 @@ class Socket:
     path: Path
     there: bool
     problem: str = ""  # empty: somebody listens
+    peer: int = 0  # the process that does, 0 where we cannot see it
 
 
 def listening(path: Path) -> Socket:
@@ -35,7 +38,9 @@ def listening(path: Path) -> Socket:
             return Socket(path=path, there=False, problem=error.strerror or str(error))
         except OSError as error:
             return Socket(path=path, there=True, problem=error.strerror or str(error))
-    return Socket(path=path, there=True)
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    peer, _, _ = _CREDENTIALS.unpack(credentials)
+    return Socket(path=path, there=True, peer=peer)
 
 
 def runtime_at(path: Path) -> Runtime | None:

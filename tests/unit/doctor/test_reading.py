@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from concurrent import futures
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -118,6 +119,22 @@ def test_a_running_containerd_says_where_its_files_are(made: Made) -> None:
     read = config(made)
     assert (read.files, read.cri_socket) == (("/k3s/config.toml",), "/k3s/x.sock")
     assert (read.running, read.nri, read.version) == (True, None, 3)
+
+
+@pytest.mark.parametrize(("containerd", "crio"), [(100, os.getpid()), (os.getpid(), 100)])
+def test_of_two_runtimes_with_one_nri_socket_the_one_that_listens_is_meant(
+    made: Made, tmp_path: Path, containerd: int, crio: int
+) -> None:
+    path = tmp_path / "nri.sock"
+    made.process(containerd, "/usr/bin/containerd")
+    made.process(crio, "/usr/bin/crio")
+    nri = f'[plugins."io.containerd.nri.v1.nri"]\nsocket_path = "{path}"\n'
+    made.write("etc/containerd/config.toml", f"version = 3\n{nri}")
+    made.write("etc/crio/crio.conf", f'[crio.nri]\nnri_listen = "{path}"\n')
+    with served(path):
+        runtimes = gather(replace(made.where, nri_socket=path)).runtimes
+    names = {containerd: "containerd", crio: "cri-o"}
+    assert [each.name for each in runtimes.configs] == [names[os.getpid()], names[100]]
 
 
 def test_drop_ins_of_crio_come_in_order(made: Made) -> None:
