@@ -52,6 +52,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
 
 
+def some(names: Iterable[str], most: int = 3) -> str:
+    """Return the first *most* of *names* by the alphabet, and how many there are beside."""
+    every = sorted(names)
+    more = len(every) - most
+    return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def counted(number: int, noun: str) -> str:
     """Return `1 core`, `2 cores`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -52,6 +52,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier
 from nri_policy.pools.tree import PoolTree
 from nri_policy.settings import Settings
+from nri_policy.wording import some
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, Resources
@@ -267,7 +268,7 @@ class Engine:
         before, name = resizing.before, resizing.before.container.full_name
         if not event.refused:
             state.end_resize(container_id)
-            return Decision(changes=self._changes(free, f"{name} was resized", None))
+            return Decision(changes=self._changes(free, f"{name} was resized"))
         asked, deadline = state.placed[container_id].container, state.cold.get(container_id)
         state.drop(container_id, settle=False)
         del state.told[container_id]  # what it has now is not certain
@@ -306,9 +307,13 @@ class Engine:
 
     def _synchronized(self, event: Synchronized) -> Decision:
         state = self._state
-        present = _deduplicated(event.containers, state.placed.keys() | event.held.keys())
-        for gone in state.placed.keys() - {container.id for container in present}:
-            state.drop(gone)
+        before = state.placed.keys() | event.held.keys()
+        present = _deduplicated(event.containers, before)
+        there = {container.id for container in present}
+        came = [each.full_name for each in present if before and each.id not in before]
+        left = [each.full_name for key, each in event.held.items() if key not in there]
+        for gone in state.placed.keys() - there:
+            left.append(state.drop(gone).container.full_name)
             state.told.pop(gone, None)
         candidates, warnings, deadlines, unread = [], [], {}, {}
         pools = {pool.name: pool.id for pool in self.layout.tree.pools}
@@ -333,8 +338,7 @@ class Engine:
                 deadlines[container.id] = stored.deadline
             candidates.append(candidate)
         state.end_resizes()  # who was resized is listed with what it has
-        cause = "the daemon has taken over what runs"
-        decision = self._restored(candidates, warnings, cause)
+        decision = self._restored(candidates, warnings, _taken_over(left, came))
         for container_id, note in unread.items():
             noted(state, container_id, note)
         for container_id, deadline in state.cold.items():
@@ -505,6 +509,14 @@ def _understood(container: Container, layout: Layout) -> tuple[Container, Reques
         plain = replace(container, pod=replace(container.pod, annotations={}))
         request, warnings = _request(plain, layout)
         return plain, request, (f"{error}; it is placed as if it had no annotations", *warnings)
+
+
+def _taken_over(left: list[str], came: list[str]) -> str:
+    """Return why containers change when the daemon comes back, and to which others."""
+    cause = "the daemon has taken over what runs"
+    for names, did in (left, "stopped"), (came, "came"):
+        cause += f"; {some(names)} {did} meanwhile" if names else ""
+    return cause
 
 
 def _check(resources: Resources) -> None:

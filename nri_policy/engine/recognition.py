@@ -51,7 +51,10 @@ def read_grant(state: State, candidate: Candidate, alone: CPUSet) -> Grant | Non
     if request.sort is Sort.PRESERVE:
         return grant
     if request.sort is Sort.RESERVED:
-        return grant if cpus == layout.capacity.reserved else None
+        if cpus == layout.capacity.reserved:
+            return grant
+        request = replace(request, sort=Sort.NORMAL)  # the reserved ones had no room for it
+        grant = plain_grant(request, top.id, mems)
     if request.exclusive:
         own = _own(state, request, cpus, alone)
         if own is None or not cpus <= top.cpus:
@@ -62,12 +65,19 @@ def read_grant(state: State, candidate: Candidate, alone: CPUSet) -> Grant | Non
     elif request.guest and cpus == layout.capacity.reserved:
         pool = top
     else:
-        free = state.supply.free_cpus()
-        alike = [pool for pool in layout.tree.pools if cpus and pool.cpus & free == cpus]
+        alike = [
+            pool for pool in layout.tree.pools if cpus and _shown(state, request, pool) == cpus
+        ]
         if not alike:
             return None
         pool = alike[0]
     return replace(grant, pool=pool.id)
+
+
+def _shown(state: State, request: Request, pool: Pool) -> CPUSet:
+    """Return the CPUs that a container has which shares those of *pool*."""
+    free = state.supply.free_cpus() & pool.cpus
+    return state.layout.picker.first_threads(free) if request.hide_hyperthreads else free
 
 
 def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet | None:

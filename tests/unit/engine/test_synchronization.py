@@ -23,6 +23,8 @@ TWO_CPUS = {
     )
 }
 
+HIDDEN = {"hide-hyperthreads.resource-policy.nri.io/pod": "true"}
+
 
 def at(container: Container, cpus: str, mems: str = "") -> Container:
     """Return *container* as running there."""
@@ -63,6 +65,9 @@ def listen(life: Life, *containers: Container) -> None:
         (nodes.container(100, 200), "1-3", "0", "NUMA node #0"),
         (nodes.best_effort(), "1-15", "0-3", "root"),
         (nodes.container(100, 200, namespace="kube-system"), "0", "0-3", "root"),
+        # more than is left on the reserved CPUs
+        (nodes.container(1800, namespace="kube-system"), "4-7", "1", "NUMA node #1"),
+        (nodes.container(500, annotations=HIDDEN), "8,10", "2", "NUMA node #2"),
     ],
 )
 def test_a_cpuset_that_can_be_a_grant_is_kept(
@@ -271,6 +276,29 @@ def test_what_the_runtime_no_longer_has_is_released() -> None:
     assert life.engine.state.placed.keys() == {stays.id, shared.id, other.id}
     assert life.changed() == {}
     assert life.cpus(other) == "5-6"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_who_left_and_who_came_meanwhile_is_named(*, killed: bool) -> None:
+    """To whoever is wider or narrower for it."""
+    life = Life("package:1 core:8")
+    gone = [nodes.container(1000) for _ in range(5)]
+    shared = nodes.best_effort()
+    for each in (*gone, shared):
+        life.create(each)
+    held = {each: to_store(life.engine.state, each) for each in life.engine.state.placed}
+    if killed:
+        life.engine = Engine(life.engine.layout.machine, life.engine.layout.settings)
+    came = nodes.container(2000)
+    decision = life.handle(
+        Synchronized(
+            containers=(at(shared, "6-7", "0"), at(came, "0-7", "0")), held=held if killed else {}
+        )
+    )
+    (cause,) = {each.cause for each in decision.changes if each.container_id == shared.id}
+    names = sorted(each.full_name for each in gone)
+    assert f"{', '.join(names[:3])} and 2 more stopped meanwhile" in cause
+    assert f"; {came.full_name} came meanwhile" in cause
 
 
 def test_a_cpuset_that_someone_changed_is_set_right_again() -> None:
