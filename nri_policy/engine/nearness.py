@@ -20,8 +20,8 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.pools.picker import Picker
 from nri_policy.pools.supply import Slack
 from nri_policy.pools.tree import PoolTree
+from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.preferences import HintKind
 
 _A_LEVEL_ABOVE = 0.9
 _MOST_KNOWN = 1024  # combinations of places whose scores are kept

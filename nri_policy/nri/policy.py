@@ -60,7 +60,8 @@ from nri_policy.nri.versions import Runtime
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
-from nri_policy.workload.annotations import AnnotationError, warnings
+from nri_policy.workload.annotation_table import warnings
+from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.hints import candidates
 from nri_policy.workload.pod import Container, Pod, Resources, State
 

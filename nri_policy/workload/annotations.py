@@ -1,66 +1,28 @@
-"""The pod annotations of this policy: their keys, and which one is in force for a container.
+"""The pod annotations of this policy: the forms of a key, and which is in force for a container.
 
 A key K has three forms, the tightest one given counts: `K.DOMAIN/container.NAME`, `K.DOMAIN/pod`,
 `K.DOMAIN`. Some have a deprecated fourth, `DOMAIN/K` with a map of container name to value, which
 counts where no other is given. Annotations of other containers, and such that a tighter one
 overrides, are never read: what is wrong with them hurts no one. Looking up is a fixed number of
-accesses, however many annotations a pod has; only `warnings` goes through all keys.
+accesses, however many annotations a pod has. Which keys there are is in `annotation_table`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
-from functools import lru_cache
-from itertools import islice
+from functools import cache, lru_cache
 from typing import Any
 
 from msgspec import Struct
 
-from nri_policy.wording import did_you_mean, quoted
+from nri_policy.wording import quoted
 from nri_policy.yamltext import YAMLTextError, read
 
 DOMAIN = "resource-policy.nri.io"
 RESOURCES = "noderesource.dev/resources"
 MAX_SIZE = 32 << 10  # bytes of YAML in one annotation; Kubernetes allows 256 KiB for all of a pod
 
-KEYS = frozenset(
-    {
-        "allow.topologyhints",
-        "cold-start",
-        "cpu.preserve",
-        "deny.topologyhints",
-        "hide-hyperthreads",
-        "memory-type",
-        "memory.preserve",
-        "pick-resources-by-hints",
-        "prefer-cpu-priority",
-        "prefer-isolated-cpus",
-        "prefer-reserved-cpus",
-        "prefer-shared-cpus",
-        "require-isolated-cpus",
-        "static-cpus",
-        "strict.topologyhints",
-        "topologyhints",
-        "unlimited-burstable",
-    }
-)
-LATER = ("scheduling-class", "cpu-class", "irq-affinity", "rdtclass", "blockioclass")
-AFFINITIES = frozenset({"affinity", "anti-affinity"})
-DEPRECATED = frozenset(
-    {
-        "cold-start",
-        "memory-type",
-        "prefer-isolated-cpus",
-        "prefer-reserved-cpus",
-        "prefer-shared-cpus",
-    }
-)
-_FORMS = {
-    name: (f"{name}.{DOMAIN}/container.", f"{name}.{DOMAIN}/pod", f"{name}.{DOMAIN}")
-    for name in (*KEYS, *LATER)
-}
-_SHOWN = 20  # warnings for one pod
 _SHORT = 4096  # characters of YAML; longer ones are read anew each time, not kept
 
 
@@ -118,18 +80,20 @@ class Found(Struct, frozen=True, kw_only=True):
     deprecated: bool = False
 
 
-def find(annotations: Mapping[str, str], container: str, name: str) -> Found | None:
+def find(
+    annotations: Mapping[str, str], container: str, name: str, *, deprecated: bool = False
+) -> Found | None:
     """Return the annotation *name* that is in force for *container*, None if there is none.
 
-    Raises AnnotationError if that is a deprecated one which is not a map.
+    *deprecated*: it has the fourth form. Raises AnnotationError if that counts and is not a map.
     """
-    ours, pods, bare = _FORMS[name]
+    ours, pods, bare = _forms(name)
     ours += container
     for scope, key in ((Scope.CONTAINER, ours), (Scope.POD, pods), (Scope.BARE, bare)):
         text = annotations.get(key)
         if text is not None:
             return Found(key=key, value=text, scope=scope)
-    if name in DEPRECATED and (text := annotations.get(f"{DOMAIN}/{name}")) is not None:
+    if deprecated and (text := annotations.get(f"{DOMAIN}/{name}")) is not None:
         values = yaml_map(f"{DOMAIN}/{name}", text, "a map of container name to value")
         if container in values:
             return Found(
@@ -139,6 +103,13 @@ def find(annotations: Mapping[str, str], container: str, name: str) -> Found | N
                 deprecated=True,
             )
     return None
+
+
+@cache
+def _forms(name: str) -> tuple[str, str, str]:
+    """Return the keys of an annotation of ours: for a container, without its name, pod and bare."""
+    key = f"{name}.{DOMAIN}"
+    return f"{key}/container.", f"{key}/pod", key
 
 
 def yaml_map(key: str, text: str, allowed: str) -> dict[Any, Any]:
@@ -158,44 +129,3 @@ def yaml_map(key: str, text: str, allowed: str) -> dict[Any, Any]:
 @lru_cache(maxsize=64)
 def _short(text: str) -> Any:
     return read(text)
-
-
-def warnings(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a warning for each key under our domain, or one like it, that means nothing.
-
-    Up to a bound.
-    """
-    return tuple(islice(_warnings(annotations), _SHOWN))
-
-
-def _warnings(annotations: Mapping[str, str]) -> Iterator[str]:
-    for key in annotations:
-        prefix, slash, rest = key.partition("/")
-        if prefix == DOMAIN:
-            known, name = AFFINITIES | DEPRECATED, rest
-        elif prefix.endswith(f".{DOMAIN}"):
-            known, name = _NAMES, prefix.removesuffix(f".{DOMAIN}")
-            addressed = not slash or rest == "pod" or rest.startswith("container.")
-            if name in known and not addressed:
-                yield f"annotation {quoted(key)}: {quoted(rest)} is neither pod nor container.NAME"
-        else:
-            yield from _elsewhere(key, prefix, rest)
-            continue
-        if name not in known:
-            hint = did_you_mean(name, known)
-            yield f"annotation {quoted(key)} is unknown: there is no {quoted(name)}{hint}"
-
-
-def _elsewhere(key: str, prefix: str, rest: str) -> Iterator[str]:
-    """Yield a warning about a key under another domain, if ours may have been meant."""
-    names = [name for name in _NAMES if prefix.startswith(f"{name}.")]
-    domains = [prefix.removeprefix(f"{name}.") for name in names]
-    if rest in AFFINITIES | DEPRECATED:
-        domains.append(prefix)
-    for domain in domains:
-        if hint := did_you_mean(domain, [DOMAIN]):
-            yield f"annotation {quoted(key)} is not ours: its domain is {quoted(domain)}{hint}"
-            return
-
-
-_NAMES = KEYS.union(LATER)

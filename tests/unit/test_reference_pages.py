@@ -6,14 +6,17 @@ import re
 from pathlib import Path
 
 import yaml
+from msgspec import structs
 from msgspec.structs import replace
 
 from nri_policy.settings import Agent, Available, Instrumentation, Log, Reserved, Settings
 from nri_policy.settings.document import _fields
 from nri_policy.settings.schema import Section
 from nri_policy.workload.affinity import affinities_of
-from nri_policy.workload.annotations import AFFINITIES, DOMAIN, KEYS, LATER, RESOURCES
+from nri_policy.workload.annotation_table import AFFINITIES, ANNOTATIONS, BY_NAME, LATER
+from nri_policy.workload.annotations import DOMAIN, RESOURCES
 from nri_policy.workload.expression import OWN_POD, Operator, facts_of
+from nri_policy.workload.preferences import Preferences
 from tests.support.containers import member
 from tests.support.nodes import settings
 
@@ -22,8 +25,16 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_every_annotation_is_described() -> None:
     page = (DOCS / "annotations.md").read_text()
-    for key in (*KEYS, *LATER, RESOURCES, *(f"{DOMAIN}/{name}" for name in AFFINITIES)):
+    for key in (*BY_NAME, *LATER, RESOURCES, *(f"{DOMAIN}/{name}" for name in AFFINITIES)):
         assert f"`{key}`" in page, key
+
+
+def test_the_page_says_what_the_table_of_annotations_says() -> None:
+    page = (DOCS / "annotations.md").read_text()
+    fields = {each.name for each in structs.fields(Preferences)}
+    for each in ANNOTATIONS:
+        assert f"| `{each.name}` | {each.value} | {each.help} |" in page
+        assert each.steers in fields, each.name
 
 
 def test_every_setting_is_described() -> None:

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import Synchronized
+from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
-from nri_policy.workload.preferences import HintKind
 from tests.support import memory_maps, nodes
 from tests.support.engine_driver import Life
 

@@ -11,8 +11,8 @@ from nri_policy.engine.nearness import Nearness, Scores, pick_cpus
 from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.supply import supply_of
 from nri_policy.pools.tree import PoolTree, build
+from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.preferences import HintKind
 from tests.support.nodes import SMALL, machine
 
 WITH_PMEM = "package:2(pmem=8GiB) numa:2 core:2"  # nodes 4 and 5 are pmem of sockets 0 and 1

@@ -24,9 +24,9 @@ from nri_policy.store import writer
 from nri_policy.store.database import Link
 from nri_policy.store.journal import Record
 from nri_policy.store.replay import Alternative, Difference, Recorded
+from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import QoS, State
-from nri_policy.workload.preferences import HintKind
 from tests.support import memory_maps, nodes, stores
 
 # pmem that the kernel itself may use: containers can do with it alone

@@ -8,8 +8,9 @@ from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.synthetic import write
+from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import DeviceFile, Hint, Mount, candidates, hints_of
-from nri_policy.workload.preferences import HintKind, preferences
+from nri_policy.workload.preferences import preferences
 
 KEY = "topologyhints.resource-policy.nri.io/pod"
 TABLE = """

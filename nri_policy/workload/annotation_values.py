@@ -1,0 +1,162 @@
+"""Values of annotations: what each kind accepts, and what it means.
+
+Differences from the peer: a value that does not parse is an error for that container, never a
+silent default; lists may have blanks after commas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from msgspec import Struct
+
+from nri_policy.glob import Glob
+from nri_policy.hardware.machine import MemoryKind
+from nri_policy.settings import Level, Priority
+from nri_policy.units import parse_duration
+from nri_policy.workload.annotations import AnnotationError, Found, yaml_map
+
+
+class HintKind(StrEnum):
+    """Where a topology hint comes from."""
+
+    MOUNTS = "mounts"
+    KUBELET_VOLUMES = "kubelet-volumes"  # mounts of what the kubelet keeps beside its own files
+    DEVICES = "devices"
+    POD_RESOURCES = "pod-resources"
+
+
+# What counts unless annotated otherwise: that a container has scratch space says nothing of where
+# it works.
+USUAL_HINTS = frozenset(HintKind) - {HintKind.KUBELET_VOLUMES}
+
+
+POD_RESOURCE = "podresourceapi:"
+
+
+class HintFilter(Struct, frozen=True):
+    """Which hints are meant: by host path, or by `podresourceapi:RESOURCE`."""
+
+    prefixes: tuple[str, ...] = ()
+    globs: tuple[Glob, ...] = ()
+
+    def matches(self, source: str) -> bool:
+        """Return whether the hint from *source* is meant."""
+        return source.startswith(self.prefixes) or any(glob.matches(source) for glob in self.globs)
+
+
+_Value = TypeVar("_Value")
+_BOOLEANS = {  # Go's strconv.ParseBool
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
+_PRIORITIES = {str(priority): priority for priority in Priority} | {"default": None}
+_LEVELS = {str(level): level for level in Level}
+_MEMORY = {
+    "dram": {MemoryKind.DRAM},
+    "pmem": {MemoryKind.PMEM},
+    "hbm": {MemoryKind.HBM},
+    "mixed": {MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM},
+}
+_HINTS: dict[str, set[HintKind]] = {
+    "mounts": {HintKind.MOUNTS, HintKind.KUBELET_VOLUMES},
+    "devices": {HintKind.DEVICES},
+    "pod-resources": {HintKind.POD_RESOURCES},
+    "all": {*USUAL_HINTS},
+    "none": set(),
+}
+_MAX_LIST = 1000  # characters
+_MAX_PATHS = 256
+_MAX_COLD_START = 3600.0  # seconds
+
+
+def read_boolean(found: Found) -> bool:
+    """Return the truth of a text, or of YAML's own in a deprecated map; AnnotationError."""
+    if found.value is True or found.value is False:  # YAML's, in a deprecated map
+        return found.value
+    return _option(found, _BOOLEANS, "true or false")
+
+
+def read_priority(found: Found) -> Priority | None:
+    """Return the priority of CPUs, None for that of the settings; AnnotationError."""
+    return _option(found, _PRIORITIES, "one of high, normal, low, none, default")
+
+
+def read_level(found: Found) -> Level:
+    """Return a level of the tree; AnnotationError."""
+    return _option(found, _LEVELS, f"one of {', '.join(_LEVELS)}")
+
+
+def read_memory_kinds(found: Found) -> frozenset[MemoryKind]:
+    """Return the kinds of memory in a list; AnnotationError."""
+    return _union(found, _MEMORY, "a comma-separated list of dram, pmem, hbm, mixed")
+
+
+def read_hint_kinds(found: Found) -> frozenset[HintKind]:
+    """Return the kinds of hints in a list, or that true and false mean; AnnotationError."""
+    if found.value in _BOOLEANS:
+        return USUAL_HINTS if _BOOLEANS[found.value] else frozenset()
+    return _union(found, _HINTS, f"true, false, or a comma-separated list of {', '.join(_HINTS)}")
+
+
+def read_cold_start(found: Found) -> float | None:
+    """Return the seconds in `duration: 60s`, None for zero; AnnotationError."""
+    allowed = "a map as in duration: 60s, from 0s to 1h"
+    value = found.value
+    if isinstance(value, str):
+        value = yaml_map(found.key, value, allowed)
+    if not isinstance(value, dict) or value.keys() != {"duration"}:
+        raise AnnotationError(found.key, found.value, allowed)
+    try:
+        seconds = parse_duration(str(value["duration"]))  # a bare 0 is an integer
+    except ValueError as error:
+        raise AnnotationError(found.key, found.value, f"{allowed} ({error})") from None
+    if seconds > _MAX_COLD_START:
+        raise AnnotationError(found.key, found.value, allowed)
+    return seconds or None
+
+
+def read_hint_filter(found: Found) -> HintFilter:
+    """Return the filter in `{type: prefix, paths: [/dev/]}`; AnnotationError."""
+    allowed = "a map as in {type: prefix, paths: [/dev/]}, of type prefix or glob, to 256 paths"
+    value = yaml_map(found.key, found.value, allowed)
+    paths = value.get("paths")
+    if (
+        value.keys() != {"type", "paths"}
+        or value["type"] not in ("prefix", "glob")
+        or not isinstance(paths, list)
+        or len(paths) > _MAX_PATHS
+        or not all(isinstance(path, str) for path in paths)
+    ):
+        raise AnnotationError(found.key, found.value, allowed)
+    named = tuple(_full(path) for path in paths)
+    if value["type"] == "prefix":
+        return HintFilter(prefixes=named)
+    try:
+        return HintFilter(globs=tuple(map(Glob.parse, named)))
+    except ValueError as error:
+        raise AnnotationError(found.key, found.value, f"{allowed} ({error})") from None
+
+
+def _full(path: str) -> str:
+    """Return *path*, with the short form of the PodResources prefix written out."""
+    short = "podresapi:"
+    return POD_RESOURCE + path.removeprefix(short) if path.startswith(short) else path
+
+
+def _option(found: Found, options: Mapping[str, _Value], allowed: str) -> _Value:
+    if not isinstance(found.value, str) or found.value not in options:
+        raise AnnotationError(found.key, found.value, allowed)
+    return options[found.value]
+
+
+def _union(found: Found, options: Mapping[str, set[_Value]], allowed: str) -> frozenset[_Value]:
+    """Return what the items of a comma-separated list stand for, in any case of letters."""
+    if not isinstance(found.value, str) or len(found.value) > _MAX_LIST:
+        raise AnnotationError(found.key, found.value, allowed)
+    items = [item.strip().lower() for item in found.value.split(",")]
+    if not set(items) <= options.keys():
+        raise AnnotationError(found.key, found.value, allowed)
+    return frozenset().union(*(options[item] for item in items))
