@@ -50,7 +50,7 @@ from nri_policy.nri.grpc_service import PATHS, plugin_handler
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.policy import Outcome, Policy, Sources
 from nri_policy.nri.service import Service
-from nri_policy.nri.session import Session, backoff
+from nri_policy.nri.session import Session, registration_delay
 from nri_policy.nri.telling import Telling
 from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed, Object
@@ -87,7 +87,7 @@ class Host:
     node_name: str = "localhost"  # in the cluster
     devices: Callable[[], Left] = dict  # those of each NUMA node
     sources: Sources = field(default_factory=Sources)
-    delay: Callable[[int], float] = backoff  # seconds before the session registers again
+    delay: Callable[[int], float] = registration_delay  # seconds before the session registers again
 
 
 class Daemon:

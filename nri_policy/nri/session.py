@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from google.protobuf.message import DecodeError
 
+from nri_policy.backoff import backoff
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.clock import Clock
 from nri_policy.nri.errors import (
@@ -45,10 +46,9 @@ UPDATE_TIMEOUT = 30.0  # seconds
 MIN_DELAY, MAX_DELAY = 1.0, 30.0  # seconds before registering again; NRI 0.7 needs about one
 
 
-def backoff(failures: int, chance: Callable[[], float] = random.random) -> float:
-    """Return the seconds to wait, anywhere from the least to a bound that doubles."""
-    bound = min(MAX_DELAY, MIN_DELAY * 2.0 ** min(failures - 1, 10))
-    return MIN_DELAY + chance() * (bound - MIN_DELAY)
+def registration_delay(failures: int, chance: Callable[[], float] = random.random) -> float:
+    """Return the seconds to wait before registering again, after so many failures in a row."""
+    return backoff(failures - 1, least=MIN_DELAY, most=MAX_DELAY, chance=chance)
 
 
 class Session:
@@ -65,7 +65,7 @@ class Session:
         *,
         turn: asyncio.Lock | None = None,
         clock: Clock | None = None,
-        delay: Callable[[int], float] = backoff,
+        delay: Callable[[int], float] = registration_delay,
         observe: Observe = unobserved,
     ) -> None:
         self._plugin = plugin

@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import partial
 from typing import NoReturn, Protocol
 
-from nri_policy.kube.backoff import backoff
+from nri_policy.backoff import backoff
 from nri_policy.nrt.reading import Feed, Object, Reading
 from nri_policy.proto import control_pb2 as pb
 

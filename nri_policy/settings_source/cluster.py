@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from nri_policy.kube.backoff import backoff
+from nri_policy.backoff import backoff
 from nri_policy.settings import Reload, Settings, from_spec
 from nri_policy.settings_source.objects import Known, Level, Policy, name_of
 

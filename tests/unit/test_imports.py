@@ -35,7 +35,7 @@ LAYERS = (
     ("engine", "kube"),
     ("workload", "pools"),
     ("hardware", "settings"),
-    ("cpuset", "units", "glob", "yamltext", "proto"),
+    ("backoff", "cpuset", "units", "glob", "yamltext", "proto"),
     ("wording",),
     ("_affinity", "_cpuset", "_picker", "_pools", "_table", *CLUSTER_KERNELS),
 )

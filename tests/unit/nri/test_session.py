@@ -12,7 +12,7 @@ from nri_policy.nri.connection import Connection
 from nri_policy.nri.errors import Code, LocalProtocolError, Refused
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import Identity
-from nri_policy.nri.session import Session, backoff
+from nri_policy.nri.session import Session, registration_delay
 from nri_policy.nri.ttrpc import Response
 from nri_policy.proto import nri_pb2 as pb
 from tests.unit.nri.conftest import Conversation
@@ -41,7 +41,7 @@ class Stage:
             plugin,
             IDENTITY,
             clock=self.time.clock,
-            delay=lambda failures: backoff(failures, lambda: next(chance, 0.0)),
+            delay=lambda failures: registration_delay(failures, lambda: next(chance, 0.0)),
         )
         self.peers: asyncio.Queue[Peer] = asyncio.Queue()
 

@@ -1,8 +1,8 @@
-"""How long to wait before a cluster is asked again."""
+"""How long to wait after failures."""
 
 from __future__ import annotations
 
-from nri_policy.kube.backoff import backoff
+from nri_policy.backoff import backoff
 
 
 def test_waits_after_failures_double_up_to_a_bound() -> None:

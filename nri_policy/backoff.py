@@ -1,4 +1,4 @@
-"""How long to wait before a cluster is asked again."""
+"""How long to wait before somebody who failed to answer is asked again."""
 
 from __future__ import annotations
 
