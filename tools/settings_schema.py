@@ -52,7 +52,7 @@ _TAKEN: dict[Any, Schema] = {
     values.memory_kinds: {
         "description": "by memory node",
         "type": "object",
-        "additionalProperties": {"type": "string", "enum": ["dram", "hbm", "pmem", "device"]},
+        "additionalProperties": {"type": "string", "enum": [*map(str, values.NODE_KINDS)]},
     },
 }
 

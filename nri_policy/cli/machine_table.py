@@ -17,9 +17,16 @@ from nri_policy.cli.device_groups import groups_of
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.pieces import cpu_list
 from nri_policy.cpuset import CPUSet
-from nri_policy.hardware.machine import Cache, CoreKind, Machine, MemoryKind, MemoryNode
+from nri_policy.hardware.machine import (
+    REQUESTABLE,
+    Cache,
+    CoreKind,
+    Machine,
+    MemoryKind,
+    MemoryNode,
+)
 from nri_policy.pools.capacity import Capacity
-from nri_policy.pools.tree import KINDS, Pool, PoolTree
+from nri_policy.pools.tree import Pool, PoolTree
 from nri_policy.units import format_bytes
 from nri_policy.wording import counted
 
@@ -69,7 +76,7 @@ def _cpu_sets(machine: Machine, capacity: Capacity) -> Table:
 
 
 def _pools(machine: Machine, tree: PoolTree) -> Columns:
-    kinds = [kind for kind in KINDS if tree.top.memory[kind]]
+    kinds = [kind for kind in REQUESTABLE if tree.top.memory[kind]]
     table = Columns(
         *("pool", "stands for", "count", "CPUs", *kinds),
         right=("count",),

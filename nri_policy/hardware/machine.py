@@ -26,6 +26,29 @@ class MemoryKind(StrEnum):
     DEVICE = "device"  # an accelerator's own memory: never handed out unless named in the settings
 
 
+class MemoryUse(Struct, frozen=True, kw_only=True):
+    """What is done with memory of one kind."""
+
+    asked_as: MemoryKind | None  # the kind by which containers ask for it; None: nobody gets it
+    usual: bool = False  # containers get it without asking
+    settable: bool = True  # the settings may say so of a node
+
+
+MEMORY_USES = {
+    MemoryKind.DRAM: MemoryUse(asked_as=MemoryKind.DRAM, usual=True),
+    MemoryKind.PMEM: MemoryUse(asked_as=MemoryKind.PMEM, usual=True),
+    MemoryKind.HBM: MemoryUse(asked_as=MemoryKind.HBM),
+    MemoryKind.CXL: MemoryUse(asked_as=MemoryKind.PMEM, settable=False),
+    MemoryKind.DEVICE: MemoryUse(asked_as=None),
+}
+# the kinds that containers ask for, each with those that they get for it
+REQUESTABLE = {
+    kind: tuple(other for other, use in MEMORY_USES.items() if use.asked_as is kind)
+    for kind, use in MEMORY_USES.items()
+    if use.asked_as is kind
+}
+
+
 class CoreKind(StrEnum):
     """What a core of a hybrid machine is; all cores are STANDARD where there is one kind.
 

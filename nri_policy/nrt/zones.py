@@ -31,7 +31,7 @@ from typing import Any
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
-from nri_policy.hardware.machine import Machine, MemoryKind
+from nri_policy.hardware.machine import Machine
 from nri_policy.pools.supply import cuttable
 from nri_policy.pools.tree import Pool, PoolTree, numa_cpus
 from nri_policy.settings import Level
@@ -161,9 +161,7 @@ def _pool_zones(layout: Layout, amounts: Amounts) -> Iterator[Zone]:
             "shared cpuset": amounts.free & pool.cpus,
             "reserved cpuset": capacity.reserved & pool.cpus,
             "isolated cpuset": capacity.isolated & pool.cpus,
-            "dram set": pool.memory[MemoryKind.DRAM],
-            "pmem set": pool.memory[MemoryKind.PMEM],
-            "hbm set": pool.memory[MemoryKind.HBM],
+            **{f"{kind} set": ids for kind, ids in pool.memory.items()},
             "exclusive cpuset": amounts.exclusive & pool.cpus,
             "containers": amounts.members.get(pool.id, 0),
         }

@@ -22,9 +22,9 @@ from math import inf
 from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.hardware.machine import Machine, MemoryKind, MemoryNode
+from nri_policy.hardware.machine import REQUESTABLE, Machine, MemoryKind, MemoryNode
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.pools.tree import KINDS, Pool, PoolTree, numa_cpus
+from nri_policy.pools.tree import Pool, PoolTree, numa_cpus
 from nri_policy.settings import Settings
 from nri_policy.units import format_bytes
 
@@ -79,7 +79,7 @@ class MemoryMap:
         nodes = [node for node in machine.nodes if ordinary[node.id]]
         self.kinds = {
             kind: CPUSet(node.id for node in nodes if node.kind in members)
-            for kind, members in KINDS.items()
+            for kind, members in REQUESTABLE.items()
         }
         self.nodes = CPUSet.union(self.kinds.values())
         self._normal = CPUSet(node.id for node in nodes if node.normal) & self.nodes
@@ -165,11 +165,13 @@ class MemoryMap:
 
     def _home(self, pool: Pool, kinds: Kinds, *, strict: bool, cold: bool) -> Home:
         refused = ""
-        present = [kind for kind in KINDS if kind in kinds and self.kinds[kind]]
+        present = [kind for kind in REQUESTABLE if kind in kinds and self.kinds[kind]]
         if not present and strict:
             refused = f"this node has no memory of kind {_names(kinds)}"
         elif not present:
-            present = [kind for kind in KINDS if self.kinds[kind]][:1]  # dram before all others
+            present = [kind for kind in REQUESTABLE if self.kinds[kind]][
+                :1
+            ]  # dram before all others
         cold_refused = self._cold_refused(pool, present) if cold else ""
         cold = cold and not cold_refused
         if cold:
@@ -284,4 +286,4 @@ def _ordinary(node: MemoryNode) -> int:
 
 
 def _names(kinds: Iterable[MemoryKind]) -> str:
-    return ", ".join(kind for kind in KINDS if kind in kinds)
+    return ", ".join(kind for kind in REQUESTABLE if kind in kinds)

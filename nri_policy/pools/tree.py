@@ -13,17 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.hardware.machine import Machine, MemoryKind, MemoryNode
+from nri_policy.hardware.machine import REQUESTABLE, Machine, MemoryKind, MemoryNode
 from nri_policy.settings import Level
-
-# The kinds that requests know: CXL memory counts as the pmem tier (hardware.md part 2), device
-# memory is nobody's.
-KINDS = {
-    MemoryKind.DRAM: (MemoryKind.DRAM,),
-    MemoryKind.PMEM: (MemoryKind.PMEM, MemoryKind.CXL),
-    MemoryKind.HBM: (MemoryKind.HBM,),
-}
-
 
 # Which of its levels names a pool that stands for several (§1.5); `root` is named so by its
 # packages.
@@ -238,5 +229,5 @@ class _Memory:
         with_memory = [node for node in nodes if node.memory]
         return {
             kind: CPUSet(node.id for node in with_memory if node.kind in members)
-            for kind, members in KINDS.items()
+            for kind, members in REQUESTABLE.items()
         }

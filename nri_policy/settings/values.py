@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.glob import Glob
-from nri_policy.hardware.machine import MemoryKind
+from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
 from nri_policy.units import format_cpu, parse_bytes, parse_cpu, parse_duration
 from nri_policy.wording import did_you_mean, quoted
 
@@ -102,7 +102,7 @@ _NODE_ID = re.compile(r"[0-9]{1,4}")
 _MAX_NODE_ID = 1023  # the kernel's MAX_NUMNODES is 1 << 10 at most
 _SHORTEST_PERIOD = 1.0  # seconds; polling more often costs more than it tells
 _MAX_ENTRIES = 1000  # of a list
-_NODE_KINDS = [MemoryKind.DRAM, MemoryKind.HBM, MemoryKind.PMEM, MemoryKind.DEVICE]
+NODE_KINDS = [kind for kind, use in MEMORY_USES.items() if use.settable]
 
 
 def flag(value: object) -> bool:
@@ -193,7 +193,7 @@ def memory_kinds(value: object) -> Mapping[int, MemoryKind]:
     """Read a map of memory node id to kind."""
     if not isinstance(value, dict) or len(value) > _MAX_ENTRIES:
         raise ValueError(f"{quoted(value)} is not a map of memory node to kind")
-    kind = choice(_NODE_KINDS)
+    kind = choice(NODE_KINDS)
     return {_node_id(key): kind(item) for key, item in value.items()}
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from nri_policy.glob import Glob
-from nri_policy.hardware.machine import MemoryKind
+from nri_policy.hardware.machine import REQUESTABLE, MemoryKind
 from nri_policy.settings import Level, Priority
 from nri_policy.units import parse_duration
 from nri_policy.workload.annotations import AnnotationError, Found, yaml_map
@@ -54,12 +54,7 @@ _BOOLEANS = {  # Go's strconv.ParseBool
 }
 _PRIORITIES = {str(priority): priority for priority in Priority} | {"default": None}
 _LEVELS = {str(level): level for level in Level}
-_MEMORY = {
-    "dram": {MemoryKind.DRAM},
-    "pmem": {MemoryKind.PMEM},
-    "hbm": {MemoryKind.HBM},
-    "mixed": {MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM},
-}
+_MEMORY = {**{str(kind): {kind} for kind in REQUESTABLE}, "mixed": {*REQUESTABLE}}
 _HINTS: dict[str, set[HintKind]] = {
     "mounts": {HintKind.MOUNTS, HintKind.KUBELET_VOLUMES},
     "devices": {HintKind.DEVICES},
@@ -91,7 +86,7 @@ def read_level(found: Found) -> Level:
 
 def read_memory_kinds(found: Found) -> frozenset[MemoryKind]:
     """Return the kinds of memory in a list; AnnotationError."""
-    return _union(found, _MEMORY, "a comma-separated list of dram, pmem, hbm, mixed")
+    return _union(found, _MEMORY, f"a comma-separated list of {', '.join(_MEMORY)}")
 
 
 def read_hint_kinds(found: Found) -> frozenset[HintKind]:

@@ -11,7 +11,7 @@ from enum import IntEnum, StrEnum
 from msgspec import Struct
 
 from nri_policy.glob import Glob
-from nri_policy.hardware.machine import MemoryKind
+from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
 from nri_policy.settings import Level, Priority, Settings
 from nri_policy.workload.affinity import Affinity
 from nri_policy.workload.hints import Hint, hints_of
@@ -23,7 +23,7 @@ from nri_policy.workload.preferences import Preferences
 _MOST = 10**12
 
 
-_USUAL_KINDS = frozenset({MemoryKind.DRAM, MemoryKind.PMEM})
+_USUAL_KINDS = frozenset(kind for kind, use in MEMORY_USES.items() if use.usual)
 _SHARES = {
     qos: f"only Guaranteed containers get CPUs of their own, and it is {qos.value}" for qos in QoS
 }

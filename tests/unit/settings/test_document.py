@@ -198,7 +198,7 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("memoryKinds", {"x": "dram"}, "'x' is not a memory node id, as in 0 or 2"),
         ("memoryKinds", {1024: "dram"}, "1024 is not a memory node id, as in 0 or 2"),
         ("memoryKinds", {True: "dram"}, "true is not a memory node id, as in 0 or 2"),
-        ("memoryKinds", {1: "cxl"}, "'cxl' is not one of dram, hbm, pmem, device"),
+        ("memoryKinds", {1: "cxl"}, "'cxl' is not one of dram, pmem, hbm, device"),
         ("instrumentation.httpEndpoint", "8891", f"'8891' is not {ENDPOINT}"),
         ("instrumentation.httpEndpoint", ":65536", f"':65536' is not {ENDPOINT}"),
         ("instrumentation.httpEndpoint", 8891, f"8891 is not {ENDPOINT}"),
