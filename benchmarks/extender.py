@@ -37,8 +37,8 @@ from nri_policy.nrt.reading import Reading
 from nri_policy.nrt.zones import measure
 from nri_policy.units import BILLIONTHS
 from nri_policy.workload.pod import Container
-from tests import nodes, numa_fit_twin
 from tests.property import test_numa_fit
+from tests.support import nodes, numa_fit_twin
 
 NODES, ZONES = 5000, 8
 BURST_NODES, BURST_PODS = 50, 500
@@ -124,7 +124,7 @@ def kernel() -> None:
         slow = milliseconds(twin, 2)[0] * NODES / len(plain)
         print(
             f"{strategy:20} {NODES} nodes of {ZONES} zones: {first[0]:.2f} ms (p99 {first[1]:.2f}),"
-            f" one node changed {again[0] * 1e3:.0f} µs, plain twin {slow / first[0]:.0f} times that"
+            f" one node changed {again[0] * 1e3:.0f} µs, plain Python {slow / first[0]:.0f} times"
         )
 
 

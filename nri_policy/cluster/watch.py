@@ -14,12 +14,12 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
+from nri_policy.backoff import backoff
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.promises import LiveZones
 from nri_policy.cluster.zone import read_zones
-from nri_policy.kube.backoff import backoff
 from nri_policy.kube.client import NODES, Client, Kind, Listing
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.follow import follow

@@ -309,10 +309,10 @@ class Engine:
         state = self._state
         before = state.placed.keys() | event.held.keys()
         present = _deduplicated(event.containers, before)
-        there = {container.id for container in present}
+        listed_now = {container.id for container in present}
         came = [each.full_name for each in present if before and each.id not in before]
-        left = [each.full_name for key, each in event.held.items() if key not in there]
-        for gone in state.placed.keys() - there:
+        left = [each.full_name for key, each in event.held.items() if key not in listed_now]
+        for gone in state.placed.keys() - listed_now:
             left.append(state.drop(gone).container.full_name)
             state.told.pop(gone, None)
         candidates, warnings, deadlines, unread = [], [], {}, {}

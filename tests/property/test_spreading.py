@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nri_policy._domains import Counts, Domains, Mask, Rows, Vector
 from nri_policy._spreading import spread
-from tests import spreading_twin as twin
+from tests.support import spreading_twin as twin
 
 WEIGHTS = st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), max_size=3)
 PREFERENCES = st.lists(

@@ -18,7 +18,7 @@ from nri_policy.cluster.group import read_group
 from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.spreading import Preference, read_preferences
-from tests import spreading_twin as twin
+from tests.support import spreading_twin as twin
 
 SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))
 

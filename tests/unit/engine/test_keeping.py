@@ -13,8 +13,8 @@ from nri_policy.engine.synchronization import to_store
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.pod import Container
-from tests import bookkeeping, nodes
-from tests.life import Life
+from tests.support import bookkeeping, nodes
+from tests.support.engine_driver import Life
 
 HALF = "package:2 core:4 pu:1"
 GIB = 1 << 30

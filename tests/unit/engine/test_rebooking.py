@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Created
 from nri_policy.engine.explanation import Outcome
+from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
-from nri_policy.workload.preferences import HintKind
-from tests import nodes
-from tests.life import Life
+from tests.support import nodes
+from tests.support.engine_driver import Life
 
 SPREAD = "package:2 numa:2 core:2 pu:1"
 RESERVED: dict[str, Any] = {"reservedResources": {"cpu": "cpuset:0"}}
