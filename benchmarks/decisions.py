@@ -12,7 +12,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.pools.supply import supply_of
-from nri_policy.workload.pod import Container
+from nri_policy.workload.pod import Container, QoS
 from tests.property import test_picker, test_supply
 from tests.support import busy_node, nodes
 from tests.support.busy_node import COUNTS
@@ -121,12 +121,41 @@ def compared() -> Iterator[Section]:
         rows=[_against_sets(cpus, running) for cpus, running in ((16, 10), (64, 50), TYPICAL)],
     )
     yield Section(
+        title="What others hear",
+        text="A creation that changes the cpuset of all others, against one that changes nobody's."
+        " Medians in µs.",
+        head=("CPUs", "containers", "all", "none", "ratio"),
+        rows=[_told(*size) for size in (TYPICAL, LARGEST)],
+    )
+    yield Section(
         title="Kernels against their twins",
         text=f"The kernels and the plain Python that their tests compare them with, at {TYPICAL[0]}"
         " CPUs. Medians in µs.",
         head=("kernel", "twin", "ours", "ratio"),
         rows=[_scoring(), _picking()],
     )
+
+
+def _told(cpus: int, running: int) -> tuple[str, ...]:
+    """Create an exclusive container that changes the cpuset of all others, and of nobody."""
+    spent = []
+    for pinned in (True, False):
+        spec = {"unlimitedBurstable": "system", "pinCPU": pinned}
+        engine = Engine(nodes.machine(busy_node.MACHINES[cpus]), nodes.settings(**spec))
+        for _ in range(running):
+            sharer = nodes.container(10, qos=QoS.BURSTABLE)
+            engine.handle(Created(container=sharer))
+        batch = []
+        for _ in range(ROUNDS):
+            container = nodes.container(2000)
+            began = time.perf_counter()
+            engine.handle(Created(container=container))
+            batch.append(time.perf_counter() - began)
+            engine.handle(Stopped(container_id=container.id))
+        spent.append(Timing.of(batch))
+    everybody, nobody = (timing.p50 for timing in spent)
+    ratio = f"{everybody / nobody:.1f}"
+    return str(cpus), str(running), number(everybody), number(nobody), ratio
 
 
 def _row(name: tuple[str, ...], slow: Timing, fast: Timing) -> tuple[str, ...]:
