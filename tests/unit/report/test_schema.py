@@ -9,6 +9,7 @@ import pytest
 
 from nri_policy.report import decode, plain
 from tests.unit.report.commands import GOLDEN
+from tests.unit.report.test_golden import command
 from tools.report_schema import DOCUMENTS, ROOT, SCHEMA, generate
 
 
@@ -16,12 +17,6 @@ def test_the_published_schema_is_that_of_the_types(tmp_path: Path) -> None:
     generate(tmp_path)
     again = "tools/report_schema.py writes it anew"
     assert (ROOT / SCHEMA).read_text() == (tmp_path / SCHEMA).read_text(), again
-
-
-def command(name: str) -> str:
-    """Return the command that a golden document is of."""
-    name = name.removeprefix("small-").removeprefix("tiered-")
-    return next(each for each in DOCUMENTS if name.startswith(each.replace(" ", "-")))
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.iterdir()), ids=lambda path: path.stem)
