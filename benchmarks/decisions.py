@@ -216,7 +216,9 @@ def _scoring() -> tuple[str, ...]:
     def plainly() -> list[int]:
         return [twin.rank(pool, 0, False, True) for pool in range(len(parents))]
 
-    fast = best(lambda: _clocked(lambda: supply.score(1, 0, False, 0, True, None, None, None), 500))
+    fast = best(
+        lambda: _clocked(lambda: supply.score(1, 0, False, 0, True, None, None, None, False), 500)
+    )
     return _row(("score all pools",), _clocked(plainly, 3), fast)
 
 
@@ -226,18 +228,20 @@ def _picking() -> tuple[str, ...]:
     machine, picker = layout.machine, layout.picker
     caches = [set(cache.cpus) for cache in machine.caches if cache.level == 3]
     twin = test_picker.Twin(
-        [set(package.cpus) for package in machine.packages],
-        [],
-        caches,
-        [set(core.cpus) for core in machine.cores],
-        caches,
+        levels=[
+            [set(package.cpus) for package in machine.packages],
+            [set(node.cpus) for node in machine.nodes],
+            caches,
+        ],
+        dies=[],
+        groups=caches,
+        cores=[set(core.cpus) for core in machine.cores],
+        counts=False,
     )
     online = set(machine.online)
-    assert picker.pick(11, machine.online) == CPUSet(
-        twin.pick(11, online, (), set(), test_picker.anything) or ()
-    )
+    assert picker.pick(11, machine.online) == CPUSet(twin.pick(11, online) or ())
     fast = best(lambda: _clocked(lambda: picker.pick(11, machine.online), 500))
-    slow = _clocked(lambda: twin.pick(11, online, (), set(), test_picker.anything), 20)
+    slow = _clocked(lambda: twin.pick(11, online), 5)
     return _row(("pick 11 CPUs",), slow, fast)
 
 

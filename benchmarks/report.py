@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import curves, synchronize
+from benchmarks import curves, quality, synchronize
 from benchmarks.decisions import LARGEST, TYPICAL, Decisions, compared
 from benchmarks.profile import profiled
 from benchmarks.requests import CREATE, Requests
@@ -49,6 +49,7 @@ def _measured() -> tuple[list[Section], str]:
         *requests.sections(),
         *decisions.sections(requests.protocol.p50),
         *compared(),
+        *quality.sections(),
         _synchronized(),
         *startup.sections(),
         profiled(),

@@ -1,19 +1,14 @@
 from collections.abc import Iterable
 from typing import final
 
+from nri_policy._cpu_domains import Domains
 from nri_policy._cpuset import CPUSet
 from nri_policy._pools import Slack
 
 @final
 class Picker:
-    def __init__(
-        self,
-        packages: Iterable[CPUSet],
-        dies: Iterable[CPUSet],
-        caches: Iterable[CPUSet],
-        cores: Iterable[CPUSet],
-        domains: Iterable[CPUSet],
-    ) -> None: ...
+    domains: Domains
+    def __init__(self, domains: Domains, groups: Iterable[CPUSet]) -> None: ...
     def pick(
         self,
         n: int,
@@ -21,5 +16,8 @@ class Picker:
         classes: Iterable[CPUSet] = ...,
         slack: Slack | None = ...,
         beside: CPUSet | None = ...,
+        *,
+        spare_cores: bool = ...,
+        whole_cores: bool = ...,
     ) -> CPUSet: ...
     def first_threads(self, cpus: CPUSet) -> CPUSet: ...

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
 from nri_policy._cpuset import CPUSet
@@ -17,6 +17,7 @@ class Supply:
         masks: Sequence[CPUSet],
         sharable: CPUSet,
         isolated: CPUSet,
+        wide: Iterable[int] = ...,
     ) -> None: ...
     def take(self, cpus: CPUSet) -> None: ...
     def give(self, cpus: CPUSet) -> None: ...
@@ -38,6 +39,7 @@ class Supply:
         isolated: int,
         with_guests: bool,
         limit: int | None,
-        burst_levels: Sequence[int] | None,
+        burst_levels: Sequence[float] | None,
         wanted_class: CPUSet | None,
+        tight: bool,
     ) -> Table: ...

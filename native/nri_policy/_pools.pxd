@@ -12,6 +12,7 @@ cdef class Supply:
     cdef int *home                # CPU id -> deepest pool that holds it, -1 for none
     cdef uint64_t *sharable       # capacity: CPUs that are neither isolated nor reserved
     cdef uint64_t *isolated       # capacity: kernel-isolated CPUs
+    cdef char *wide               # whether the pool spans more than one NUMA node
     # The state, one block in this order, so that a snapshot is a copy:
     cdef char *state
     cdef size_t state_size
@@ -23,6 +24,7 @@ cdef class Supply:
     cdef int *sharers             # containers with a shared part that must not be moved, booked in the subtree
     cdef int *guests              # containers that share without a request and may be moved, in the subtree
     cdef int *booked              # grants booked on exactly this pool
+    cdef int *requesters          # containers that share with a request, booked in the subtree
 
     cdef int64_t need(self, int pool, int64_t more, bint shares, bint with_guests) noexcept nogil
     cdef int64_t _allocatable_shared(self, int pool) noexcept nogil

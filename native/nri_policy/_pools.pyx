@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from nri_policy._cpuset cimport LIMIT, CPUSet, from_words
 from nri_policy._table cimport BURST_LEVEL, BURST_ROOM, CAPACITY, CAPACITY_SECOND, CPU_CLASS, DEPTH, ID, ISOLATED_FIT
-from nri_policy._table cimport UNDISTURBED_MEMORY, WIDTH, Table
+from nri_policy._table cimport QUIET, UNDISTURBED_MEMORY, WIDTH, Table
 
 cdef extern from "bits.h" nogil:
     int bits_lowest(uint64_t word)
@@ -22,10 +22,11 @@ cdef extern from "bits.h" nogil:
 cdef class Supply:
     """What every pool of a tree has left: free CPUs, shared milli-CPU, booked grants."""
 
-    def __cinit__(self, parents, masks, CPUSet sharable not None, CPUSet isolated not None):
+    def __cinit__(self, parents, masks, CPUSet sharable not None, CPUSet isolated not None, wide=()):
         """Take the parent id (-1 for the top, the last) and the CPUs of each pool, and the capacities.
 
-        *parents* and *masks* are in post-order: a parent comes after all below it.
+        *parents* and *masks* are in post-order: a parent comes after all below it. *wide* are the pools that span
+        more than one NUMA node.
         """
         cdef int pool, cpu, n = len(parents)
         cdef CPUSet mask = masks[n - 1]
@@ -37,9 +38,11 @@ cdef class Supply:
         self.home = <int *> PyMem_Calloc(self.width * 64, sizeof(int))
         self.sharable = <uint64_t *> PyMem_Calloc(self.width, sizeof(uint64_t))
         self.isolated = <uint64_t *> PyMem_Calloc(self.width, sizeof(uint64_t))
-        self.state_size = n * sizeof(int64_t) + 2 * self.width * sizeof(uint64_t) + 5 * n * sizeof(int)
+        self.wide = <char *> PyMem_Calloc(n, 1)
+        self.state_size = n * sizeof(int64_t) + 2 * self.width * sizeof(uint64_t) + 6 * n * sizeof(int)
         self.state = <char *> PyMem_Calloc(self.state_size, 1)
-        if not (self.parent and self.depth and self.home and self.sharable and self.isolated and self.state):
+        if not (self.parent and self.depth and self.home and self.sharable and self.isolated and self.wide
+                and self.state):
             raise MemoryError
         at = self.state
         self.shared_milli = <int64_t *> at
@@ -52,6 +55,7 @@ cdef class Supply:
         self.sharers = self.sharable_left + 2 * n
         self.guests = self.sharable_left + 3 * n
         self.booked = self.sharable_left + 4 * n
+        self.requesters = self.sharable_left + 5 * n
         if not (sharable <= mask and isolated <= mask and sharable.isdisjoint(isolated)):
             raise ValueError("sharable and isolated CPUs must be disjoint and in the top pool")
         memcpy(self.sharable, sharable.words, sharable.used * sizeof(uint64_t))
@@ -65,6 +69,8 @@ cdef class Supply:
                 raise ValueError("a pool's parent must come after it")
             else:
                 self.depth[pool] = self.depth[self.parent[pool]] + 1
+        for pool in wide:
+            self.wide[pool] = True
         for cpu in range(self.width * 64):
             self.home[cpu] = -1
         for pool in range(n - 1, -1, -1):  # deeper pools come later and overwrite
@@ -79,6 +85,7 @@ cdef class Supply:
         PyMem_Free(self.home)
         PyMem_Free(self.sharable)
         PyMem_Free(self.isolated)
+        PyMem_Free(self.wide)
         PyMem_Free(self.state)
 
     cdef void _move(self, const uint64_t *words, int used, uint64_t *side, int *left, int sign) noexcept nogil:
@@ -144,6 +151,7 @@ cdef class Supply:
                 self.guests[pool] += sign
             elif shares:
                 self.sharers[pool] += sign
+                self.requesters[pool] += sign * (milli > 0)
             pool = self.parent[pool]
 
     def free_cpus(self):
@@ -207,13 +215,14 @@ cdef class Supply:
         return result
 
     def score(self, int exclusive, int64_t milli, bint shares, int isolated, bint with_guests,
-              limit, burst_levels, CPUSet wanted_class):
+              limit, burst_levels, CPUSet wanted_class, bint tight):
         """Return the Table of a request: which pools can hold it, and the CPU criteria of §4 for each.
 
         *exclusive* CPUs; *milli* shared milli-CPU, *shares* if it has a shared part at all; *isolated* 0 no, 1 if
         possible, 2 required; *with_guests* false to not count containers without a request (making room).
         For Burstable containers *limit* is the CPU limit in milli-CPU, or None and *burst_levels* the closeness of
         each pool to the level that is preferred without one. *wanted_class* are the CPUs of the wanted priority.
+        *tight* prefers pools that have fewest CPUs left to cut, to keep the others for large requests.
         """
         cdef Table table = Table.__new__(Table, self.count)
         cdef int n = self.count, pool, at
@@ -254,24 +263,28 @@ cdef class Supply:
             else:
                 deficit = max(0, -least) if shares else 0
             table.shortfall[pool] = deficit
-            row[ISOLATED_FIT] = isolated_fit or not isolated
+            row[<int> ISOLATED_FIT] = isolated_fit or not isolated
             if limit is not None:
-                row[BURST_ROOM] = min(0, self._allocatable_shared(pool) - limit_milli)
+                row[<int> BURST_ROOM] = min(0, self._allocatable_shared(pool) - limit_milli)
+                if self.wide[pool]:
+                    row[<int> BURST_ROOM] -= limit_milli // 4  # as bad as to lack a quarter of it
             elif burst_levels is not None:
-                row[BURST_LEVEL] = burst_levels[pool]
-                row[BURST_ROOM] = self._allocatable_shared(pool)
+                row[<int> BURST_LEVEL] = burst_levels[pool]
+                row[<int> BURST_ROOM] = self._allocatable_shared(pool)
             if wanted_class is not None:
-                row[CPU_CLASS] = in_class[pool] >= exclusive
-            row[UNDISTURBED_MEMORY] = 1
-            row[DEPTH] = self.depth[pool]
+                row[<int> CPU_CLASS] = in_class[pool] >= exclusive
+            row[<int> UNDISTURBED_MEMORY] = 1
+            row[<int> DEPTH] = self.depth[pool]
+            if exclusive:
+                row[<int> QUIET] = -self.requesters[pool]
             if isolated_fit:
-                row[CAPACITY] = self.isolated_left[pool] - exclusive
+                row[<int> CAPACITY] = self.isolated_left[pool] - exclusive
             elif exclusive:
-                row[CAPACITY] = rank - cut
+                row[<int> CAPACITY] = cut - rank if tight else rank - cut
             else:
-                row[CAPACITY] = -self.booked[pool]
-                row[CAPACITY_SECOND] = self._allocatable_shared(pool) - milli
-            row[ID] = -pool
+                row[<int> CAPACITY] = -self.booked[pool]
+                row[<int> CAPACITY_SECOND] = self._allocatable_shared(pool) - milli
+            row[<int> ID] = -pool
         PyMem_Free(cuttable)
         return table
 

@@ -1,24 +1,37 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
-cdef enum:  # columns of a row; those that only Python fills go by their names
-    ISOLATED_FIT = 0
-    BURST_LEVEL = 7
-    BURST_ROOM = 8
-    CPU_CLASS = 10
-    UNDISTURBED_MEMORY = 11
-    DEPTH = 12
-    CAPACITY = 13
-    CAPACITY_SECOND = 14
-    ID = 15
-    WIDTH = 16
+cpdef enum Column:  # of a row, in the order in which they decide; higher is better in each
+    ISOLATED_FIT
+    AFFINITY
+    HINTS
+    HINTS_NONZERO
+    HINT_DEPTH
+    MEMORY_KIND
+    MEMORY_BURST
+    BURST_LEVEL
+    BURST_ROOM
+    MEMORY_TIGHTNESS
+    CPU_CLASS
+    UNDISTURBED_MEMORY
+    DEPTH               # the last one for which a container may be moved
+    PACKAGES
+    NODES
+    L3S
+    QUIET
+    CAPACITY
+    CAPACITY_SECOND
+    ID
+
+cdef enum:
+    WIDTH = ID + 1
     CELLS = WIDTH + 2  # of a row with all that is known of its pool
 
 
 @cython.final
 cdef class Table:
     cdef readonly int count
-    cdef double *values           # count rows of COLUMNS values
+    cdef double *values           # count rows of a value for each Column
     cdef int64_t *shortfall       # milli-CPU (or bytes) that a pool lacks; 0 where it can hold the request
     cdef char *excluded           # whether a pool is out of the comparison whatever it has
 

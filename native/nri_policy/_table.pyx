@@ -11,32 +11,23 @@ from libc.string cimport memcpy
 
 from nri_policy._cpuset cimport LIMIT
 
-# The columns of a Table, in the order in which they decide; higher is better in each.
-COLUMNS = (
-    "isolated_fit",
-    "affinity",
-    "hints",
-    "hints_nonzero",
-    "hint_depth",
-    "memory_kind",
-    "memory_burst",
-    "burst_level",
-    "burst_room",
-    "memory_tightness",
-    "cpu_class",
-    "undisturbed_memory",
-    "depth",
-    "capacity",
-    "capacity_second",
-    "id",
-)
+cdef enum:
+    MARK = 1 << 20  # no number of pools, with which tables of the first version begin
+    VERSION = 2     # of packed tables: another one for other columns
 
-assert len(COLUMNS) == WIDTH
+# The cells of a row by version.
+_CELLS = {
+    1: (
+        ISOLATED_FIT, AFFINITY, HINTS, HINTS_NONZERO, HINT_DEPTH, MEMORY_KIND, MEMORY_BURST, BURST_LEVEL, BURST_ROOM,
+        MEMORY_TIGHTNESS, CPU_CLASS, DEPTH, CAPACITY, CAPACITY_SECOND, ID, WIDTH, WIDTH + 1,
+    ),
+    VERSION: tuple(range(CELLS)),
+}
 
 
 @cython.final
 cdef class Table:
-    """The criteria of one decision: a row a pool, a column a criterion (COLUMNS), higher is better."""
+    """The criteria of one decision: a row a pool; see Column, higher is better."""
 
     def __cinit__(self, int count):
         self.count = count
@@ -75,13 +66,15 @@ cdef class Table:
             raise IndexError(f"no pool {pool}")
         self.excluded[pool] = True
 
-    def fill(self, str column, const double[:] values not None):
-        """Set a column of all rows to *values*, one a pool; ValueError for another number of them."""
-        cdef int pool, index = COLUMNS.index(column)
+    def fill(self, int column, const double[:] values not None):
+        """Set a Column of all rows to *values*, one a pool; ValueError for another number of them."""
+        cdef int pool
+        if not 0 <= column < WIDTH:
+            raise IndexError(f"no column {column}")
         if values.shape[0] != self.count:
             raise ValueError(f"{values.shape[0]} values for {self.count} pools")
         for pool in range(self.count):
-            self.values[pool * WIDTH + index] = values[pool]
+            self.values[pool * WIDTH + column] = values[pool]
 
     def best(self, int first=0, int last=-1):
         """Return the pool with the lexicographically highest row of those that can hold the request, else None.
@@ -130,11 +123,13 @@ cdef class Table:
     def pack(self):
         """Return the table as bytes for `unpack`: a column whose cells are all equal takes one of them."""
         cdef int pool, column
-        cdef size_t most = CELLS * (self.count + 1) * sizeof(uint64_t)
+        cdef size_t most = (1 + CELLS * (self.count + 1)) * sizeof(uint64_t)
         cdef uint64_t *packed = <uint64_t *> PyMem_Malloc(most)
         cdef uint64_t *end = packed  # of each column: the number of its cells that follow, then these
         if packed == NULL:
             raise MemoryError
+        end[0] = MARK + VERSION
+        end += 1
         for column in range(CELLS):
             end[0] = 1
             for pool in range(self.count):
@@ -149,16 +144,24 @@ cdef class Table:
 
     @staticmethod
     def unpack(bytes packed not None, int count):
-        """Return the table of *count* pools that `pack` made these bytes of; ValueError if it did not."""
+        """Return the table of *count* pools that `pack` made these bytes of, in this version or before.
+
+        ValueError if it did not. Columns that an earlier version did not have are 0.
+        """
         cdef Table table
         cdef const char *at = packed
         cdef const char *end = at + len(packed)
         cdef uint64_t cells, cell = 0
-        cdef int pool, column
+        cdef int pool, column, version = 1
         if not 0 < count <= 2 * LIMIT:
             raise ValueError(f"{count} is no number of pools")
         table = Table(count)
-        for column in range(CELLS):
+        if end - at >= <Py_ssize_t> sizeof(uint64_t):
+            memcpy(&cell, at, sizeof(uint64_t))
+            if cell == MARK + VERSION:
+                version = VERSION
+                at += sizeof(uint64_t)
+        for column in _CELLS[version]:
             cells = 0
             if end - at >= <Py_ssize_t> sizeof(uint64_t):
                 memcpy(&cells, at, sizeof(uint64_t))

@@ -15,7 +15,8 @@ from nri_policy.cpuset import EMPTY
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
 from nri_policy.pools.memory_offer import Offers
-from nri_policy.pools.supply import Table
+from nri_policy.pools.supply import Column, Table
+from nri_policy.settings import FullCores, Packing
 from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import QoS
@@ -29,6 +30,7 @@ class Lack(StrEnum):
     ISOLATED_CPU = "isolated-cpu"
     ALIGNED_CPU = "aligned-cpu"  # within a NUMA node
     MEMORY = "memory"
+    FULL_CORES = "full-cores"  # whole idle cores
     HINTS = "hints"  # CPUs or memory as near as its strict hints want them
 
 
@@ -49,16 +51,16 @@ class Comparison:
         layout = state.layout
         self._state = state
         self._request = request
-        self._columns: list[tuple[str, array[float]]] = []
+        self._columns: list[tuple[Column, array[float]]] = []
         self._excluded = [*layout.too_coarse] if request.exclusive else []
         if pulls is not None and pulls.terms:
             scored = layout.attraction.scores(state.peers.pools, pulls.terms)
-            self._columns.append(("affinity", scored))
+            self._columns.append((Column.AFFINITY, scored))
         if request.hints and (scores := layout.nearness.scores(request.hints)) is not None:
             self._columns += (
-                ("hints", scores.hints),
-                ("hints_nonzero", scores.nonzero),
-                ("hint_depth", scores.depth),
+                (Column.HINTS, scores.hints),
+                (Column.HINTS_NONZERO, scores.nonzero),
+                (Column.HINT_DEPTH, scores.depth),
             )
         if offers is not None:
             self._compare_memory(offers)
@@ -95,25 +97,46 @@ class Comparison:
             request.cpu_limit if burstable else None,
             layout.burst_levels[request.burst_level] if unlimited else None,
             wanted[0] if wanted else None,
+            layout.settings.packing is Packing.TIGHT,
         )
         for column, values in self._columns:
             table.fill(column, values)
         for pool in self._excluded:
             table.exclude(pool)
+        if request.exclusive:
+            self._compare_domains(table, with_guests=with_guests)
         return table
+
+    def _compare_domains(self, table: Table, *, with_guests: bool) -> None:
+        """Fill in what exclusive CPUs would touch, and leave out the pools that have not enough."""
+        supply, layout, request = self._state.supply, self._state.layout, self._request
+        cpus, isolated = supply.free_cpus(), supply.free_isolated_cpus()
+        if request.strict_hints:
+            bounds = layout.nearness.bounds(request.hints).cpus
+            cpus, isolated = cpus & bounds, isolated & bounds
+        slack = supply.slack(layout.tree.top.id, 0, False, with_guests)
+        wished = request.isolated is not Isolation.NO
+        touch, whole = layout.picker.domains.touch, request.full_cores is FullCores.REQUIRE
+        touch(table, request.exclusive, cpus, slack, not wished, whole_cores=whole)
+        if wished:
+            touch(table, request.exclusive, isolated, None, True, whole_cores=whole)
 
     def _compare_memory(self, offers: Offers) -> None:
         """Take in the criteria of memory, and leave out the pools that offer none."""
         offered = offers.columns()
         self._excluded += offered.none
         self._columns += (
-            ("memory_kind", offered.kind),
-            ("memory_tightness", offered.tightness),
+            (Column.MEMORY_KIND, offered.kind),
+            (Column.MEMORY_TIGHTNESS, offered.tightness),
         )
         if offered.burst is not None:
-            self._columns.append(("memory_burst", offered.burst))
+            self._columns.append((Column.MEMORY_BURST, offered.burst))
+        request = self._request
+        if request.qos is QoS.BURSTABLE and request.memory and request.memory_limit is None:
+            levels = self._state.layout.burst_levels[request.burst_level]
+            self._columns.append((Column.MEMORY_BURST, levels))
         if offered.undisturbed is not None:
-            self._columns.append(("undisturbed_memory", offered.undisturbed))
+            self._columns.append((Column.UNDISTURBED_MEMORY, offered.undisturbed))
 
 
 def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> list[int]:
@@ -150,6 +173,10 @@ def shortage(
         names = ", ".join(dict.fromkeys(hint.source for hint in request.hints))
         text = f"no pool near to all strict hints ({names}) has room for {' and '.join(parts)}"
         return Lack.HINTS, text
+    if request.full_cores is FullCores.REQUIRE and any(
+        not table.missing(pool) for pool in range(table.count)
+    ):
+        return Lack.FULL_CORES, f"no pool has enough whole idle cores for {' and '.join(parts)}"
     aligned = " within a NUMA node" if request.exclusive and layout.too_coarse else ""
     isolated = request.exclusive and request.isolated is Isolation.REQUIRED
     lack = Lack.ISOLATED_CPU if isolated else Lack.ALIGNED_CPU if aligned else Lack.CPU

@@ -133,7 +133,7 @@ def _set_aside(state: State, candidate: Candidate, *, forced: bool) -> CPUSet:
 
 def _whole(request: Request, grant: Grant) -> bool:
     """Whether *grant* is all that was asked for: less is what hotplug left of it."""
-    return len(grant.exclusive) == request.exclusive and grant.shared == request.shared
+    return len(grant.exclusive) >= request.exclusive and grant.shared == request.shared
 
 
 def possible(state: State, candidate: Candidate, grant: Grant) -> bool:

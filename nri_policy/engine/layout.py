@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import msgspec
 from msgspec import Struct
 
@@ -20,7 +22,7 @@ from nri_policy.pools.capacity import (
 from nri_policy.pools.memory_map import MemoryMap
 from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.priority import PriorityClasses, classes_of
-from nri_policy.pools.tree import Pool, PoolTree, build
+from nri_policy.pools.tree import PoolTree, build
 from nri_policy.settings import Alignment, Level, Settings
 
 
@@ -39,7 +41,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     attraction: Attraction
     nearness: Nearness
     burst_levels: dict[
-        Level, tuple[int, ...]
+        Level, array[float]
     ]  # closeness of each pool to a level: 0 at it, -links off it
     node_of: dict[int, int]  # CPU -> its NUMA node
     l3_of: dict[int, int]  # CPU -> an id of its L3 domain
@@ -61,13 +63,16 @@ def layout_of(
     What was reserved *earlier* stays so as far as possible. A *forced* layout does with what there
     is, and says so in its shortages.
     """
-    picker = picker_of(machine)
+    tree = build(machine, machine.online)
+    picker = picker_of(machine, tree)
     shortages: tuple[str, ...] = ()
     if forced:
         capacity, shortages = capacity_left(machine, settings, picker, earlier)
     else:
         capacity = capacity_of(machine, settings, picker, earlier)
-    tree = build(machine, capacity.available)
+    if capacity.available != machine.online:
+        tree = build(machine, capacity.available)
+        picker = picker_of(machine, tree)
     try:
         memory = MemoryMap(machine, tree, settings)
     except CapacityError as error:
@@ -99,20 +104,16 @@ def layout_of(
         too_coarse=tuple(
             pool.id
             for pool in tree.pools
-            if settings.alignment is Alignment.NUMA and not _within_numa(tree, pool)
+            if settings.alignment is Alignment.NUMA and not tree.within_numa(pool)
         ),
     )
 
 
-def _within_numa(tree: PoolTree, pool: Pool) -> bool:
-    return any(Level.NUMA in above.levels for above in tree.path(pool))
-
-
-def _closeness(tree: PoolTree, level: Level) -> tuple[int, ...]:
+def _closeness(tree: PoolTree, level: Level) -> array[float]:
     """Return for each pool minus the links to the nearest pool at *level* above or below it."""
     leaves = [pool for pool in tree.pools if not pool.children]
     targets = {tree.at_level(leaf, level).id for leaf in leaves}
-    closeness = [-len(tree.pools)] * len(tree.pools)
+    closeness = array("d", [-len(tree.pools)]) * len(tree.pools)
     for pool in tree.pools:
         for above in tree.path(pool):
             links = above.depth - pool.depth
@@ -120,4 +121,4 @@ def _closeness(tree: PoolTree, level: Level) -> tuple[int, ...]:
                 closeness[pool.id] = max(closeness[pool.id], links)
             if pool.id in targets:
                 closeness[above.id] = max(closeness[above.id], links)
-    return tuple(closeness)
+    return closeness

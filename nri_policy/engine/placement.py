@@ -21,14 +21,13 @@ from nri_policy.engine.rebooking import last_resort, make_room, rebook
 from nri_policy.engine.state import Placed, State
 from nri_policy.engine.zone import memory_request, near_cpus, near_devices
 from nri_policy.pools.memory_offer import MemoryShortageError, Offer, Offers
-from nri_policy.pools.supply import COLUMNS, Table
-from nri_policy.pools.tree import Pool
+from nri_policy.pools.supply import Column, Slack, Table
+from nri_policy.pools.tree import Pool, PoolTree
+from nri_policy.settings import FullCores
 from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Isolation, Request, Sort
-
-_BURST_ROOM = COLUMNS.index("burst_room")
 
 
 class RefusalError(Exception):
@@ -337,16 +336,19 @@ def _not_isolated(layout: Layout, request: Request, grant: Grant) -> tuple[str, 
     return (f"its CPUs are not isolated ones: {name} has too few of them left",)
 
 
-def confined_by(request: Request, table: Table, pool: int) -> int:
+def confined_by(request: Request, table: Table, tree: PoolTree, pool: int) -> int:
     """Return the milli-CPU that a Burstable container's limit is above what *pool* leaves it."""
     if request.qos is not QoS.BURSTABLE or request.cpu_limit is None:
         return 0
-    return -int(table.row(pool)[_BURST_ROOM])
+    short = -int(table.row(pool)[Column.BURST_ROOM])
+    if short and not tree.within_numa(tree.pools[pool]):
+        short -= request.cpu_limit // 4
+    return short
 
 
 def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:
     """Return a note if a Burstable container cannot reach its limit in *pool* (§4)."""
-    short = confined_by(request, table, pool)
+    short = confined_by(request, table, layout.tree, pool)
     if request.cpu_limit is None or not short:
         return ()
     limit, left = format_cpu(request.cpu_limit), format_cpu(request.cpu_limit - short)
@@ -366,7 +368,7 @@ def _cut(case: _Case, grant: Grant, looks: tuple[bool, ...]) -> tuple[Grant, boo
     if held is not None and held.covers(request):
         own = held.grant.exclusive
         if request.exclusive < len(own):
-            own = layout.picker.pick(request.exclusive, own, layout.classes.order(request.priority))
+            own = _taken(layout, request, own, layout.classes.order(request.priority), None)
         return replace(grant, exclusive=own, isolated=held.grant.isolated), True
     with_guests, *again = looks
     cut = _picked(case, grant, with_guests=with_guests)
@@ -390,23 +392,50 @@ def _picked(case: _Case, grant: Grant, *, with_guests: bool) -> Grant:
         candidates &= layout.nearness.bounds(request.hints).cpus
     classes = layout.classes.order(request.priority)
     own = case.held.grant.exclusive if case.held else EMPTY
+    whole_cores = request.full_cores is FullCores.REQUIRE
+    if own and whole_cores:
+        own = CPUSet.union(
+            core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(own)
+        )
     if own:
         classes = (own, *(each - own for each in classes))
     exclusive = None
-    if request.pick_by_hints and not own:
+    if request.pick_by_hints and not own and not whole_cores:
         places = layout.nearness.localities(request.hints)
         exclusive = pick_cpus(layout.picker, request.exclusive, candidates, places, classes, slack)
         if exclusive is None and slack is not None:  # used up by the attempt
             slack = supply.slack(grant.pool, request.shared, request.shares, with_guests)
     if exclusive is None:
-        try:
-            exclusive = layout.picker.pick(request.exclusive, candidates, classes, slack, own)
-        except ValueError as error:
-            if not request.strict_hints:
-                raise
-            message = f"strict hints leave too few CPUs: {error}"
-            raise RefusalError(message, lack=Lack.HINTS) from error
+        exclusive = _taken(layout, request, candidates, classes, slack)
     return replace(grant, exclusive=exclusive, isolated=isolated)
+
+
+def _taken(
+    layout: Layout,
+    request: Request,
+    candidates: CPUSet,
+    classes: tuple[CPUSet, ...],
+    slack: Slack | None,
+) -> CPUSet:
+    """Return exclusive CPUs for *request*, of the first of *classes* as far as possible."""
+    whole_cores = request.full_cores is FullCores.REQUIRE
+    try:
+        return layout.picker.pick(
+            request.exclusive,
+            candidates,
+            classes,
+            slack,
+            spare_cores=request.full_cores is FullCores.PREFER,
+            whole_cores=whole_cores,
+        )
+    except ValueError as error:
+        if request.strict_hints:
+            message, lack = f"strict hints leave too few CPUs: {error}", Lack.HINTS
+        elif whole_cores:
+            message, lack = f"too few whole cores are left: {error}", Lack.FULL_CORES
+        else:
+            raise
+        raise RefusalError(message, lack=lack) from error
 
 
 def plain_grant(request: Request, pool: int, mems: CPUSet) -> Grant:

@@ -20,7 +20,7 @@ from nri_policy.engine.placement import Held, RefusalError, place
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.state import State
-from nri_policy.settings import Level, Priority
+from nri_policy.settings import FullCores, Level, Priority
 from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 from nri_policy.workload.request import Isolation, Request
 
@@ -38,6 +38,7 @@ _STEERING: dict[str, Any] = {
     "strict_hints": False,
     "pick_by_hints": False,
     "affinities": (),
+    "full_cores": FullCores.OFF,
     "because": "",
 }
 

@@ -141,13 +141,12 @@ def _reserved(
     quiet = ordinary & CPUSet.union(
         core.cpus for core in machine.cores if core.cpus.isdisjoint(machine.isolated)
     )
-    return picker.pick(
-        count,
-        candidates,
-        (
-            kept,
-            (quiet & others) - kept,
-            (ordinary & others) - quiet - kept,
-            others - ordinary - kept,
-        ),
+    classes = (
+        kept,
+        (quiet & others) - kept,
+        (ordinary & others) - quiet - kept,
+        others - ordinary - kept,
     )
+    first = next(filter(None, classes), candidates)
+    # the lowest, wherever the tightest domain is: the kernel's own work is mostly there
+    return picker.pick(count, candidates, classes, beside=CPUSet([first.lowest]))

@@ -146,7 +146,7 @@ class Criteria(NamedTuple):
     """What §4 compares a pool by; higher is better."""
 
     kind: int  # criterion 5: whether the zone is exactly of the requested kinds
-    burst: int  # criterion 6: whether the limit fits, or the pool's bytes where there is no limit
+    burst: int  # criterion 6: whether the limit fits
     tightness: int  # criterion 8: minus the nodes in the zone
     undisturbed: int  # criterion 10: whether nobody else's zone has to be widened
 
@@ -155,7 +155,7 @@ class Columns(NamedTuple):
     """The Criteria of all pools, by id."""
 
     kind: array[float]
-    burst: array[float] | None  # None where the request has no wish to grow
+    burst: array[float] | None  # None where the request has no limit to grow to
     tightness: array[float]
     undisturbed: array[float] | None  # None where nobody is disturbed anywhere
     none: Sequence[int]  # pools that offer nothing
@@ -202,10 +202,8 @@ class Offers:
         homes, request, held = self._homes, self._request, self._held
         kind, tightness, none = homes.exact, homes.tightness, list[int]()
         burst = None
-        if (request.limit or 0) != request.amount:  # none at all is no wish to grow
-            burst = homes.capacity
-            if request.limit is not None:
-                burst = array("d", (capacity >= request.limit for capacity in burst))
+        if (limit := request.limit or request.amount) != request.amount:
+            burst = array("d", (capacity >= limit for capacity in homes.capacity))
         others = self._others()
         if others or held:
             kind, tightness = kind[:], tightness[:]
@@ -246,9 +244,8 @@ class Offers:
         zone, exact = self._zone(home)
         if zone is None:
             return None
-        burst = home.capacity
-        if request.limit is not None:
-            burst = int(request.limit != request.amount and home.capacity >= request.limit)
+        limit = request.limit or 0
+        burst = int(limit not in (0, request.amount) and home.capacity >= limit)
         undisturbed = self._keeps or self._is_free(zone)
         return Criteria(int(exact), burst, -len(zone), int(undisturbed))
 

@@ -1,43 +1,97 @@
 """Picker: which CPUs of a set to take; spec placement.md §6.
 
-The kernel does the picking; this module is its Python face and says what the groups of a machine
-are.
+The kernels choose the domains and do the picking; this module is their Python face and says what
+the domains and groups of a machine are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from nri_policy._cpu_domains import Domains
 from nri_policy._picker import Picker
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
+from nri_policy.pools.tree import PoolTree, build
+from nri_policy.settings import Level
 
-__all__ = ["Picker", "picker_of"]
+__all__ = ["Domains", "Picker", "picker_of"]
+
+_LEVELS = (Level.PACKAGE, Level.NUMA, Level.L3CACHE)
+_NONE = -1
 
 
-def picker_of(machine: Machine) -> Picker:
-    """Return the picker for the online CPUs of *machine*.
+def picker_of(machine: Machine, tree: PoolTree | None = None) -> Picker:
+    """Return the picker for the CPUs of *tree*, a pool tree of *machine*, or else for all online.
 
-    A group is idle only if all its online CPUs are candidates: CPUs outside the available set break
-    it.
+    A group is idle only if all its online CPUs are candidates: CPUs outside the tree break it.
     """
     l3 = [
         c.cpus & machine.online for c in machine.caches if c.level == 3 and c.type != "instruction"
     ]
-    domains = _disjoint([*l3, *(package.cpus for package in machine.packages)])
+    tree = tree or build(machine, machine.online)
     return Picker(
-        packages=[package.cpus for package in machine.packages],
-        dies=[die.cpus for die in machine.dies],
-        caches=[*filter(None, l3), *(cluster.cpus for cluster in machine.clusters)],
-        cores=[core.cpus for core in machine.cores],
-        domains=domains,
+        _domains(tree, [core.cpus for core in machine.cores]),
+        [*filter(None, l3), *(cluster.cpus for cluster in machine.clusters)],
     )
 
 
-def _disjoint(sets: list[CPUSet]) -> list[CPUSet]:
-    """Return *sets* without what an earlier one holds: every CPU has one domain."""
-    result = []
-    seen = CPUSet()
-    for cpus in sets:
-        if fresh := cpus - seen:
-            result.append(fresh)
-            seen |= fresh
-    return result
+class _Domain(Struct, kw_only=True):
+    """A pool, or the CPUs of an inner pool that are in none of its children."""
+
+    pool: int
+    parent: int = _NONE
+    levels: tuple[Level, ...]
+    below: frozenset[Level]  # levels of what lies inside of it
+    leaf: CPUSet | None
+
+
+def _domains(tree: PoolTree, cores: list[CPUSet]) -> Domains:
+    """Return the domains of *tree*: all CPUs in leaves, each with one domain of every level."""
+    domains: list[_Domain] = []
+    ids: dict[int, int] = {}  # pool -> its domain
+    for pool in tree.pools:
+        own = pool.cpus - CPUSet.union(tree.pools[child].cpus for child in pool.children)
+        inner = [ids[child] for child in pool.children]
+        if inner and own:
+            inner.append(len(domains))
+            domains.append(_Domain(pool=_NONE, levels=(), below=frozenset(), leaf=own))
+        ids[pool.id] = len(domains)
+        for child in inner:
+            domains[child].parent = len(domains)
+        below = frozenset(
+            level for child in inner for level in (*domains[child].levels, *domains[child].below)
+        )
+        leaf = None if inner else own
+        domains.append(_Domain(pool=pool.id, levels=pool.levels, below=below, leaf=leaf))
+    at = [[_NONE] * len(domains) for _ in _LEVELS]
+    for id_, domain in enumerate(domains):
+        if domain.leaf is not None:
+            _place(domains, at, id_)
+    return Domains(
+        [domain.parent for domain in domains],
+        [domain.pool for domain in domains],
+        at,
+        [domain.leaf for domain in domains],
+        cores,
+    )
+
+
+def _place(domains: Sequence[_Domain], at: list[list[int]], leaf: int) -> None:
+    """Note in *at* which domain of each level *leaf*, and what is above it, is or lies in.
+
+    That is the one on its path that stands for the level, if it lies in that of the level before.
+    Else the widest that does, and has none of the level inside.
+    """
+    path = [leaf]
+    while domains[path[-1]].parent != _NONE:
+        path.append(domains[path[-1]].parent)
+    for level, homes in zip(_LEVELS, at, strict=True):
+        home = next((d for d in path if level in domains[d].levels), None)
+        if home is None:
+            home = [d for d in path if d == leaf or level not in domains[d].below][-1]
+        path = path[: path.index(home) + 1]
+        for d in path:
+            homes[d] = home

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nri_policy._pools import Slack, Supply
-from nri_policy._table import COLUMNS, Table
+from nri_policy._table import Column, Table
 from nri_policy.cpuset import CPUSet
 from nri_policy.pools.tree import PoolTree
 
-__all__ = ["COLUMNS", "Slack", "Supply", "Table", "cuttable", "supply_of"]
-
-_LEFT = COLUMNS.index("capacity")
+__all__ = ["Column", "Slack", "Supply", "Table", "cuttable", "supply_of"]
 
 
 def supply_of(tree: PoolTree, sharable: CPUSet, isolated: CPUSet) -> Supply:
@@ -24,6 +22,7 @@ def supply_of(tree: PoolTree, sharable: CPUSet, isolated: CPUSet) -> Supply:
         [pool.cpus for pool in tree.pools],
         sharable,
         isolated,
+        [pool.id for pool in tree.pools if not tree.within_numa(pool)],
     )
 
 
@@ -32,5 +31,5 @@ def cuttable(supply: Supply, pools: Iterable[int]) -> tuple[int, ...]:
 
     Containers without a request are not counted: they make room.
     """
-    table = supply.score(1, 0, False, 0, False, None, None, None)
-    return tuple(max(0, int(table.row(pool)[_LEFT]) + 1) for pool in pools)
+    table = supply.score(1, 0, False, 0, False, None, None, None, False)
+    return tuple(max(0, int(table.row(pool)[Column.CAPACITY]) + 1) for pool in pools)

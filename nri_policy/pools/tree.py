@@ -59,6 +59,10 @@ class PoolTree(Struct, frozen=True, kw_only=True):
             pool = self.pools[pool].children[0]
         return pool
 
+    def within_numa(self, pool: Pool) -> bool:
+        """Return whether *pool* lies within one NUMA node."""
+        return any(Level.NUMA in above.levels for above in self.path(pool))
+
     def around(self, cpus: CPUSet) -> Pool:
         """Return the smallest pool that has all of *cpus*, which the top has."""
         return next(pool for pool in self.pools if cpus <= pool.cpus)

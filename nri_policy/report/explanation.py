@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.engine.explanation import Explanation, Outcome
-from nri_policy.pools.supply import COLUMNS, Table
+from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import PoolTree
 from nri_policy.report.amount import cpu_amount
 from nri_policy.units import format_cpu
@@ -124,7 +124,7 @@ def _pulls(explanation: Explanation) -> Iterator[str]:
 
 
 def _candidate(tree: PoolTree, table: Table, pool: int, best: int | None) -> CandidateReport:
-    row = dict(zip(COLUMNS, table.row(pool), strict=True))
+    row = table.row(pool)
     fits = table.fits(pool)
     lost_on = None
     if fits and best is not None and pool != best:
@@ -149,7 +149,7 @@ def _decided_by(table: Table, best: int | None, rivals: list[int]) -> str | None
 
 def _first_difference(table: Table, one: int, other: int) -> str:
     a, b = table.row(one), table.row(other)
-    column = next(name for name, x, y in zip(COLUMNS, a, b, strict=True) if x != y)
+    column = next(column for column in Column if a[column] != b[column])
     return next(criterion.name for criterion in CRITERIA if column in criterion.columns)
 
 
@@ -158,8 +158,7 @@ def _exclusive(explanation: Explanation) -> str:
     request, table, pool = explanation.request, explanation.table, explanation.pool
     wished = request is not None and request.isolated is not Isolation.NO
     if wished and table is not None and pool is not None:
-        row = dict(zip(COLUMNS, table.row(pool), strict=True))
-        return "isolated" if row["isolated_fit"] else "exclusive"
+        return "isolated" if table.row(pool)[Column.ISOLATED_FIT] else "exclusive"
     return "exclusive"
 
 

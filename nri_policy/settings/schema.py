@@ -19,9 +19,11 @@ from nri_policy.settings.values import (
     Audit,
     CPUAmount,
     Endpoint,
+    FullCores,
     Level,
     Listed,
     OnExit,
+    Packing,
     Priority,
     Rebalance,
 )
@@ -129,6 +131,10 @@ class Settings(Section, frozen=True, kw_only=True):
     )
     shrink_memory: Flag = field(name="shrinkMemory", default=False)
     alignment: Annotated[Alignment, values.choice(Alignment)] = Alignment.NONE
+    packing: Annotated[Packing, values.choice(Packing)] = Packing.SPREAD
+    full_cores: Annotated[FullCores, values.choice(FullCores)] = field(
+        name="fullCores", default=FullCores.OFF
+    )
     audit: Annotated[Audit, values.choice(Audit)] = Audit.REPORT
     on_exit: Annotated[OnExit, values.choice(OnExit)] = field(name="onExit", default=OnExit.KEEP)
     rebalance: Annotated[Rebalance, values.choice(Rebalance)] = Rebalance.ADVISE

@@ -53,6 +53,21 @@ class Alignment(StrEnum):
     NUMA = "numa"
 
 
+class Packing(StrEnum):
+    """Which of equal pools exclusive CPUs are taken from: that with most left, or with fewest."""
+
+    SPREAD = "spread"
+    TIGHT = "tight"
+
+
+class FullCores(StrEnum):
+    """Whether the exclusive CPUs of two containers may lie on one core."""
+
+    OFF = "off"
+    PREFER = "prefer"
+    REQUIRE = "require"
+
+
 class Audit(StrEnum):
     """What is done about a running container whose cgroup is not as decided."""
 

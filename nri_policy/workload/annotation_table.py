@@ -16,6 +16,7 @@ from nri_policy.wording import did_you_mean, quoted
 from nri_policy.workload.annotation_values import (
     read_boolean,
     read_cold_start,
+    read_full_cores,
     read_hint_filter,
     read_hint_kinds,
     read_level,
@@ -86,6 +87,17 @@ ANNOTATIONS = (
         help=(
             "which sort of CPUs exclusive ones are picked from, on machines with several. "
             "`none`: any. `default`: as the settings say"
+        ),
+    ),
+    Annotation(
+        name="full-cores",
+        steers="full_cores",
+        read=read_full_cores,
+        value="`off`, `prefer`, `require`",
+        help=(
+            "whether its exclusive CPUs may be threads of cores that it shares with another "
+            "container: `require` gives it whole cores, all their threads; `prefer` only where "
+            "that takes no wider part of the machine. Else as the setting `fullCores` says"
         ),
     ),
     Annotation(

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import REQUESTABLE, MemoryKind
-from nri_policy.settings import Level, Priority
+from nri_policy.settings import FullCores, Level, Priority
 from nri_policy.units import parse_duration
 from nri_policy.workload.annotations import AnnotationError, Found, yaml_map
 
@@ -53,6 +53,7 @@ _BOOLEANS = {  # Go's strconv.ParseBool
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
 }
 _PRIORITIES = {str(priority): priority for priority in Priority} | {"default": None}
+_FULL_CORES = {str(each): each for each in FullCores}
 _LEVELS = {str(level): level for level in Level}
 _MEMORY = {**{str(kind): {kind} for kind in REQUESTABLE}, "mixed": {*REQUESTABLE}}
 _HINTS: dict[str, set[HintKind]] = {
@@ -77,6 +78,11 @@ def read_boolean(found: Found) -> bool:
 def read_priority(found: Found) -> Priority | None:
     """Return the priority of CPUs, None for that of the settings; AnnotationError."""
     return _option(found, _PRIORITIES, "one of high, normal, low, none, default")
+
+
+def read_full_cores(found: Found) -> FullCores:
+    """Return whether cores are shared with others; AnnotationError."""
+    return _option(found, _FULL_CORES, f"one of {', '.join(_FULL_CORES)}")
 
 
 def read_level(found: Found) -> Level:

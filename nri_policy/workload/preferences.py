@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from nri_policy.hardware.machine import MemoryKind
-from nri_policy.settings import Level, Priority
+from nri_policy.settings import FullCores, Level, Priority
 from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, LATER
 from nri_policy.workload.annotation_values import (
     USUAL_HINTS,
@@ -32,6 +32,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     prefer_shared: bool | None = None
     prefer_reserved: bool | None = None
     cpu_priority: Priority | None = None
+    full_cores: FullCores | None = None
     hide_hyperthreads: bool = False
     static_cpus: bool = False
     cpu_preserve: bool = False

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
-from nri_policy.settings import Level, Priority, Settings
+from nri_policy.settings import FullCores, Level, Priority, Settings
 from nri_policy.workload.affinity import Affinity
 from nri_policy.workload.hints import Hint, hints_of
 from nri_policy.workload.oom_score import memory_request
@@ -73,6 +73,7 @@ class Request(Struct, frozen=True, kw_only=True):
     strict_hints: bool  # to be near to all of them, or not to run
     pick_by_hints: bool
     affinities: tuple[Affinity, ...]
+    full_cores: FullCores = FullCores.OFF
     because: str = ""  # why it gets no CPUs of its own, or no isolated ones: ends a sentence
 
     @property
@@ -130,6 +131,9 @@ def request_of(
         strict_hints=preferences.strict_hints,
         pick_by_hints=preferences.pick_by_hints,
         affinities=affinities,
+        full_cores=settings.full_cores
+        if preferences.full_cores is None
+        else preferences.full_cores,
         because=because,
     )
 

@@ -1,9 +1,9 @@
-"""The Picker kernel against plain Python: the stages of placement.md §6, and examples by hand."""
+"""The kernels that pick CPUs against plain Python: placement.md §6, and examples by hand."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -12,101 +12,238 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.pools.picker import Picker, picker_of
+from nri_policy.pools.picker import Domains, Picker, picker_of
 from nri_policy.pools.supply import Slack, Supply
 from tests.support import nodes
 
 EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "500"))
 
-Allows = Callable[[set[int]], bool]  # whether the laminar constraint admits all of these at once
 
-
-@dataclass
+@dataclass(kw_only=True)
 class Twin:
-    """Who takes what, stage by stage."""
+    """Who takes what: the domains first, then stage by stage."""
 
-    packages: list[set[int]]
+    levels: list[list[set[int]]]  # packages, NUMA nodes, L3 domains: each has every CPU once
     dies: list[set[int]]
-    caches: list[set[int]]
+    groups: list[set[int]]  # L3 domains and clusters that are taken whole
     cores: list[set[int]]
-    domains: list[set[int]]
+    limits: dict[frozenset[int], int] = field(default_factory=dict)  # pool -> CPUs to take of it
+    shared: list[set[int]] = field(default_factory=list)  # pools with somebody who shares
+    spare_cores: bool = False
+    whole_cores: bool = False
+    counts: bool = True  # by brute force, which takes as many steps as there are sets of domains
     taken: set[int] = field(default_factory=set)
-    beside: list[int] = field(default_factory=list)  # CPUs held before, and all taken since
+    own: set[int] = field(default_factory=set)  # CPUs held before, and all taken since
+    left: set[int] = field(default_factory=set)
+    wanted: int = 0
+    regretted: bool = False  # the largest gain first took more of a finer level than necessary
+
+    @property
+    def every(self) -> set[int]:
+        return set().union(*self.cores)
 
     def pick(
-        self, n: int, candidates: set[int], classes: Sequence[set[int]], held: set[int], ok: Allows
+        self,
+        n: int,
+        candidates: set[int],
+        classes: Sequence[set[int]] = (),
+        held: Iterable[int] = (),
     ) -> set[int] | None:
-        self.taken, self.beside = set(), sorted(held)
+        self.taken, self.own, self.regretted = set(), set(held) & self.every, False
         rest = candidates
         for part in classes:
-            self.stages(n, candidates & part, ok)
+            self.stages(n - len(self.taken), candidates & part, candidates)
             rest = rest - part
-        self.stages(n, rest, ok)
-        return self.taken if len(self.taken) == n else None
+        self.stages(n - len(self.taken), rest, candidates)
+        return self.taken if len(self.taken) >= n else None
 
-    def near(self, sets: list[set[int]], cpu: int) -> int:
-        home = next(cpus for cpus in sets if cpu in cpus)
-        return sum(other in home for other in self.beside)
+    def allows(self, cpus: set[int], unit: int = 1) -> bool:
+        """Whether all of *cpus* may be taken besides what was; of each pool whole *unit*s only."""
+        return all(
+            len(mask & cpus) <= (most - len(mask & self.taken)) // unit * unit
+            for mask, most in self.limits.items()
+        )
 
-    def stages(self, n: int, left: set[int], ok: Allows) -> None:
-        left = set(left)
+    def rank(self, cpus: set[int], unit: int = 1) -> int:
+        """How many of *cpus* may be taken: one after the other in any order, for limits nest."""
+        some: set[int] = set()
+        for cpu in cpus:
+            if self.allows(some | {cpu}, unit):
+                some.add(cpu)
+        return len(some)
 
-        def idle(groups: list[set[int]]) -> list[set[int]]:
-            size = n - len(self.taken)
-            return [g for g in groups if len(g) <= size and g <= left and ok(self.taken | g)]
-
-        def take(cpus: set[int]) -> None:
-            left.difference_update(cpus)
-            self.taken |= cpus
-            self.beside += cpus
-
-        for groups in (self.packages, self.dies, self.caches):
-            while n - len(self.taken) > 1 and (whole := idle(groups)):
-                take(min(whole, key=lambda g: (-self.near(self.packages, min(g)), -len(g), min(g))))
-        while whole := idle(self.cores):  # from one domain after the other
-            wanted = n - len(self.taken)
-
-            def worth(domain: set[int], wanted: int = wanted) -> tuple[int, ...]:
-                threads = sum(len(core) for core in whole if min(core) in domain)
-                near = self.near(self.packages, min(domain)), self.near(self.domains, min(domain))
-                tight = -threads if threads >= wanted else threads
-                return *near, int(threads >= wanted), tight, -min(domain)
-
-            domain = max((d for d in self.domains if any(min(c) in d for c in whole)), key=worth)
+    def outside(self, n: int, candidates: set[int], unit: int) -> int:
+        """How many of *n* threads are not on whole idle cores, these taken in their order."""
+        some: set[int] = set()
+        for domain in self.levels[-1]:
             for core in sorted((c for c in self.cores if min(c) in domain), key=min):
-                if core in idle(self.cores):
-                    take(core)
-        while len(self.taken) < n and (single := [cpu for cpu in left if ok(self.taken | {cpu})]):
-            broken = {cpu for core in self.cores if not core <= left for cpu in core}
-            near = {
-                cpu: (self.near(self.packages, cpu), self.near(self.domains, cpu)) for cpu in single
+                if len(some | core) <= n and core <= candidates and self.allows(some | core, unit):
+                    some |= core
+        return n - len(some)
+
+    def extend(
+        self, level: int, area: set[int], n: int, candidates: set[int], unit: int
+    ) -> tuple[tuple[int, ...], set[int]]:
+        """Return how many domains of each level hold *n* of *area*, and the CPUs of the finest."""
+        if level == len(self.levels):
+            return (), area
+        domains = [domain for domain in self.levels[level] if domain <= area]
+        chosen = [domain for domain in domains if domain & self.own]
+        kept = len(chosen)
+
+        def held(*more: set[int]) -> set[int]:
+            return set().union(*chosen, *more) & candidates
+
+        while (got := self.rank(held(), unit)) < n:
+            gains = {
+                at: self.rank(held(domain), unit) - got
+                for at, domain in enumerate(domains)
+                if domain not in chosen
             }
-            take({max(single, key=lambda cpu: (cpu in broken, near[cpu], -cpu))})
+            enough = [at for at, gain in gains.items() if got + gain >= n]
 
+            def worth(at: int, gains: dict[int, int] = gains) -> tuple[object, ...]:
+                area = set().union(*chosen, domains[at])
+                return (
+                    self.extend(level + 1, area, n, candidates, unit)[0],
+                    self.outside(n, held(domains[at]), unit),
+                    any(pool <= domains[at] for pool in self.shared),
+                    gains[at],
+                    at,
+                )
 
-def anything(_: set[int]) -> bool:
-    return True
+            best = (
+                min(enough, key=worth)
+                if enough
+                else max(gains, key=lambda at: (gains[at], len(domains[at] & candidates), -at))
+            )
+            chosen.append(domains[best])
+        finer, area = self.extend(level + 1, set().union(*chosen), n, candidates, unit)
+        return (len(chosen) - kept, *finer), area
+
+    def fewest(self, n: int, candidates: set[int], unit: int = 1) -> tuple[int, ...]:
+        """How many domains of each level hold *n*, by trying all sets of them."""
+        kept = [domain for domain in self.levels[-1] if domain & self.own]
+        others = [domain for domain in self.levels[-1] if domain not in kept]
+        return min(
+            self.touched(set().union(*kept, *some))
+            for size in range(len(others) + 1)
+            for some in combinations(others, size)
+            if self.rank(set().union(*kept, *some) & candidates, unit) >= n
+        )
+
+    def touched(self, cpus: set[int]) -> tuple[int, ...]:
+        """How many domains of each level *cpus* touch that the taker is not in."""
+        return tuple(
+            sum(bool(domain & cpus) and not domain & self.own for domain in level)
+            for level in self.levels
+        )
+
+    def near(self, level: int, cpu: int) -> int:
+        home = next(cpus for cpus in self.levels[level] if cpu in cpus)
+        return len(home & self.own)
+
+    def stages(self, n: int, left: set[int], candidates: set[int]) -> None:
+        """Take *n* of *left*, or as many as there are."""
+        if n <= 0:
+            return
+        self.left, unit = set(left), 1
+        if self.whole_cores:
+            idle_cores = [core for core in self.cores if core <= left]
+            self.left = set().union(*idle_cores)
+            sizes = {len(core) for core in idle_cores}
+            unit = sizes.pop() if len(sizes) == 1 else 1
+            n += -n % unit
+        self.wanted = min(n, self.rank(self.left, unit))
+        touched, area = self.extend(0, self.every, self.wanted, self.left, unit)
+        if self.counts:
+            self.regretted |= touched != self.fewest(self.wanted, self.left, unit)
+        self.left &= area
+        while self.wanted > 1 and (whole := self.idle(self.groups)):
+            self.take(min(whole, key=lambda g: (-self.near(0, min(g)), -len(g), min(g))))
+        while whole := self.idle(self.cores):
+            self.take_cores_of_a_domain(whole)
+        if self.whole_cores:
+            larger = [c for c in self.in_order(self.cores) if c <= self.left and self.allows(c)]
+            if self.wanted > 0 and larger:
+                self.take(min(larger, key=len))
+            return
+        while self.wanted and self.take_thread(candidates):
+            pass
+
+    def idle(self, groups: list[set[int]]) -> list[set[int]]:
+        return [g for g in groups if len(g) <= self.wanted and g <= self.left and self.allows(g)]
+
+    def take(self, cpus: set[int]) -> None:
+        self.left.difference_update(cpus)
+        self.taken |= cpus
+        self.own |= cpus
+        self.wanted -= len(cpus)
+
+    def take_cores_of_a_domain(self, whole: list[set[int]]) -> None:
+        def worth(domain: set[int]) -> tuple[int, ...]:
+            threads = sum(len(core) for core in whole if min(core) in domain)
+            limit = self.limits.get(frozenset(domain), 1 << 30)
+            threads = min(threads, limit - len(domain & self.taken))
+            near = self.near(0, min(domain)), self.near(2, min(domain))
+            enough = threads >= self.wanted
+            tight = -threads if enough else threads
+            return *near, int(enough), tight, -self.levels[-1].index(domain)
+
+        homes = [domain for domain in self.levels[-1] if any(min(core) in domain for core in whole)]
+        domain = max(homes, key=worth)
+        for core in sorted((core for core in self.cores if min(core) in domain), key=min):
+            if core in self.idle(self.cores):
+                self.take(core)
+
+    def take_thread(self, candidates: set[int]) -> bool:
+        cores = {cpu: core for core in self.cores for cpu in core}
+
+        def worth(cpu: int) -> tuple[int, ...]:
+            if cores[cpu] & self.own:
+                state = 2
+            else:
+                broken = not cores[cpu] <= candidates
+                state = int(broken != self.spare_cores)
+            return self.near(2, cpu), self.near(0, cpu), state, -cpu
+
+        single = [cpu for cpu in self.left if self.allows({cpu})]
+        if single:
+            self.take({max(single, key=worth)})
+        return bool(single)
+
+    def in_order(self, cores: list[set[int]]) -> list[set[int]]:
+        """Return *cores* by L3 domain."""
+        homes = self.levels[-1]
+        return sorted(
+            cores, key=lambda core: (next(i for i, d in enumerate(homes) if core & d), min(core))
+        )
 
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Twin:
-    """Nested groups with CPUs missing from them, in any numbering."""
-    packages, dies, caches, cores, domains = [], [], [], [], []
-    cpu = 0
+    """Nested domains with CPUs missing from them, in any numbering."""
+    packages, dies, nodes_, caches, cores = [], [], [], [], []
+    cpu, small = 0, 0
+    widths = draw(st.sampled_from(((1,), (2,), (2,), (1, 2), (4,))))
     for _ in range(draw(st.integers(1, 3))):
         package: set[int] = set()
         for _ in range(draw(st.integers(1, 2))):
             die: set[int] = set()
-            for _ in range(draw(st.integers(1, 3))):
-                cache: set[int] = set()
-                for _ in range(draw(st.integers(1, 4))):
-                    threads = draw(st.sampled_from((1, 2, 2, 2, 4)))
-                    core = set(range(cpu, cpu + threads))
-                    cpu += threads
-                    cores.append(core)
-                    cache |= core
-                caches.append(cache)
-                die |= cache
+            for _ in range(draw(st.integers(1, 2)) if small < 6 else 1):
+                node: set[int] = set()
+                for _ in range(draw(st.integers(1, 2)) if small < 5 else 1):
+                    cache: set[int] = set()
+                    small += 1
+                    for _ in range(draw(st.integers(1, 3))):
+                        core = set(range(cpu, cpu + draw(st.sampled_from(widths))))
+                        cpu += len(core)
+                        cores.append(core)
+                        cache |= core
+                    caches.append(cache)
+                    node |= cache
+                nodes_.append(node)
+                die |= node
             dies.append(die)
             package |= die
         packages.append(package)
@@ -118,33 +255,49 @@ def topologies(draw: st.DrawFn) -> Twin:
         kept = [{stride * order[one] for one in group - offline} for group in groups]
         return [group for group in kept if group]
 
-    if not (packages := real(packages)):
-        return Twin([{0}], [], [], [{0}], [{0}])
-    domains = real(caches)
-    caches = real(caches)
-    match draw(st.sampled_from(("all", "all", "none", "some"))):
-        case "none":  # no L3 ids
-            caches, domains = [], packages
-        case "some":
-            caches = caches[::2]
-            covered = set().union(*caches)
-            domains = [*caches, *filter(None, (package - covered for package in packages))]
-    dies = real(dies) if draw(st.booleans()) else []
-    cores = real(cores)
-    return Twin(packages, dies, caches, cores, domains)
+    packages, nodes_, caches = real(packages), real(nodes_), real(caches)
+    groups = draw(st.sampled_from((caches, caches, [], caches[::2])))
+    if draw(st.integers(0, 3)) == 0:  # no L3 ids: the nodes, or the packages, stand for them
+        caches = nodes_ = draw(st.sampled_from((nodes_, packages)))
+    dies = real(dies) if draw(st.booleans()) and nodes_ is not packages else []
+    return Twin(levels=[packages, nodes_, caches], dies=dies, groups=groups, cores=real(cores))
+
+
+def pools(twin: Twin) -> tuple[list[int], list[set[int]]]:
+    """Return the parents and the CPUs of the domains' tree, in post-order."""
+    sets = [twin.every, *twin.levels[0], *twin.dies, *twin.levels[1], *twin.levels[2]]
+    masks: list[set[int]] = []
+    parents: list[int] = []
+
+    def grow(area: set[int]) -> int:
+        inside = [one for at, one in enumerate(sets) if one < area and one not in sets[:at]]
+        children = [one for one in inside if not any(one < other for other in inside)]
+        below = [grow(child) for child in children]
+        masks.append(area)
+        parents.append(-1)
+        for child in below:
+            parents[child] = len(masks) - 1
+        return len(masks) - 1
+
+    grow(twin.every)
+    return parents, masks
 
 
 def kernel(twin: Twin) -> Picker:
-    def sets(groups: list[set[int]]) -> list[CPUSet]:
-        return [CPUSet(group) for group in groups]
-
-    return Picker(
-        sets(twin.packages),
-        sets(twin.dies),
-        sets(twin.caches),
-        sets(twin.cores),
-        sets(twin.domains),
+    parents, masks = pools(twin)
+    at = [
+        [next((masks.index(home) for home in level if mask <= home), -1) for mask in masks]
+        for level in twin.levels
+    ]
+    leaves = [CPUSet(mask) if at not in parents else None for at, mask in enumerate(masks)]
+    domains = Domains(
+        parents,
+        [*range(len(masks))],
+        at,
+        leaves,
+        [CPUSet(core) for core in twin.cores],
     )
+    return Picker(domains, [CPUSet(group) for group in twin.groups])
 
 
 def outcome(
@@ -153,8 +306,9 @@ def outcome(
     candidates: set[int],
     classes: Sequence[set[int]] = (),
     *,
+    twin: Twin,
     slack: Slack | None = None,
-    held: set[int] | None = None,
+    held: Iterable[int] = (),
 ) -> set[int] | None:
     try:
         picked = picker.pick(
@@ -162,11 +316,13 @@ def outcome(
             CPUSet(candidates),
             [CPUSet(part) for part in classes],
             slack,
-            None if held is None else CPUSet(held),
+            CPUSet(held),
+            spare_cores=twin.spare_cores,
+            whole_cores=twin.whole_cores,
         )
     except ValueError:
         return None
-    assert len(picked) == n
+    assert len(picked) == n or twin.whole_cores
     return set(picked)
 
 
@@ -179,94 +335,72 @@ def subsets(cpus: set[int]) -> st.SearchStrategy[set[int]]:
 @given(topologies(), st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_every_pick_is_the_twins(twin: Twin, data: st.DataObject) -> None:
-    every = set().union(*twin.packages)
-    candidates = data.draw(subsets(every))
+    every = twin.every
     # what was held may be gone since: it is beside nothing
     held = data.draw(st.sets(st.sampled_from([*every, 701, 8191]), max_size=4))
+    candidates = data.draw(subsets(every)) - held
     classes, rest = [], every
     for _ in range(data.draw(st.integers(0, 2))):
         classes.append(data.draw(subsets(rest or {0})) & rest)
         rest = rest - classes[-1]
     n = data.draw(st.integers(0, len(candidates) + 1))
-    picked = outcome(kernel(twin), n, candidates, classes, held=held)
-    assert picked == twin.pick(n, candidates, classes, held, anything)
-    if n <= len(candidates):
-        assert picked is not None
-        assert picked <= candidates
-        most = min(n, len(candidates & classes[0])) if classes else 0
-        assert len(picked & classes[0] if classes else ()) == most
-    else:
-        assert picked is None
+    twin.spare_cores = data.draw(st.booleans())
+    picked = outcome(kernel(twin), n, candidates, classes, held=held, twin=twin)
+    expected = twin.pick(n, candidates, classes, held)
+    assert twin.regretted or picked == expected
+    assert (picked is None) == (n > len(candidates))
+    if picked is not None and classes:
+        assert len(picked & classes[0]) == min(n, len(candidates & classes[0]))
+    elif picked is not None:
+        twin.own, twin.taken = held & every, set()
+        assert twin.touched(picked) == twin.fewest(n, candidates)
 
 
 @given(topologies(), st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_picks_respect_the_slack_and_find_all_that_it_admits(
-    twin: Twin, data: st.DataObject
-) -> None:
-    every = set().union(*twin.packages)
-    free = set(data.draw(st.lists(st.sampled_from(sorted(every)), max_size=9)))
-    parents, masks = nested([*twin.packages, *twin.dies, *twin.caches, every])
+def test_picks_within_limits_touch_the_fewest_domains(twin: Twin, data: st.DataObject) -> None:
+    parents, masks = pools(twin)
+    free = data.draw(subsets(twin.every))
     supply = Supply(parents, [CPUSet(mask) for mask in masks], CPUSet(free), CPUSet())
+    sharing = []
     for _ in range(data.draw(st.integers(0, 4))):
         pool, milli = data.draw(st.integers(0, len(masks) - 1)), data.draw(st.integers(0, 2500))
         if milli <= supply.allocatable_shared(pool):
             supply.book(pool, milli, True, False)
+            sharing.append(masks[pool])
+            twin.shared += [masks[pool]] if milli else []
     home = data.draw(st.integers(0, len(masks) - 1))
     shared = data.draw(st.sampled_from((0, 500)))
-    spare = {
-        pool: 1000 * len(free & mask)
-        - supply.shared_milli_in(pool)
-        - (shared if masks[home] <= mask else 0)
-        for pool, mask in enumerate(masks)
-    }
-
-    def allows(cut: set[int]) -> bool:
-        slack = supply.slack(home, shared, shared > 0, True)
-        return slack.permits(CPUSet(cut))
-
+    for pool, mask in enumerate(masks):
+        milli = supply.shared_milli_in(pool) + (shared if masks[home] <= mask else 0)
+        least = 1000 * any(one <= mask for one in sharing)
+        if shared and masks[home] <= mask:
+            least = 1000
+        twin.limits[frozenset(mask)] = len(free & mask) - -(-max(milli, least) // 1000)
     candidates = free & masks[home]
-    assert not allows(set()) or all(
-        spare[pool] >= 0 for pool, mask in enumerate(masks) if masks[home] <= mask
-    )
-    rank = 0
-    if allows(set()):
-        rank = max(
-            size
-            for size in range(len(candidates) + 1)
-            if any(allows(set(cut)) for cut in combinations(sorted(candidates), size))
-        )
-    n = data.draw(st.integers(0, rank))
-    if not allows(set()):
+    if not twin.allows(set()):
         return
+    twin.whole_cores = data.draw(st.booleans())
+    n = data.draw(st.integers(0, len(candidates) + 1))
     slack = supply.slack(home, shared, shared > 0, True)
-    picked = outcome(kernel(twin), n, candidates, slack=slack)
-    assert picked == twin.pick(n, candidates, (), set(), allows)
-    assert picked is not None
-    assert allows(picked)
-    slack = supply.slack(home, shared, shared > 0, True)
-    assert outcome(kernel(twin), rank + 1, candidates, slack=slack) is None
+    picked = outcome(kernel(twin), n, candidates, slack=slack, twin=twin)
+    expected = twin.pick(n, candidates)
+    assert twin.regretted or picked == expected
+    twin.own, twin.taken = set(), set()
+    assert picked is None or twin.allows(picked)
+    if twin.whole_cores:
+        assert picked is None or all(core <= picked for core in twin.cores if core & picked)
+    else:
+        assert (picked is None) == (n > twin.rank(candidates))
+        assert picked is None or twin.touched(picked) == twin.fewest(n, candidates)
 
 
 @given(topologies(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_first_threads_are_the_lowest_of_each_core(twin: Twin, data: st.DataObject) -> None:
-    cpus = data.draw(subsets(set().union(*twin.packages)))
+    cpus = data.draw(subsets(twin.every))
     first = kernel(twin).first_threads(CPUSet(cpus | {8191}))
     assert set(first) == {min(core & cpus) for core in twin.cores if core & cpus}
-
-
-def nested(sets: list[set[int]]) -> tuple[list[int], list[set[int]]]:
-    """Return the tree of distinct nested sets in an order with parents last."""
-    masks: list[set[int]] = []
-    for mask in sorted(sets, key=len):
-        if mask not in masks:
-            masks.append(mask)
-    parents = [
-        next((q for q in range(p + 1, len(masks)) if masks[p] < masks[q]), -1)
-        for p in range(len(masks))
-    ]
-    return parents, masks
 
 
 # 2 packages x 2 dies x 2 L3 domains x 2 cores x 2 threads: domain k is 4k..4k+3, siblings adjacent
@@ -281,14 +415,14 @@ LARGE = "package:2 die:2 l3:2 core:2 pu:2"
         (17, "0-30", "0-15,30"),  # it, then the thread that no one else has beside it
         (17, "0-31", "0-16"),  # it, then the lowest thread
         (8, "0-31", "0-7"),  # a die
-        (8, "0-5,8-15,16-31", "8-15"),
+        (8, "0-5,8-15,16-31", "0-3,8-11"),  # two L3 domains of the package with least to spare
         (12, "0-31", "0-11"),  # a die, then a domain beside it
         (12, "4-11,16-31", "16-27"),  # of dies 2 and 3, since package 0 has none whole
         (4, "1-31", "4-7"),  # a domain
         (4, "2-5,8-9,12-13", "2-5"),  # cores, from two domains: no domain has two
         (6, "0-3,6-11", "0-3,6-7"),  # a domain, then a core of the same package, lowest first
         (3, "0-31", "0-2"),  # a core, then a thread beside it
-        (3, "1,4-7", "1,4-5"),  # a core, then a thread of a broken core
+        (3, "1,4-7", "4-6"),  # one L3 domain, though core 0-1 is broken already
         (2, "1,3,5,7,30-31", "30-31"),  # a whole core far away before threads nearby
         (2, "1,3,5,7", "1,3"),
         (1, "0-4", "4"),  # core 4-5 is broken already
@@ -335,6 +469,55 @@ def test_what_is_held_attracts_and_the_wanted_class_comes_first() -> None:
     assert str(picker.pick(5, everything, [fast])) == "3,9,20-22"
     assert str(picker.pick(6, everything, [fast])) == "3,9,20-23"
     assert str(picker.pick(2, everything, [CPUSet([40]), CPUSet([5])])) == "4-5"
+
+
+def test_a_set_that_a_finer_level_would_regret_is_not_taken() -> None:
+    many = [{2 * node, 2 * node + 1} for node in range(5)]  # the package with most CPUs
+    single = [set(range(10, 19)), set(range(19, 28))]
+    nodes_ = [*many, *single]
+    twin = Twin(
+        levels=[[set(range(10)), *single], nodes_, nodes_],
+        dies=[],
+        groups=[],
+        cores=[{cpu} for cpu in range(28)],
+    )
+    picked = outcome(kernel(twin), 15, twin.every, twin=twin)
+    assert picked == set(range(10, 25))
+    assert twin.pick(15, twin.every) != picked
+    assert twin.regretted
+
+
+@pytest.mark.parametrize(
+    ("spec", "n", "candidates", "option", "picked"),
+    [
+        (LARGE, 1, "0-4", "", "4"),
+        (LARGE, 1, "0-4", "spare", "4"),  # the tightest L3 domain has no idle core
+        (LARGE, 1, "1-3", "", "1"),
+        (LARGE, 1, "1-3", "spare", "2"),
+        (LARGE, 3, "1-3,5,7", "spare", "1-3"),
+        (LARGE, 3, "1-7", "whole", "4-7"),
+        (LARGE, 1, "1,3,5,8-9", "whole", "8-9"),
+        ("package:1 core:2 pu:4", 5, "0-7", "whole", "0-7"),
+        ("package:2 core:3 pu:2 offline=3", 3, "0-2,4-11", "whole", "0-2"),
+    ],
+)
+def test_cores_are_spared_or_taken_whole(
+    spec: str, n: int, candidates: str, option: str, picked: str
+) -> None:
+    picker = picker_of(nodes.machine(spec))
+    found = picker.pick(
+        n,
+        CPUSet.parse(candidates),
+        spare_cores=option == "spare",
+        whole_cores=option == "whole",
+    )
+    assert str(found) == picked
+
+
+def test_too_few_whole_cores_are_an_error() -> None:
+    picker = picker_of(nodes.machine(LARGE))
+    with pytest.raises(ValueError, match="cannot pick 2 CPUs of whole idle cores from '1,3,5'"):
+        picker.pick(2, CPUSet.parse("1,3,5"), whole_cores=True)
 
 
 def test_fewer_than_wanted_is_an_error_that_says_by_how_much() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.pools.supply import COLUMNS, Supply, Table
+from nri_policy.pools.supply import Column, Supply, Table
 
 EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "300"))
 
@@ -23,6 +23,7 @@ class Twin:
     masks: list[set[int]]
     sharable: set[int]
     isolated: set[int]
+    wide: set[int] = field(default_factory=set)
     taken: set[int] = field(default_factory=set)
     bookings: list[tuple[int, int, bool, bool]] = field(default_factory=list)
 
@@ -91,7 +92,8 @@ def trees(draw: st.DrawFn) -> Twin:
     cpus = sorted(masks[-1])
     isolated = draw(st.sets(st.sampled_from(cpus), max_size=len(cpus) // 3)) if cpus else set()
     reserved = draw(st.sets(st.sampled_from(cpus), max_size=2)) if cpus else set()
-    return Twin(parents, masks, masks[-1] - isolated - reserved, isolated - reserved)
+    wide = draw(st.sets(st.integers(0, len(parents) - 1)))
+    return Twin(parents, masks, masks[-1] - isolated - reserved, isolated - reserved, wide)
 
 
 def compare(supply: Supply, twin: Twin) -> None:
@@ -140,7 +142,7 @@ def test_any_sequence_of_grants_is_accounted_as_by_sets(twin: Twin, data: st.Dat
 
 def kernel(twin: Twin) -> Supply:
     masks = [CPUSet(cpus) for cpus in twin.masks]
-    return Supply(twin.parents, masks, CPUSet(twin.sharable), CPUSet(twin.isolated))
+    return Supply(twin.parents, masks, CPUSet(twin.sharable), CPUSet(twin.isolated), twin.wide)
 
 
 def take(supply: Supply, twin: Twin, cpus: set[int]) -> None:
@@ -201,6 +203,7 @@ def compare_scores(supply: Supply, twin: Twin, data: st.DataObject) -> None:
     levels = None
     if data.draw(st.booleans()):
         levels = [data.draw(st.integers(-5, 0)) for _ in range(supply.count)]
+    tight = data.draw(st.booleans())
     wanted = data.draw(st.none() | st.sets(st.integers(0, 400), max_size=20))
     table = supply.score(
         exclusive,
@@ -211,6 +214,7 @@ def compare_scores(supply: Supply, twin: Twin, data: st.DataObject) -> None:
         limit,
         levels,
         None if wanted is None else CPUSet(wanted),
+        tight,
     )
     rows = {}
     for pool in range(supply.count):
@@ -218,21 +222,24 @@ def compare_scores(supply: Supply, twin: Twin, data: st.DataObject) -> None:
         fit = isolated > 0 and 0 < exclusive <= spare
         cut = 0 if fit else exclusive
         rank, room = twin.rank(pool, milli, shares, guests), twin.room(pool, milli, shares, guests)
-        row = dict.fromkeys(COLUMNS, 0)
+        row = {column.name.lower(): 0.0 for column in Column}
         row["isolated_fit"] = int(fit or not isolated)
         if limit is not None:
             row["burst_room"] = min(0, twin.allocatable(pool) - limit)
+            row["burst_room"] -= limit // 4 if pool in twin.wide else 0
         elif levels is not None:
             row["burst_level"], row["burst_room"] = levels[pool], twin.allocatable(pool)
         if wanted is not None:
             row["cpu_class"] = int(len(twin.free(pool) & wanted) >= exclusive)
         row["undisturbed_memory"] = 1
         row["depth"] = len(twin.path(pool)) - 1
+        if exclusive:
+            row["quiet"] = -sum(milli > 0 for _, milli, _, _ in twin.below(pool))
         colocated = sum(booking[0] == pool for booking in twin.bookings)
         row["capacity"], row["capacity_second"] = (
             (spare - exclusive, 0)
             if fit
-            else (rank - cut, 0)
+            else ((cut - rank if tight else rank - cut), 0)
             if exclusive
             else (-colocated, twin.allocatable(pool) - milli)
         )
@@ -246,14 +253,16 @@ def compare_scores(supply: Supply, twin: Twin, data: st.DataObject) -> None:
     compare_comparison(table, rows, data)
 
 
-def compare_comparison(table: Table, rows: dict[int, tuple[int, ...]], data: st.DataObject) -> None:
+def compare_comparison(
+    table: Table, rows: dict[int, tuple[float, ...]], data: st.DataObject
+) -> None:
     """The best is the maximum of the tuples; who is excluded is never the best."""
     fitting = [pool for pool in rows if not table.missing(pool)]
     assert table.best() == max(fitting, key=rows.__getitem__, default=None)
     first, last = sorted(data.draw(st.sampled_from(sorted(rows))) for _ in range(2))
     inside = [pool for pool in fitting if first <= pool <= last]
     assert table.best(first, last) == max(inside, key=rows.__getitem__, default=None)
-    to_depth = COLUMNS.index("depth") + 1
+    to_depth = Column.DEPTH + 1
     assert table.outranks(first, last) == (rows[first][:to_depth] > rows[last][:to_depth])
     assert table.closest() == min(rows, key=lambda pool: (table.missing(pool), -pool))
     for pool in data.draw(st.sets(st.sampled_from(sorted(rows)))):

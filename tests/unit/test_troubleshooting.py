@@ -24,6 +24,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (pod("huge", "99"), {}),
     (pod("wide", "6"), {"alignment": "numa"}),
     (pod("own", "2", annotations=wishes("require-isolated-cpus", "true")), {}),
+    (pod("whole", "15", annotations=wishes("full-cores", "require")), {}),
     (pod("big", "1", memory="64Gi"), {}),
     (pod("odd", "2", annotations=wishes("prefer-shared-cpus", "maybe")), {}),
 ]

@@ -32,7 +32,7 @@ database/main: placed: 3 exclusive CPUs on NUMA node #1, because it is the first
 *  NUMA node #1                -1      2     1 CPU  [-1]
    NUMA node #2                -1      2     1 CPU    -3  as good, but later
    NUMA node #3                -1      2     1 CPU    -4  as good, but later
-   NUMA node #0                -1      2     0 CPU     0  less would be left: 0 CPU < 1 CPU
+   NUMA node #0                -1      2     0 CPU     0  what is left suits less: 0 CPU < 1 CPU
    socket #1                   -2      1     5 CPU    -5  memory on more nodes: -2 < -1
    socket #0                   -2      1     4 CPU    -2  memory on more nodes: -2 < -1
    root                        -4      0    12 CPU    -6  memory on more nodes: -4 < -1
@@ -40,10 +40,10 @@ database/main: placed: 3 exclusive CPUs on NUMA node #1, because it is the first
 Compared from left to right, higher is better; [ ] decided.
   memory_tightness: fewer memory nodes offered
   depth: deeper in the tree
-  capacity: exclusive or isolated CPUs left; for shared use fewer others there, then CPU left
+  capacity: exclusive CPUs left (least first if tight); to share: fewer others, then CPU left
   id: the first of equals
 Alike wherever it fits: isolated_fit, affinity, hints, hint_depth, memory_kind, memory_burst,
-cpu_burst, cpu_class, undisturbed_memory."""
+cpu_burst, cpu_class, undisturbed_memory, domains, quiet."""
 FIELDS = {"pool", "cpus", "exclusive", "shared_milli", "isolated", "mems", "shares", "state"} | {
     "qos",
     "sort",
@@ -155,10 +155,10 @@ def test_explain_gives_values_with_their_units(tmp_path: Path) -> None:
             name: " ".join(run(control, "explain", name).stdout.split())
             for name in ("limited", "open", "guest")
         }
-        assert "* socket #1 0 CPU -2 1 [0 others, 7.5 CPU]" in shown["limited"]
-        assert "less room to burst: -2 CPU < 0 CPU" in shown["limited"]
+        assert "* socket #1 -1.5 CPU -2 1 [0 others, 7.5 CPU]" in shown["limited"]
+        assert "less room to burst: -2 CPU < -1.5 CPU" in shown["limited"]
         assert "less room to burst: -1 levels < 0 levels" in shown["open"]
-        assert "less would be left: 3 CPU < 4 CPU" in shown["guest"]
+        assert "what is left suits less: 3 CPU < 4 CPU" in shown["guest"]
 
     beside_a_daemon(tmp_path, check, pod("guest"), limited, pod("open", "500m", shared=True))
 

@@ -59,8 +59,8 @@ def annotated(key: str, value: str) -> dict[str, str]:
 def test_why_not_node_0(tmp_path: Path) -> None:
     said = answer(tmp_path, "database", pod("database", "3"))
     assert "3 exclusive CPUs on NUMA node #1" in said
-    assert "NUMA node #0 -1 2 0 CPU 0 less would be left" in said
-    told(said, "less would be left: 0 CPU < 1 CPU")
+    assert "NUMA node #0 -1 2 0 CPU 0 what is left suits less" in said
+    told(said, "what is left suits less: 0 CPU < 1 CPU")
 
 
 def test_why_shared(tmp_path: Path) -> None:
@@ -131,14 +131,14 @@ def test_why_did_my_memory_widen(tmp_path: Path) -> None:
     old["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "1", "memory": "2500Mi"}
     said = answer(
         tmp_path,
-        "old",
+        "other",
         old,
         pod("other", "1", memory="2500Mi"),
         pod("new", "1", memory="2500Mi"),
         machine="package:2 numa:1(memory=4GiB) core:4 pu:1",
     )
     assert "0-1 default/new/main was placed" in said
-    told(said, "default/new/main was placed; its memory was on nodes 1 before")
+    told(said, "default/new/main was placed; its memory was on nodes 0 before")
 
 
 def test_why_is_it_on_reserved_cpus(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_why_is_it_there_after_a_restart_of_the_daemon(tmp_path: Path) -> None:
     assert "database/main: kept what it ran on: 3 exclusive CPUs" in said
     assert "How it came there database/main: placed: 3 exclusive" in said
     assert "because it is the first of equals (id)" in said
-    told(said, "less would be left: 0 CPU < 1 CPU")
+    told(said, "what is left suits less: 0 CPU < 1 CPU")
 
 
 def test_why_did_it_move_at_a_reload(tmp_path: Path) -> None:

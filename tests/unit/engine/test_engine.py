@@ -366,7 +366,7 @@ def test_an_unlimited_container_likes_the_level_that_is_set() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [(3000, "NUMA node #1"), (4000, "NUMA node #1"), (5000, "socket #1"), (9000, "root")],
+    [(3000, "NUMA node #1"), (4000, "NUMA node #1"), (6000, "socket #1"), (11000, "root")],
 )
 def test_a_limit_is_met_by_the_deepest_pool_that_has_as_much(limit: int, expected: str) -> None:
     life = Life()
@@ -376,13 +376,23 @@ def test_a_limit_is_met_by_the_deepest_pool_that_has_as_much(limit: int, expecte
     assert life.decision.warnings == ()
 
 
+def test_a_little_of_a_limit_is_not_worth_another_numa_node() -> None:
+    life = Life()
+    container = nodes.container(500, 5000)  # 1000m missing; across nodes it counts as 1250m missing
+    life.create(container)
+    assert life.pool(container) == "NUMA node #1"
+    assert life.decision.warnings == (
+        "its limit of 5 CPU does not fit: NUMA node #1 leaves it 4 at most",
+    )
+
+
 def test_a_limit_that_fits_nowhere_confines_the_container_where_least_is_missing() -> None:
     life = Life()
     container = nodes.container(500, 100_000)
     life.create(container)
-    assert life.pool(container) == "root"
+    assert life.pool(container) == "NUMA node #1"
     assert life.decision.warnings == (
-        "its limit of 100 CPU does not fit: root leaves it 15 at most",
+        "its limit of 100 CPU does not fit: NUMA node #1 leaves it 4 at most",
     )
     assert life.decision.explanation is not None
     assert life.decision.explanation.notes == life.decision.warnings
@@ -436,7 +446,7 @@ def test_a_resize_grows_beside_and_shrinks_to_a_part() -> None:
     container = nodes.container(2000)
     assert life.create(container) == "4-5"
     assert life.resize(container, nodes.resources(3000, 3000)) == "4-6"
-    assert life.resize(container, nodes.resources(1000, 1000)) == "6", "back to two whole cores"
+    assert life.resize(container, nodes.resources(1000, 1000)) == "4", "one core stays whole"
     life.create(nodes.container(1000))
     assert life.resize(container, nodes.resources(4000, 4000)) == "4-7"
     # the pool has no more: another one, and as many of the old CPUs as it has

@@ -10,7 +10,7 @@ from nri_policy.engine.criteria import CRITERIA
 from nri_policy.engine.event import Created
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement import RefusalError
-from nri_policy.pools.supply import COLUMNS
+from nri_policy.pools.supply import Column
 from nri_policy.report import explanation_report, plain
 from nri_policy.workload.pod import Container
 from tests.support import nodes
@@ -40,9 +40,9 @@ def test_the_criteria_are_those_of_the_specification_in_its_order() -> None:
     assert names == [
         *("isolated_fit", "affinity", "hints", "hint_depth", "memory_kind", "memory_burst"),
         *("cpu_burst", "memory_tightness", "cpu_class"),
-        *("undisturbed_memory", "depth", "capacity", "id"),
+        *("undisturbed_memory", "depth", "domains", "quiet", "capacity", "id"),
     ]
-    assert [column for criterion in CRITERIA for column in criterion.columns] == list(COLUMNS)
+    assert [column for criterion in CRITERIA for column in criterion.columns] == list(Column)
     assert all(criterion.doc for criterion in CRITERIA)
 
 

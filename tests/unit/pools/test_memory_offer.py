@@ -223,11 +223,11 @@ def test_memory_kind_is_met_by_exactly_the_requested_kinds() -> None:
     at = supply(machine=tiered())
     hbm = at.offers(request(8, kinds=frozenset({HBM})))
     assert [hbm.criteria(pool) for pool in range(3)] == [
-        Criteria(1, 8 * GIB, -1, 1),
-        Criteria(1, 8 * GIB, -1, 1),
-        Criteria(1, 16 * GIB, -2, 1),
+        Criteria(1, 0, -1, 1),
+        Criteria(1, 0, -1, 1),
+        Criteria(1, 0, -2, 1),
     ]
-    assert at.offers(request(17, kinds=frozenset({HBM}))).criteria(0) == (0, 8 * GIB, -4, 1)
+    assert at.offers(request(17, kinds=frozenset({HBM}))).criteria(0) == (0, 0, -4, 1)
 
 
 def test_memory_burst_asks_whether_the_limit_fits_the_pools_own_nodes() -> None:

@@ -18,11 +18,13 @@ from nri_policy.settings import (
     Available,
     EffectiveSetting,
     Endpoint,
+    FullCores,
     Instrumentation,
     Level,
     Listed,
     Log,
     OnExit,
+    Packing,
     Priority,
     Problem,
     Quantity,
@@ -73,6 +75,8 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         memory_kinds={},
         shrink_memory=False,
         alignment=Alignment.NONE,
+        packing=Packing.SPREAD,
+        full_cores=FullCores.OFF,
         audit=Audit.REPORT,
         on_exit=OnExit.KEEP,
         rebalance=Rebalance.ADVISE,
@@ -117,6 +121,8 @@ spec:
   memoryKinds: {2: pmem, "3": hbm, 4: device, 5: dram}
   shrinkMemory: true
   alignment: numa
+  packing: tight
+  fullCores: off
   audit: off
   onExit: widen
   rebalance: off
@@ -152,6 +158,8 @@ status: {nodes: {}}
         },
         shrink_memory=True,
         alignment=Alignment.NUMA,
+        packing=Packing.TIGHT,
+        full_cores=FullCores.OFF,
         audit=Audit.OFF,
         on_exit=OnExit.WIDEN,
         rebalance=Rebalance.OFF,
@@ -187,6 +195,8 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("audit", "none", "'none' is not one of off, report, repair"),
         ("audit", "repare", f"'repare' is not one of {AUDITS}; did you mean 'repair'?"),
         ("alignment", False, "false is not one of none, numa"),
+        ("packing", "loose", "'loose' is not one of spread, tight"),
+        ("fullCores", True, "true is not one of off, prefer, require"),
         ("unlimitedBurstable", 3, "3 is not one of system, package, die, numa, l3cache"),
         ("reservedPoolNamespaces", "a", "'a' is not a list of at most 1000 texts"),
         ("reservedPoolNamespaces", ["a", 1], "1 in the list is not a text"),

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
-from nri_policy.settings import Level, Priority
+from nri_policy.settings import FullCores, Level, Priority
 from nri_policy.workload.annotation_values import USUAL_HINTS, HintFilter, HintKind
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.preferences import Preferences, preferences
@@ -60,6 +60,7 @@ def test_booleans_are_those_of_go(key: str, field: str) -> None:
         ("prefer-cpu-priority", "high", "cpu_priority", Priority.HIGH),
         ("prefer-cpu-priority", "none", "cpu_priority", Priority.NONE),
         ("prefer-cpu-priority", "default", "cpu_priority", None),
+        ("full-cores", "require", "full_cores", FullCores.REQUIRE),
         ("unlimited-burstable", "l3cache", "unlimited_burstable", Level.L3CACHE),
         ("memory-type", "dram", "memory_kinds", {DRAM}),
         ("memory-type", "DRAM,Pmem", "memory_kinds", {DRAM, PMEM}),
@@ -104,6 +105,7 @@ def test_a_value_is_read_by_the_rules_of_its_key(
     ("key", "text", "allowed"),
     [
         ("prefer-cpu-priority", "High", "one of high, normal, low, none, default"),
+        ("full-cores", "true", "one of off, prefer, require"),
         ("unlimited-burstable", "core", "one of system, package, die, numa, l3cache"),
         ("memory-type", "", "a comma-separated list of dram, pmem, hbm, mixed"),
         ("memory-type", "dram,,pmem", "a comma-separated list of dram, pmem, hbm, mixed"),

@@ -1,0 +1,261 @@
+"""Count how well containers are placed: lives of nodes at 80 % load, from fixed seeds.
+
+Counts, not times: the same on every machine and under any load. What is possible at least is worked
+out apart from the engine, by trying all numbers of CPUs in every domain.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from benchmarks.table import Section
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.comparison import Lack
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created, Resized, Stopped
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.state import Placed, State
+from nri_policy.pools.tree import Pool
+from nri_policy.settings import Level
+from nri_policy.workload.pod import Container, QoS
+from tests.support import nodes
+
+MACHINES = {
+    16: "package:2 numa:2(memory=8GiB) core:2 pu:2",
+    32: "package:2 numa:2(memory=16GiB) core:4 pu:2",
+    64: "package:2 numa:2(memory=32GiB) l3:2 core:4 pu:2",
+    256: "package:2 numa:4(memory=64GiB) l3:2 core:8 pu:2",
+}
+SEEDS = range(1, 6)
+EVENTS = 2000  # of each life
+LOAD = 0.8  # of the CPUs are requested
+LEVELS = (Level.PACKAGE, Level.NUMA, Level.L3CACHE)
+
+_Counts = tuple[int, ...]  # of packages, NUMA nodes and L3 domains
+_NOWHERE = (1 << 30,) * len(LEVELS)
+
+# What is counted, and what it says.
+COUNTED = {
+    "exclusive": "exclusive containers placed: whole CPUs, all of their own",
+    "packages": "packages that they touch over the possible minimum",
+    "nodes": "NUMA nodes, of those on the fewest packages",
+    "l3s": "L3 domains, of those on the fewest nodes",
+    "cross packages": "exclusive containers that cross packages though a package has as many CPUs",
+    "cross nodes": "exclusive containers that cross NUMA nodes only, though a node has as many",
+    "memory away": "exclusive containers with memory on nodes without their CPUs",
+    "more cores": "exclusive containers on more cores than they need",
+    "strangers' cores": "exclusive containers that have a thread of a core where another has one",
+    "squeezed": "containers with a request left with fewer CPUs to share, each time",
+    "burstable cross": "Burstable containers with a limit that cross packages",
+    "refused": "creations refused for CPUs",
+    "avoidable": "of these, with as many CPUs unrequested as they ask for",
+}
+
+
+class Life:
+    """A node on which containers come, grow, shrink and go."""
+
+    def __init__(self, cpus: int, seed: int) -> None:
+        self.counts = dict.fromkeys(COUNTED, 0)
+        self._random = random.Random(seed)
+        self._cpus = cpus
+        self._engine = Engine(
+            nodes.machine(MACHINES[cpus]), nodes.settings(reservedResources={"cpu": "cpuset:0"})
+        )
+        self._requested: dict[str, int] = {}  # container id -> milli-CPU
+
+    def run(self) -> None:
+        for _ in range(EVENTS):
+            if self._requested and self._random.random() < 0.1:
+                self._resize(self._random.choice([*self._requested]))
+            else:
+                self._create(self._newcomer())
+
+    def _newcomer(self) -> Container:
+        draw, whole = self._random.random(), self._size()
+        few = self._random.randrange(100, 1000, 50)
+        if draw < 0.4:
+            made, memory = nodes.container(1000 * whole), 1536 * whole
+        elif draw < 0.5:
+            made, memory = nodes.container(1000 + few), 2048
+        elif draw < 0.6:
+            made, memory = nodes.container(few), 1024
+        elif draw < 0.85:
+            limit = 2 * few if draw < 0.75 else few + 1000 * whole
+            made, memory = nodes.container(few, limit), 512
+        elif draw < 0.9:
+            made, memory = nodes.container(few, qos=QoS.BURSTABLE), 0
+        else:
+            made, memory = nodes.best_effort(), 0
+        return replace(made, resources=replace(made.resources, memory_limit=memory << 20))
+
+    def _size(self) -> int:
+        mean = max(2.0, self._cpus / 24)
+        return 1 + min(int(self._random.expovariate(1 / mean)), self._cpus // 3)
+
+    def _create(self, container: Container) -> None:
+        milli = container.resources.cpu_request
+        while sum(self._requested.values()) + milli > LOAD * 1000 * self._cpus:
+            self._stop(self._random.choice([*self._requested]))
+        state = self._engine.state
+        before = state.snapshot()
+        fewest = _fewest(state, milli // 1000)
+        unrequested = 1000 * len(state.supply.free_cpus()) - _requested(
+            state, state.layout.tree.top
+        )
+        told = dict(before.told)
+        try:
+            decision = self._engine.handle(Created(container=container))
+        except RefusalError as refusal:
+            if refusal.lack is Lack.CPU:
+                self.counts["refused"] += 1
+                self.counts["avoidable"] += milli <= unrequested
+            return
+        self._requested[container.id] = milli
+        placed = self._engine.state.placed[container.id]
+        if placed.grant.exclusive and not placed.grant.shares:
+            self._judge(placed, fewest)
+            self._judge_changes(decision, told)
+        elif placed.request.qos is QoS.BURSTABLE and placed.request.cpu_limit is not None:
+            package = max(len(p.cpus) for p in self._engine.layout.machine.packages)
+            self.counts["burstable cross"] += (
+                placed.request.cpu_limit <= 1000 * package
+                and self._touched(self._engine.layout.tree.pools[placed.grant.pool].cpus)[0] > 1
+            )
+
+    def _judge(self, placed: Placed, fewest: _Counts) -> None:
+        counts, machine = self.counts, self._engine.layout.machine
+        own = placed.grant.exclusive
+        touched = self._touched(own)
+        counts["exclusive"] += 1
+        if fewest != _NOWHERE:
+            for at, name in enumerate(("packages", "nodes", "l3s")):
+                counts[name] += touched[at] - fewest[at]
+                if touched[at] != fewest[at]:
+                    break
+        if touched[0] > 1:
+            counts["cross packages"] += any(len(own) <= len(p.cpus) for p in machine.packages)
+        elif touched[1] > 1:
+            counts["cross nodes"] += any(len(own) <= len(n.cpus) for n in machine.nodes)
+        near = CPUSet(id_ for id_, cpus in machine.near_cpus.items() if cpus & own)
+        counts["memory away"] += not placed.grant.mems <= near
+        others = CPUSet.union(
+            each.grant.exclusive
+            for each in self._engine.state.placed.values()
+            if each is not placed
+        )
+        cores = [core.cpus for core in machine.cores if core.cpus & own]
+        width = max(len(core.cpus) for core in machine.cores)
+        counts["more cores"] += len(cores) > -(-len(own) // width)
+        counts["strangers' cores"] += any(core & others for core in cores)
+
+    def _judge_changes(self, decision: Decision, told: dict[str, tuple[CPUSet, CPUSet]]) -> None:
+        for change in decision.changes:
+            request = self._engine.state.placed[change.container_id].request
+            self.counts["squeezed"] += request.shared > 0 and len(change.cpus) < len(
+                told[change.container_id][0]
+            )
+
+    def _touched(self, cpus: CPUSet) -> _Counts:
+        return tuple(
+            sum(not cpus.isdisjoint(domain) for domain in _domains(self._engine.state, level))
+            for level in LEVELS
+        )
+
+    def _resize(self, container_id: str) -> None:
+        placed = self._engine.state.placed[container_id]
+        if placed.request.qos is not QoS.GUARANTEED:
+            return
+        milli = placed.request.milli + self._random.choice((-1000, 1000))
+        if milli < 1000 or milli > 333 * self._cpus:
+            return
+        try:
+            self._engine.handle(
+                Resized(container_id=container_id, resources=nodes.resources(milli, milli))
+            )
+        except RefusalError:
+            return
+        self._requested[container_id] = milli
+
+    def _stop(self, container_id: str) -> None:
+        del self._requested[container_id]
+        self._engine.handle(Stopped(container_id=container_id))
+
+
+def _domains(state: State, level: Level) -> set[CPUSet]:
+    tree = state.layout.tree
+    return {tree.at_level(leaf, level).cpus for leaf in tree.pools if not leaf.children}
+
+
+def _requested(state: State, pool: Pool) -> int:
+    """Return the milli-CPU that those who share have asked for below *pool*."""
+    return state.supply.shared_milli_in(pool.id)
+
+
+def _fewest(state: State, n: int) -> _Counts:
+    """Return the fewest packages, then nodes, then L3 domains that hold *n* CPUs by §2.
+
+    Pool by pool from the leaves: the least cost of each number of CPUs cut out of it. Containers
+    without a request do not count.
+    """
+    tree, free = state.layout.tree, state.supply.free_cpus()
+    weights = {}
+    for at, level in enumerate(LEVELS):
+        for cpus in _domains(state, level):
+            weights.setdefault(cpus, [0] * len(LEVELS))[at] = 1
+    costs: list[list[_Counts]] = []
+    for pool in tree.pools:
+        milli = _requested(state, pool)
+        spare = 1000 * len(free & pool.cpus) - (max(milli, 1000) if milli else 0)
+        cost = [(0,) * len(LEVELS)]
+        for child in pool.children:
+            cost = _merged(cost, costs[child], n)
+        if not pool.children:
+            cost *= 1 + len(free & pool.cpus)
+        cost = cost[: 1 + max(0, spare) // 1000][: 1 + n]
+        weight = weights.get(pool.cpus, (0,) * len(LEVELS))
+        costs.append(
+            [cost[0], *(tuple(map(sum, zip(each, weight, strict=True))) for each in cost[1:])]
+        )
+    return costs[-1][n] if n < len(costs[-1]) else _NOWHERE
+
+
+def _merged(one: Sequence[_Counts], other: Sequence[_Counts], n: int) -> list[_Counts]:
+    merged = [_NOWHERE] * min(n + 1, len(one) + len(other) - 1)
+    for a, costs in enumerate(one):
+        for b, more in enumerate(other[: len(merged) - a]):
+            merged[a + b] = min(merged[a + b], tuple(map(sum, zip(costs, more, strict=True))))
+    return merged
+
+
+def counted(cpus: int) -> dict[str, int]:
+    """Return the counts of all lives on a machine."""
+    total = dict.fromkeys(COUNTED, 0)
+    for seed in SEEDS:
+        life = Life(cpus, seed)
+        life.run()
+        for name, count in life.counts.items():
+            total[name] += count
+    return total
+
+
+def sections() -> Iterator[Section]:
+    counts = {cpus: counted(cpus) for cpus in MACHINES}
+    yield Section(
+        title="Quality",
+        text=f"{len(SEEDS)} lives of {EVENTS} events on each machine at {LOAD:.0%} load.",
+        head=("what", *(f"{cpus} CPUs" for cpus in MACHINES)),
+        rows=[
+            (text, *(str(counts[cpus][name]) for cpus in MACHINES))
+            for name, text in COUNTED.items()
+        ],
+    )
+
+
+def main() -> None:
+    for section in sections():
+        print(section.plain())
