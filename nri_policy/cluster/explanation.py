@@ -54,16 +54,15 @@ def explain(engine: Engine, group: PlacementGroup) -> Explanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError."""
     status = engine.place(group)
     steps = [unit for unit in units(group) if unit.workers.count]
-    pod_sets = [_pod_set(engine, unit, nothing=implied(steps)) for unit in steps]
+    found = [_pod_set(engine, unit, nothing=implied(steps)) for unit in steps]
+    pod_sets = [each for each in found if each is not None]
     changes: list[Change] = []
-    if status.state == "Unplaceable":
+    if status.state == "Unplaceable" and len(pod_sets) == len(steps):
         for unit in steps:
             changes += _fewer(engine, group, unit.workers)
             changes += _coarser(engine, group, unit)
         changes += _leaving(engine, group)
-    return Explanation(
-        status=status, pod_sets=[each for each in pod_sets if each is not None], changes=changes
-    )
+    return Explanation(status=status, pod_sets=pod_sets, changes=changes)
 
 
 def _pod_set(engine: Engine, unit: Unit, *, nothing: bool) -> PodSetExplanation | None:

@@ -106,9 +106,10 @@ def check_request(request: Request, path: str) -> None:
         if level == "":
             raise DocumentError(join(path, name), "it is the name of a level")
     _check_slices(request.slices, join(path, "slices"))
-    if request.max_per_host is not None and request.max_per_host < 1:
+    most = request.max_per_host
+    if most is not None and not 1 <= most <= MAX_COUNT:
         raise DocumentError(
-            join(path, "maxPerHost"), f"{quoted(request.max_per_host)} is not at least 1"
+            join(path, "maxPerHost"), f"{quoted(most)} is not from 1 to {MAX_COUNT}"
         )
     if request.leader_group is not None and request.leader_group.isdecimal():
         raise DocumentError(

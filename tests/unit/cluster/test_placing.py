@@ -211,7 +211,10 @@ def test_what_the_cluster_does_not_have_is_refused(request_: Object, message: st
             required(slices=[{"level": "x", "size": 4}, {"level": "x", "size": 2}]),
             "spec.podSets[0].request.slices[1].level: 'x' is there twice",
         ),
-        (required(maxPerHost=0), "spec.podSets[0].request.maxPerHost: 0 is not at least 1"),
+        (
+            required(maxPerHost=0),
+            "spec.podSets[0].request.maxPerHost: 0 is not from 1 to 2147483647",
+        ),
         (
             required(leaderGroup="7"),
             "spec.podSets[0].request.leaderGroup: '7' must not be a number",
