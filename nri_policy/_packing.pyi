@@ -1,4 +1,4 @@
-from nri_policy._domains import Counts
+from nri_policy._counts import Counts
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a fault
     fits: int

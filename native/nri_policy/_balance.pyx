@@ -11,7 +11,8 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from libc.string cimport memcpy
 
 from nri_policy._candidates cimport Candidate, Order, Row, load, sort
-from nri_policy._domains cimport Counts, Domains
+from nri_policy._counts cimport Counts
+from nri_policy._domains cimport Domains
 
 cdef int64_t MOST_STEPS = 20_000_000  # of one search: some 50 ms, then it is given up
 cdef int64_t MOST_STATES = 8_000_000

@@ -1,6 +1,6 @@
 from libc.stdint cimport int32_t, int64_t
 
-from nri_policy._domains cimport Counts
+from nri_policy._counts cimport Counts
 
 cdef struct Candidate:
     int32_t domain

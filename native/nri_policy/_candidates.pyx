@@ -8,7 +8,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport INT32_MAX, int32_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from nri_policy._domains cimport Counts
+from nri_policy._counts cimport Counts
 
 cdef int FEW = 24  # candidates that are sorted by insertion
 

@@ -10,7 +10,8 @@ from libc.string cimport memcpy, memset
 
 from nri_policy._balance cimport balance
 from nri_policy._candidates cimport Candidate, Order, Row, load, sort
-from nri_policy._domains cimport Counts, Domains
+from nri_policy._counts cimport Counts
+from nri_policy._domains cimport Domains
 
 cdef enum:
     SMALL = 1024  # slices of a domain that is counted by its size

@@ -45,6 +45,7 @@ class Usage:
     values: Sequence[str]
     amounts: Amounts
     count: int
+    reported: int = 0  # of them that run: what the zones of their node have left is without them
 
 
 class Engine:
@@ -371,34 +372,46 @@ class Engine:
         if group is None or not group.status.assignments:
             return []
         kinds = {each.name: self.kind(each.template.spec.effective()) for each in group.pod_sets}
-        finished = Counter(
-            (pod.labels.get(POD_SET_LABEL) or pod.annotations.get(POD_SET_LABEL, ""), pod.node)
-            for pod in self._members.get(key, {}).values()
-            if pod.finished
-        )
+        finished: Counter[tuple[str, str]] = Counter()
+        running: Counter[tuple[str, str]] = Counter()
+        for pod in self._members.get(key, {}).values():
+            name = pod.labels.get(POD_SET_LABEL) or pod.annotations.get(POD_SET_LABEL, "")
+            (finished if pod.finished else running)[name, pod.node] += 1
         usages = []
         for assignment in group.status.assignments:
             for usage in _usages(assignment, kinds.get(assignment.pod_set, {})):
-                back = 0
-                for pod_set in (assignment.pod_set, ""):
-                    for node in self._nodes_named(usage):
-                        given = min(finished[pod_set, node], usage.count - back)
-                        finished[pod_set, node] -= given
-                        back += given
-                usages.append(replace(usage, count=usage.count - back))
+                back = self._take(finished, assignment.pod_set, usage, usage.count)
+                left = usage.count - back
+                reported = 0
+                if len(usage.levels) > 1 and usage.levels[0] == HOSTNAME:
+                    reported = self._take(running, assignment.pod_set, usage, left)
+                usages.append(replace(usage, count=left, reported=reported))
         return usages
 
+    def _take(self, pods: Counter[tuple[str, str]], pod_set: str, usage: Usage, most: int) -> int:
+        """Return how many of *pods* are of *usage*, at most *most*, and take them out."""
+        taken = 0
+        for name in (pod_set, "") if pods else ():
+            for node in self._nodes_named(usage):
+                own = min(pods[name, node], most - taken)
+                pods[name, node] -= own
+                taken += own
+        return taken
+
     def _nodes_named(self, usage: Usage) -> list[str]:
-        """Return the nodes at the leaf of *usage* on which pods of it may have finished."""
-        if usage.levels[0] == HOSTNAME:
-            return [usage.values[0]]
+        """Return the nodes at the leaf of *usage*."""
+        named = [
+            (level, value)
+            for level, value in zip(usage.levels, usage.values, strict=True)
+            if not level.startswith(ZONE_LEVEL)
+        ]
+        alike = self.nodes.get(usage.values[0])  # mostly, nodes have the names of their hosts
+        if usage.levels[0] == HOSTNAME and alike and alike.labels.get(HOSTNAME) == alike.name:
+            return [alike.name]
         return [
             node.name
             for node in self.nodes.values()
-            if all(
-                node.labels.get(level) == value
-                for level, value in zip(usage.levels, usage.values, strict=True)
-            )
+            if all(node.labels.get(level) == value for level, value in named)
         ]
 
     def _apply(self, usages: Iterable[Usage], times: int) -> None:
@@ -407,7 +420,11 @@ class Engine:
                 self._assume(tree, usage, times)
 
     def _assume(self, tree: Tree | SpreadTree, usage: Usage, times: int) -> None:
-        tree.assume(usage.levels, usage.values, usage.amounts, times * usage.count)
+        place = (usage.levels, usage.values, usage.amounts, times * usage.count)
+        if isinstance(tree, Tree):
+            tree.assume(*place, reported=times * usage.reported)
+        else:
+            tree.assume(*place)
 
 
 def _usages(assignment: Assignment, kind: Amounts) -> list[Usage]:
@@ -415,7 +432,7 @@ def _usages(assignment: Assignment, kind: Amounts) -> list[Usage]:
 
 
 def _undone(usages: Iterable[Usage]) -> list[Usage]:
-    return [replace(each, count=-each.count) for each in usages]
+    return [replace(each, count=-each.count, reported=-each.reported) for each in usages]
 
 
 def implied(steps: Iterable[Unit]) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nri_policy._domains import Counts
+from nri_policy._counts import Counts
+from nri_policy.cluster.filter import Filter
 from nri_policy.cluster.request import Plan
-from nri_policy.cluster.tree import Filter
 
 
 def not_fit(  # noqa: PLR0913 - what the text is made of

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nri_policy._domains import Counts
+from nri_policy._counts import Counts
 from nri_policy._packing import Refusal, pack
+from nri_policy.cluster.filter import Filter
 from nri_policy.cluster.group import Assignment, Placed
 from nri_policy.cluster.message import not_fit
 from nri_policy.cluster.request import Plan, Refused, Unit, plan
 from nri_policy.cluster.settings import Settings
-from nri_policy.cluster.tree import Filter, Tree
+from nri_policy.cluster.tree import Tree
 
 
 def assign(tree: Tree, unit: Unit, settings: Settings, *, implied: bool) -> dict[str, Assignment]:

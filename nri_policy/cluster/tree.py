@@ -14,62 +14,22 @@ from typing import Any
 
 import msgspec
 
-from nri_policy._domains import Counts, Domains, Mask, Rows, Vector, arrange, index
+from nri_policy._counts import Counts
+from nri_policy._domains import Domains, Rows, Vector, arrange, index
 from nri_policy.cluster.document import PODS, Amounts
-from nri_policy.cluster.matching import Toleration, selected, untolerated
+from nri_policy.cluster.filter import Filter
+from nri_policy.cluster.matching import Toleration
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.pod import PodSpec
 from nri_policy.cluster.settings import ZONE_LEVEL, Topology
-from nri_policy.cluster.zone import NodeZones
+from nri_policy.cluster.zone import NodeZones, zones_of
 
 Path = tuple[str, ...]
 
-NODE_SELECTOR = 1  # codes of masks; taints have those from TAINT on
-AFFINITY = 2
-TAINT = 3
-MAX_TAINTS = 255 - TAINT  # kinds of taints told apart in one mask
 MAX_MASKS = 64  # kept; the least recently used goes first
 MAX_COUNTS = 16
 
 _ANYWHERE = PodSpec()
-
-
-class Filter:
-    """The mask of one kind of pod, and what its codes stand for."""
-
-    def __init__(self, spec: PodSpec, tolerations: Sequence[Toleration], leaves: int) -> None:
-        self.spec = spec
-        self.tolerations = tolerations
-        self._taints: dict[str, int] = {}
-        scored = spec.affinity is not None and bool(spec.affinity.preferred)
-        self.mask = Mask(leaves, scored)
-        required = spec.affinity is not None and spec.affinity.required is not None
-        self.reads_labels = bool(spec.node_selector) or required or scored
-
-    def update(self, leaf: int, node: Node) -> None:
-        """Read the properties of the node that *leaf* is."""
-        spec = self.spec
-        taint = untolerated(node.taints, self.tolerations) if node.taints else None
-        score = code = 0
-        if taint is not None:
-            text = str(taint)
-            known = self._taints
-            code = TAINT + known.setdefault(text, min(len(known), MAX_TAINTS))
-        elif not selected(node.labels, spec.node_selector):
-            code = NODE_SELECTOR
-        elif spec.affinity is not None:
-            code = 0 if spec.affinity.requires(node) else AFFINITY
-            score = spec.affinity.score(node)
-        self.mask.set(leaf, code, score)
-
-    def reason(self, code: int) -> str:
-        """Return what a code stands for, as messages have it."""
-        if code == NODE_SELECTOR:
-            return "nodeSelector"
-        if code == AFFINITY:
-            return "affinity"
-        text = next(text for text, number in self._taints.items() if number == code - TAINT)
-        return f'taint "{text}"'
 
 
 class Tree:
@@ -147,7 +107,7 @@ class Tree:
         leaves: list[Amounts] = []
         self._nodes, self._node_at, self._host_at, self._tainted = [], {}, {}, set()
         for path, node in zip(self.paths, hosts, strict=True):
-            found, reason = _zones_of(self._zones.get(node.name), self._below)
+            found, reason = zones_of(self._zones.get(node.name), self._below)
             if reason:
                 self.left_out[node.name] = reason
                 continue
@@ -212,12 +172,21 @@ class Tree:
             self._note_host(leaf)
 
     def assume(
-        self, levels: Sequence[str], values: Sequence[str], amounts: Amounts, times: int
+        self,
+        levels: Sequence[str],
+        values: Sequence[str],
+        amounts: Amounts,
+        times: int,
+        *,
+        reported: int = 0,
     ) -> None:
-        """Take what pods of an assignment request off the leaf that it names, *times* times."""
+        """Take what pods of an assignment request off the leaf that it names, *times* times.
+
+        Off a zone only those that its object does not count yet: without the *reported* ones.
+        """
         leaf = self.find(levels, values)
         if leaf is not None:
-            self.rows.add(leaf, amounts, -times)
+            self.rows.add(leaf, amounts, -(times if self.hosts is None else times - reported))
         host = self._host_at.get(values[0]) if levels[0] == HOSTNAME else None
         if host is None:
             return
@@ -463,29 +432,3 @@ class Tree:
 
 def _twice(host: str) -> str:
     return f"hostname {host} twice"
-
-
-def _zones_of(found: NodeZones | None, below: Sequence[str]) -> tuple[dict[Path, Amounts], str]:
-    """Return what a host's zones of the last type *below* have left, by the names down to them.
-
-    With a reason instead where there are none, or one of them is in no zone of the types above.
-    """
-    if found is None:
-        return {}, "no zones"
-    by_name = {zone.name: zone for zone in found.zones}
-    leaves = {}
-    for zone in found.zones:
-        if zone.type != below[-1]:
-            continue
-        names = [zone.name]
-        for kind in reversed(below[:-1]):
-            above = by_name.get(zone.parent)
-            steps = 0
-            while above is not None and above.type != kind and steps < len(by_name):
-                above, steps = by_name.get(above.parent), steps + 1
-            if above is None or above.type != kind:
-                return {}, f"a zone {zone.type} is in no zone {kind}"
-            zone = above  # noqa: PLW2901 - one up
-            names.insert(0, zone.name)
-        leaves[tuple(names)] = by_name[names[-1]].available
-    return leaves, "" if leaves else f"no zones {below[-1]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -112,3 +112,31 @@ def _exact(values: Mapping[str, Wire], zone: str) -> Amounts:
         except ValueError as error:
             raise DocumentError(join(join(zone, "resources"), resource), str(error)) from None
     return amounts
+
+
+def zones_of(
+    found: NodeZones | None, below: Sequence[str]
+) -> tuple[dict[tuple[str, ...], Amounts], str]:
+    """Return what a host's zones of the last type *below* have left, by the names down to them.
+
+    With a reason instead where there are none, or one of them is in no zone of the types above.
+    """
+    if found is None:
+        return {}, "no zones"
+    by_name = {zone.name: zone for zone in found.zones}
+    leaves = {}
+    for zone in found.zones:
+        if zone.type != below[-1]:
+            continue
+        names = [zone.name]
+        for kind in reversed(below[:-1]):
+            above = by_name.get(zone.parent)
+            steps = 0
+            while above is not None and above.type != kind and steps < len(by_name):
+                above, steps = by_name.get(above.parent), steps + 1
+            if above is None or above.type != kind:
+                return {}, f"a zone {zone.type} is in no zone {kind}"
+            zone = above  # noqa: PLW2901 - one up
+            names.insert(0, zone.name)
+        leaves[tuple(names)] = by_name[names[-1]].available
+    return leaves, "" if leaves else f"no zones {below[-1]}"

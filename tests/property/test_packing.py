@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nri_policy._domains import Counts, Domains, Mask, Rows, Vector
+from nri_policy._counts import Counts
+from nri_policy._domains import Domains, Mask, Rows, Vector
 from nri_policy._packing import Refusal, pack
 from tests.support import packing_twin as twin
 

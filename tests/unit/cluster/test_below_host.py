@@ -111,6 +111,19 @@ def test_an_assignment_counts_against_its_zone_and_its_host() -> None:
     assert anywhere["state"] == "Unplaceable"
 
 
+def test_pods_that_run_are_in_what_the_zones_have_left() -> None:
+    first = place(group(pod_set(1, WHOLE, cpu=4), name="first"))
+    assert placed(first) == {"main": {"node-1": 1}}
+    running = group(pod_set(1, WHOLE, cpu=4), name="first", status=first)
+    member = pod("m", "h2", group="first", cpu=4)
+    given = group(pod_set(1, {**WHOLE, "required": HOSTNAME}, cpu=2))
+    only = {"nodes": NODES[1:2], "groups": [running]}
+    assert placed(place(given, **only)) == {"main": {"node-1": 1}}
+    given = group(pod_set(1, {**WHOLE, "required": HOSTNAME}, cpu=5))
+    assert place(given, **only)["state"] == "Unplaceable"
+    assert placed(place(given, **only, pods=[member])) == {"main": {"node-1": 1}}
+
+
 def test_zones_may_change() -> None:
     engine = Engine(read_settings(USING), [read_node(each, "") for each in NODES])
     given = read_group(group(pod_set(1, WHOLE, cpu=6)))
