@@ -2,14 +2,46 @@
 
 Built like the node's side: a pure engine over one tree of domains, from zone to NUMA node, and thin
 adapters around it. It knows nothing of the node's engine, and nothing of the node knows it.
+
+| | |
+|---|---|
+| `offline` | `place`, `fit`, `spread`: plain values in, plain values out, no cluster needed |
+| `Engine` | told by events (`set_node`, `set_pod`, `set_zones`, `set_group`, `remove_…`, `bind`) |
+| `Engine.place` | the status that a group would get now; changes nothing |
+| `Engine.tree` | a topology's `Tree`: `levels`, `paths`, `domains`, `rows`, `left_out` and why |
+| `explain` | what fits where, what limits, and the smallest changes that would make a group fit |
+| `read_snapshot`, `read_group`, `read_node`, `read_pod`, `read_settings` | from plain values |
+| `DocumentError` | what they raise: `path` and `text` of what is wrong |
 """
 
 from __future__ import annotations
 
 from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.group import PlacementGroup
-from nri_policy.cluster.node import Node
-from nri_policy.cluster.pod import Pod
-from nri_policy.cluster.settings import Settings, Topology
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.explanation import Explanation, explain
+from nri_policy.cluster.group import PlacementGroup, Status, read_group
+from nri_policy.cluster.node import Node, read_node
+from nri_policy.cluster.pod import Pod, read_pod
+from nri_policy.cluster.settings import Settings, Topology, read_settings
+from nri_policy.cluster.snapshot import Snapshot, read_snapshot
+from nri_policy.cluster.tree import Tree
 
-__all__ = ["DocumentError", "Node", "PlacementGroup", "Pod", "Settings", "Topology"]
+__all__ = [
+    "DocumentError",
+    "Engine",
+    "Explanation",
+    "Node",
+    "PlacementGroup",
+    "Pod",
+    "Settings",
+    "Snapshot",
+    "Status",
+    "Topology",
+    "Tree",
+    "explain",
+    "read_group",
+    "read_node",
+    "read_pod",
+    "read_settings",
+    "read_snapshot",
+]
