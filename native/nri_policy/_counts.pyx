@@ -90,17 +90,6 @@ cdef class Counts:
         score = self.score[domain] if self.score else 0
         return (self.pods[domain], self.slices[domain], self.pods_l[domain], self.slices_l[domain], leaders, score)
 
-    def of_level(self, int level):
-        """Return the pods and the slices that fit into all domains of a level, in sum."""
-        cdef int domain
-        cdef int64_t pods = 0, slices = 0, most = 0
-        self.refresh()
-        for domain in self.domains.of_level(level):
-            pods += self.pods[domain]
-            slices += self.slices[domain]
-            most = max(most, self.slices[domain])
-        return pods, slices, most
-
     def exclusions(self):
         """Return how many leaves take part, how many each code excludes, how many are outside, and each resource."""
         cdef int leaf, at, total = 0, outside = 0, base = self.domains.offset[self.domains.levels - 1]

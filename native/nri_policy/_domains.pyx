@@ -1,16 +1,16 @@
-"""The tree of domains in flat arrays: what every leaf has left, and how many pods fit where.
+"""The tree of domains in flat arrays: its shape, what every leaf has left, who may use it.
 
 Domains are numbered level by level, within a level by path, so that the children of a domain, and the leaves below it,
-are a range. Owns free amounts and counts (spec cluster.md §4 and the roll-up of §5); knows neither names nor nodes.
-A change is noted and costs nothing more; whoever needs counts brings his own up to date, leaf by leaf.
+are a range. Owns free amounts (spec cluster.md §4). A change is noted and costs nothing more; whoever needs counts
+brings his own up to date, leaf by leaf.
 """
 
 cimport cython
 from cpython.dict cimport PyDict_Next
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memset
 
 cdef enum:
     COLUMNS = 16
@@ -314,16 +314,6 @@ cdef class Rows:
             self.free[<int> number][leaf] = CUT if value > MOST_AMOUNT else <int64_t> value
         self.nodes[leaf] = 1
         self.touch(leaf)
-
-    def use(self, list places not None, Vector pod not None, int sign):
-        """Take what pods request off their leaves: *places* are leaves and pods; *sign* -1 gives it back."""
-        cdef int leaf, at
-        cdef int64_t count
-        for leaf, count in places:
-            self._check(leaf)
-            for at in range(pod.size):
-                self.free[pod.resource[at]][leaf] -= _product(pod.amount[at], sign * count)
-            self.touch(leaf)
 
     def room(self, int leaf):
         """Return what a leaf has left, by name."""

@@ -1,6 +1,6 @@
 """Choosing domains and descending to leaves: spec cluster.md §5.
 
-Owns the order of domains and who gets how many; reads counts, changes nothing. A pod set is placed in two steps: the
+Owns who gets how many; reads counts, changes nothing. A pod set is placed in two steps: the
 level and the domains that hold it are chosen, then every level below, down to the leaves, is filled from what the
 domains above it were given. Units are slices down to the slice level, below it inner slices or single pods.
 """

@@ -18,7 +18,6 @@ from nri_policy.cluster.document import Amounts, DocumentError, Wire, convert, j
 from nri_policy.cluster.matching import Affinity, Toleration, check_affinity
 
 FINISHED = ("Succeeded", "Failed")
-GATE = "placement.nri/group"
 
 
 class Container(Struct, frozen=True):

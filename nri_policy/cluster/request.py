@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from nri_policy.cluster.annotations import read_request
+from nri_policy.cluster.annotations import MAX_LAYERS, read_request
 from nri_policy.cluster.document import DocumentError, join
 from nri_policy.cluster.group import MAX_COUNT, PlacementGroup, PodSet, Request, Slice
 from nri_policy.cluster.settings import Settings
 from nri_policy.wording import quoted
 
-MAX_LAYERS = 3
 NO_LEVEL = "topology level not specified"
 
 

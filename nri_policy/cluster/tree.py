@@ -7,7 +7,7 @@ is used next.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -424,10 +424,6 @@ class Tree:
         last = len(self.topology.levels) - 1
         leaves = [self.hosts.find([HOSTNAME], [path[last]]) for path in self.paths]
         return [leaf for leaf in leaves if leaf is not None]
-
-    def summary(self) -> Counter[str]:
-        """Return how many nodes are left out for each reason."""
-        return Counter(self.left_out.values())
 
 
 def _twice(host: str) -> str:
