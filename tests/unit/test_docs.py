@@ -46,6 +46,7 @@ NEEDS = {
     "journalctl": "systemd",
     "kubectl": "a cluster",
     "make": "a whole build; its target is looked up in the Makefile",
+    "nri-policy cluster": "a cluster",
     "nri-policy run": "a runtime, and to be root",
     "nri-policy top": "a terminal",
     "podman": "a registry of images",
