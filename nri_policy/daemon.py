@@ -128,7 +128,7 @@ class Daemon:
             ),
             synchronized=self._took_over,
             decided=self._decided,
-            pod_came=self.topology_changed,
+            pods_changed=self.topology_changed,
             enforced=self.metrics.enforced,
             turn=self._turn,
         )
@@ -136,7 +136,7 @@ class Daemon:
             self.engine,
             self._turn,
             node=host.node_name,
-            pods=self._policy.pods.values,
+            pods=self._policy.exclusive_pods.values,
             synchronized=self.synchronized,
             devices=host.devices,
         )

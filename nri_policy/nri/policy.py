@@ -63,7 +63,7 @@ from nri_policy.settings import Settings
 from nri_policy.workload.annotation_table import warnings
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.hints import candidates
-from nri_policy.workload.pod import Container, Pod, Resources, State
+from nri_policy.workload.pod import Container, Pod, QoS, Resources, State
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,8 @@ Outcome = Decision | RefusalError | AnnotationError | CapacityError
 # it begins when the answer has long left, and what changes in a row is written together.
 REST = 0.1  # seconds
 MOST_SHOWN = 32  # containers at a time
+# of a container that has run, or does
+STARTED = {nri_pb2.CONTAINER_RUNNING, nri_pb2.CONTAINER_PAUSED, nri_pb2.CONTAINER_STOPPED}
 
 
 class Assignments(Protocol):
@@ -118,20 +120,20 @@ class Policy:
         sources: Sources,
         synchronized: Callable[[], None],
         decided: Callable[[Event, Outcome, float], None],
-        pod_came: Callable[[], None] = lambda: None,
+        pods_changed: Callable[[], None] = lambda: None,
         enforced: Callable[[], None] = lambda: None,
         turn: asyncio.Lock | None = None,
     ) -> None:
         """Take the engine, and whom to tell.
 
         *synchronized* is called whenever the runtime's containers are all known, *decided* with
-        each event, what became of it and the seconds that the engine took, *pod_came* when there is
-        another pod, *enforced* for each cpuset that was written here. *turn* is taken for what no
-        request asks for.
+        each event, what became of it and the seconds that the engine took, *pods_changed* when
+        there are others of the `exclusive_pods`, *enforced* for each cpuset that was written here.
+        *turn* is taken for what no request asks for.
         """
-        self.pods: dict[
-            str, tuple[str, str]
-        ] = {}  # sandbox id -> namespace and name, until it stops
+        self._pods: set[str] = set()  # sandboxes, until they stop
+        # those that schedulers count: sandbox -> namespace and name of the pod (nrt.md §1.5)
+        self.exclusive_pods: dict[str, tuple[str, str]] = {}
         self.folders: dict[str, str] = {}  # sandbox id -> its containers' parent cgroup
         self._locator = sources.locator
         self._assignments = sources.assignments
@@ -153,7 +155,7 @@ class Policy:
         self._overdue_resizes: dict[str, Resources] = {}  # that seem to have been refused
         self._synchronized = synchronized
         self._decided = decided
-        self._pod_came = pod_came
+        self._pods_changed = pods_changed
         self._stale: dict[str, None] = {}  # containers whose exposed resources are out of date
         self._showing: asyncio.Task[None] | None = None
         self.late_answers: Counter[str] = Counter()  # given without a decision, by method
@@ -179,19 +181,19 @@ class Policy:
             each.pod_sandbox_id for each in containers if each.state != nri_pb2.CONTAINER_STOPPED
         }
         for pod in pods:
-            if pod.id in living and pod.id not in self.pods:
+            if pod.id in living and pod.id not in self._pods:
                 _warn_of(pod)
-        self.pods.clear()
-        self.pods |= {
-            pod.id: (pod.namespace, pod.name)
-            for pod in pods
-            if pod.id in living or pod.linux.namespaces
-        }
-        self.folders = {pod.id: pod.linux.cgroup_parent for pod in pods if pod.id in self.pods}
+        self._pods = {pod.id for pod in pods if pod.id in living or pod.linux.namespaces}
+        self.folders = {pod.id: pod.linux.cgroup_parent for pod in pods if pod.id in self._pods}
         if assignments := self._kubelet:
             running = [pod_of(pod) for pod in pods]
             assignments.ask_all(running)
             await assignments.ready(running)
+        for ended in self.exclusive_pods.keys() - self._pods:
+            del self.exclusive_pods[ended]
+        for container in containers:
+            if container.pod_sandbox_id in self._pods and container.state in STARTED:
+                self._count(by_id[container.pod_sandbox_id], container)
         listed = [
             container
             for container in containers
@@ -224,9 +226,8 @@ class Policy:
         """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
         if assignments := self._kubelet:
             assignments.ask(pod_of(pod))
-        self.pods[pod.id] = pod.namespace, pod.name
+        self._pods.add(pod.id)
         self.folders[pod.id] = pod.linux.cgroup_parent
-        self._pod_came()
         _warn_of(pod)
 
     async def update_pod_sandbox(self, request: nri_pb2.UpdatePodSandboxRequest) -> None:
@@ -236,14 +237,12 @@ class Policy:
         """Release what is left of a pod."""
         if self._assignments is not None:
             self._assignments.forget(pod_of(pod))
-        self.pods.pop(pod.id, None)
-        self.folders.pop(pod.id, None)
+        self._forget(pod)
         self._decide(PodStopped(pod_id=pod.id))
 
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod."""
-        self.pods.pop(pod.id, None)
-        self.folders.pop(pod.id, None)
+        self._forget(pod)
         self._decide(PodStopped(pod_id=pod.id))
 
     async def create_container(
@@ -272,6 +271,7 @@ class Policy:
 
         It waits until it and those whose CPUs it got are in their places, as far as that is quick.
         """
+        self._count(pod, container)
         self._confirmations.heard()
         self._telling.created(container.id)
         self._take_in(pod, container)
@@ -446,6 +446,23 @@ class Policy:
             mounts_of(container), devices_of(container), interfaces, assigned, self._locator
         )
         return replace(plain, hints=hints)
+
+    def _count(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
+        """Count a pod of which a container has started, if schedulers take it to hold its own.
+
+        These are the Guaranteed ones, and those with devices, as far as the kubelet is asked.
+        """
+        holder, assignments = pod_of(pod), self._kubelet
+        if holder.qos is QoS.GUARANTEED or (
+            assignments is not None and assignments.devices(holder, container.name)
+        ):
+            self.exclusive_pods[pod.id] = pod.namespace, pod.name
+            self._pods_changed()
+
+    def _forget(self, pod: nri_pb2.PodSandbox) -> None:
+        self._pods.discard(pod.id)
+        self.exclusive_pods.pop(pod.id, None)
+        self.folders.pop(pod.id, None)
 
     @property
     def _kubelet(self) -> Assignments | None:

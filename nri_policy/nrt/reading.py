@@ -57,7 +57,7 @@ class Reading:
             "topologyManagerScope": "container",
             "TopologyPolicy": "topology-aware",
             "nodeTopologyPodsFingerprint": fingerprint(self.pods),
-            "nodeTopologyPodsFingerprintMethod": "all",
+            "nodeTopologyPodsFingerprintMethod": "with-exclusive-resources",
             GENERATION: self.generation,
             STOPPED: "true" if stopped else "",
         }
@@ -73,8 +73,8 @@ class Reading:
 class Feed:
     """Readings of one engine, and word of when there may be something new to read.
 
-    *turn* is shared with whatever else calls the engine; *pods* returns those on the node by now,
-    *devices* those that its NUMA nodes have and have left.
+    *turn* is shared with whatever else calls the engine; *pods* returns those on the node that hold
+    resources of their own, *devices* those that its NUMA nodes have and have left.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: what a reading is made of

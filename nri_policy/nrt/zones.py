@@ -15,10 +15,12 @@ What the numbers mean:
 |             | could get there                      | grant could have                   |
 
 A container never gets isolated and ordinary CPUs together, so a NUMA zone's available CPUs are the
-more numerous of the two. Its available memory is what fits without moving anyone else's. CPUs of a
-node without memory count where the engine counts them: with the nearest node that has memory.
-Hugepages are not booked by the engine: all that exist are shown as available. Devices are those
-that the kubelet tells of; the engine does not book them either.
+more numerous of the two. The fraction beyond the whole ones, if any, is what the pool has left for
+sharing: a request for a fraction is shared, or has a shared part. It is less than a CPU, so that no
+request for whole CPUs is misled by it. Available memory is what fits without moving anyone else's.
+CPUs of a node without memory count where the engine counts them: with the nearest node that has
+memory. Hugepages are not booked by the engine: all that exist are shown as available. Devices are
+those that the kubelet tells of; the engine does not book them either.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ _TYPES = {
 class Amounts:
     """What may change with every decision; all else in the zones is the layout's."""
 
-    numa_cpus: tuple[int, ...]  # left for one new Guaranteed container, by NUMA id
+    numa_milli: tuple[int, ...]  # left for one new Guaranteed container, by NUMA id
     numa_memory: tuple[int, ...]  # bytes left, by NUMA id
     pool_milli: tuple[int, ...]  # left for a new shared grant, by pool
     pool_memory: tuple[int, ...]  # bytes left, by pool
@@ -74,16 +76,22 @@ def measure(state: State) -> Amounts:
     free, isolated = supply.free_cpus(), supply.free_isolated_cpus()
     own = [each & capacity.available for each in _numa_cpus(layout.machine)]
     homes = [layout.tree.around(each).id for each in own]
-    numa_cpus = (
-        max(min(room, len(cpus & free)), len(cpus & isolated))
-        for room, cpus in zip(cuttable(supply, homes), own, strict=True)
+    pool_milli = tuple(max(0, supply.allocatable_shared(pool.id)) for pool in pools)
+    numa_milli = (
+        max(
+            min(pool_milli[home], 1000 * min(room, len(cpus & free)) + 999),
+            1000 * len(cpus & isolated),
+        )
+        if cpus
+        else 0
+        for room, home, cpus in zip(cuttable(supply, homes), homes, own, strict=True)
     )
     nodes = [CPUSet.union(pool.memory.values()) for pool in pools]
     memory = {each: state.memory.free(each) for each in {*nodes}}
     return Amounts(
-        numa_cpus=tuple(numa_cpus),
+        numa_milli=tuple(numa_milli),
         numa_memory=tuple(state.memory.free(CPUSet([number])) for number in range(len(own))),
-        pool_milli=tuple(max(0, supply.allocatable_shared(pool.id)) for pool in pools),
+        pool_milli=pool_milli,
         pool_memory=tuple(memory[each] for each in nodes),
         free=free,
         exclusive=CPUSet.union(placed.grant.exclusive for placed in state.placed.values()),
@@ -116,7 +124,7 @@ def _numa_zones(layout: Layout, amounts: Amounts, devices: Devices) -> Iterator[
     for number, cpus in enumerate(own):
         node = nodes.get(number)
         resources = [
-            _cpu(layout, cpus, 1000 * amounts.numa_cpus[number]),
+            _cpu(layout, cpus, amounts.numa_milli[number]),
             _memory(
                 layout,
                 CPUSet([number]),

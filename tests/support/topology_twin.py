@@ -61,8 +61,13 @@ class Twin:
         own = self.cpus.get(number, set())
         usable = (own & self._available()) - set(self.layout.capacity.reserved)
         isolated = (own & set(self.layout.capacity.isolated)) - self.taken
-        left = max(self._cuttable(own), len(isolated))
-        assert found["cpu"] == (1000 * len(own), 1000 * len(usable), 1000 * left), number
+        home = min(
+            (pool for pool in self.pools if own & self._available() <= {*pool.cpus}),
+            key=lambda pool: len(pool.cpus),
+        )
+        shared = min(self._left(home), 1000 * self._cuttable(own) + 999)
+        left = max(shared, 1000 * len(isolated)) if own & self._available() else 0
+        assert found["cpu"] == (1000 * len(own), 1000 * len(usable), left), number
         memory = {node.id: node.memory for node in self.machine.nodes}.get(number, 0)
         assert found["memory"] == (memory, self._memory({number}), self._memory_left({number}))
 
@@ -86,11 +91,7 @@ class Twin:
         found = amounts(zone)
         usable = set(pool.cpus) - set(self.layout.capacity.reserved)
         assert found["cpu"][:2] == (1000 * len(pool.cpus), 1000 * len(usable))
-        left = min(
-            1000 * len(self._free() & set(above.cpus)) - self._shared(above)
-            for above in self.layout.tree.path(pool)
-        )
-        assert found["cpu"][2] == max(0, left)
+        assert found["cpu"][2] == self._left(pool)
         nodes = set(chain.from_iterable(pool.memory.values()))
         memory = sum(node.memory for node in self.machine.nodes if node.id in nodes)
         assert found["memory"] == (memory, self._memory(nodes), self._memory_left(nodes))
@@ -107,6 +108,14 @@ class Twin:
 
     def _free(self) -> set[int]:
         return set(self.layout.capacity.sharable) - self.taken
+
+    def _left(self, pool: Pool) -> int:
+        """Return the milli-CPU left for sharing in *pool*."""
+        left = min(
+            1000 * len(self._free() & set(above.cpus)) - self._shared(above)
+            for above in self.layout.tree.path(pool)
+        )
+        return max(0, left)
 
     def _within(self, pool: Pool) -> set[int]:
         return {each.id for each in self.pools if pool in self.layout.tree.path(each)}

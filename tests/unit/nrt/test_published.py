@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from nri_policy.control.client import connected
+from nri_policy.cpuset import CPUSet
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
+from nri_policy.nri.policy import Sources
 from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.report import StatusReport
+from nri_policy.workload.pod import Pod
 from tests.support import nodes
 from tests.support.apiserver import APIServer
 from tests.support.daemon import Served, pod, served
@@ -62,24 +65,60 @@ async def test_an_allocation_is_visible_within_a_second(tmp_path: Path) -> None:
             await server.until(lambda: exclusive(server, "NUMA node #1") == "")
 
 
-async def test_the_fingerprint_counts_pods_from_their_sandbox_on(tmp_path: Path) -> None:
+def counted(server: APIServer) -> str | None:
+    return attribute(server, "nodeTopologyPodsFingerprint")
+
+
+async def test_the_fingerprint_counts_guaranteed_pods_from_a_start_to_their_end(
+    tmp_path: Path,
+) -> None:
+    """As a scheduler does: a pod that is pending, or has ended, is none that it counts."""
     async with published(tmp_path) as (node, server):
-        await node.runtime.run_pod(pod("first"))
-        await node.runtime.run_pod(pod("second", namespace="kube-system"))
-        both = fingerprint([("default", "first"), ("kube-system", "second")])
-        await server.until(lambda: attribute(server, "nodeTopologyPodsFingerprint") == both)
-        await node.runtime.stop_pod(node.runtime.pod("first"))
-        one = fingerprint([("kube-system", "second")])
-        await server.until(lambda: attribute(server, "nodeTopologyPodsFingerprint") == one)
+        assert attribute(server, "nodeTopologyPodsFingerprintMethod") == "with-exclusive-resources"
+        await node.runtime.run_pod(pod("pending", "1"))
+        await node.start(pod("own", "1"), pod("burstable", "1", shared=True), pod("idle"))
+        one = fingerprint([("default", "own")])
+        await server.until(lambda: counted(server) == one)
+        await node.runtime.stop_container(node.runtime.container("own/main"))
+        await node.start(pod("late", "1"))
+        both = fingerprint([("default", "own"), ("default", "late")])
+        await server.until(lambda: counted(server) == both)  # one that crashed is running still
+        await node.runtime.stop_pod(node.runtime.pod("own"))
+        await server.until(lambda: counted(server) == fingerprint([("default", "late")]))
+
+
+async def test_pods_with_devices_are_counted_where_the_kubelet_is_asked(tmp_path: Path) -> None:
+    class Devices:
+        def ask(self, pod: Pod) -> None: ...
+
+        def ask_all(self, pods: Iterable[Pod]) -> None: ...
+
+        async def ready(self, pods: Iterable[Pod]) -> None: ...
+
+        def forget(self, pod: Pod) -> None: ...
+
+        def devices(self, pod: Pod, container: str) -> Mapping[str, tuple[CPUSet, ...]]:
+            del container
+            return {"example.com/gpu": (CPUSet([1]),)} if pod.name == "gpu" else {}
+
+    sources = Sources(assignments=Devices())
+    for asked, expected in ((True, [("default", "gpu")]), (False, [])):
+        folder = tmp_path / str(asked)
+        folder.mkdir()
+        async with served(folder, sources=sources, agent={"podResourceAPI": asked}) as node:
+            await node.start(pod("gpu", "1", shared=True), pod("none", "1", shared=True))
+            assert [*node.daemon._policy.exclusive_pods.values()] == expected
 
 
 async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stopped(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path) as node:
-        await node.start(pod("runs"))
-        await node.runtime.run_pod(pod("empty"))
-        stopped = await node.runtime.run_pod(pod("stopped"))
+        await node.start(pod("runs", "1"), pod("crashed", "1"))
+        await node.runtime.stop_container(node.runtime.container("crashed/main"))
+        await node.runtime.run_pod(pod("pending", "1"))
+        await node.start(pod("stopped", "1"))
+        stopped = node.runtime.pod("stopped")
         await node.runtime.stop_pod(stopped)
         # as containerd shows it once its task is gone
         stopped.message.linux.ClearField("namespaces")
@@ -89,7 +128,7 @@ async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stop
         topology: Any = await node.daemon.topology()
     attributes = {each["name"]: each["value"] for each in topology["attributes"]}
     assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(
-        [("default", "runs"), ("default", "empty")]
+        [("default", "runs"), ("default", "crashed")]
     )
 
 

@@ -436,7 +436,7 @@ async def test_alignment_is_told_in_the_words_of_the_kubelet() -> None:
     assert attribute(aligned, "topologyManagerPolicy") == "single-numa-node"
     assert attribute(aligned, "topologyManagerScope") == "container"
     assert attribute(aligned, "TopologyPolicy") == "topology-aware"
-    assert attribute(aligned, "nodeTopologyPodsFingerprintMethod") == "all"
+    assert attribute(aligned, "nodeTopologyPodsFingerprintMethod") == ("with-exclusive-resources")
 
 
 async def test_a_publication_can_be_sent_as_it_is() -> None:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.engine.alignment import spans
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.engine.placement import RefusalError
@@ -180,7 +181,21 @@ def test_shared_room_of_a_pool_is_in_milli_cpu_and_cpus_in_use_are_named() -> No
     )
     (cpu,) = (each for each in found["NUMA node #1"]["resources"] if each["name"] == "cpu")
     assert (cpu["capacity"], cpu["allocatable"], cpu["available"]) == ("4", "4", "2500m")
-    assert amounts(found["node-1"])["cpu"] == (4000, 4000, 2000)
+    assert amounts(found["node-1"])["cpu"] == (4000, 4000, 2500)
+
+
+def test_a_fraction_that_a_zone_has_is_shown_and_misleads_no_whole_request() -> None:
+    life = Life(alignment="numa")
+    for _ in range(4):
+        life.create(nodes.container(1200))  # one of its own, and 200m of the rest
+    for zone in published(life.engine)[:4]:
+        assert amounts(zone)["cpu"][2] % 1000
+    (cpu,) = (each for each in published(life.engine)[1]["resources"] if each["name"] == "cpu")
+    assert cpu["available"] == "2800m"
+    life.engine.fork().handle(Created(container=nodes.container(2500)))
+    three = nodes.container(3000, annotations=nothing_shared())
+    with pytest.raises(RefusalError):
+        life.engine.handle(Created(container=three))
 
 
 def test_isolated_cpus_are_never_added_to_ordinary_ones() -> None:
@@ -218,9 +233,13 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: i
         Twin(life.engine.state).check(found)
         numa = [zone for zone in found if zone["type"] == "Node"]
         left = max(amounts(zone)["cpu"][2] for zone in numa)
-        if left:
-            life.engine.fork().handle(Created(container=nodes.container(left)))
-        more = nodes.container(left + 1000, annotations=nothing_shared())
+        whole = left // 1000 * 1000
+        for amount in {left, whole} - {0}:
+            trial = life.engine.fork()
+            trial.handle(Created(container=nodes.container(amount)))
+            *_, placed = trial.state.placed.values()
+            assert not spans(trial.state, placed), amount
+        more = nodes.container(whole + 1000, annotations=nothing_shared())
         with pytest.raises(RefusalError):
             life.engine.fork().handle(Created(container=more))
     assert left < 8000
