@@ -20,7 +20,9 @@ from nri_policy.workload.request import Isolation, Request
 def keep(state: State, container: Container, request: Request, grant: Grant) -> list[str]:
     """Book a grant that is held already, and the memory with it; return what is odd about that."""
     map_ = state.layout.memory
-    memory = memory_request(container, request, cold=map_.is_cold(grant.mems))
+    memory = memory_request(
+        container, request, aligned=state.layout.aligned, cold=map_.is_cold(grant.mems)
+    )
     if memory is None:
         book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
         return []

@@ -11,13 +11,13 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY
+from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
 from nri_policy.pools.memory_offer import Offers
 from nri_policy.pools.supply import Column, Table
 from nri_policy.settings import FullCores, Packing
-from nri_policy.units import format_cpu
+from nri_policy.units import format_bytes, format_cpu
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Isolation, Request
@@ -31,6 +31,7 @@ class Lack(StrEnum):
     ALIGNED_CPU = "aligned-cpu"  # within a NUMA node
     MEMORY = "memory"
     FULL_CORES = "full-cores"  # whole idle cores
+    ALIGNED_MEMORY = "aligned-memory"  # beside its CPUs
     HINTS = "hints"  # CPUs or memory as near as its strict hints want them
 
 
@@ -66,6 +67,7 @@ class Comparison:
             self._compare_memory(offers)
         if request.strict_hints:
             self._excluded += _out_of_bounds(state, request, offers)
+        self._excluded += _spilling(layout, request, offers)
 
     def search(self, first: int = 0, last: int = -1) -> Found:
         """Return the best of the pools from *first* to *last* (-1: the top); placement.md §2.
@@ -139,6 +141,17 @@ class Comparison:
             self._columns.append((Column.UNDISTURBED_MEMORY, offered.undisturbed))
 
 
+def _spilling(layout: Layout, request: Request, offers: Offers | None) -> list[int]:
+    """Return the pools that `alignment` forbids to *request*, for its memory would go beyond."""
+    if offers is None or not (request.exclusive and layout.aligned):
+        return []
+    return [
+        pool.id
+        for pool in layout.tree.pools
+        if not (offers.zone(pool.id) or EMPTY) <= CPUSet.union(pool.memory.values())
+    ]
+
+
 def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> list[int]:
     """Return the pools in which *request* cannot be as near to its hints as it must (§8)."""
     layout = state.layout
@@ -161,6 +174,12 @@ def shortage(
         for pool in reversed(range(table.count)):  # the widest first
             if not table.missing(pool) and offers.zone(pool) is None:
                 return Lack.MEMORY, offers.shortage(pool).text
+    for pool in _spilling(layout, request, offers):
+        if pool not in layout.too_coarse and not table.missing(pool):
+            return Lack.ALIGNED_MEMORY, (
+                f"no pool within a NUMA node has room for {format_bytes(request.memory)} of memory"
+                " beside the CPUs that it has left"
+            )
     parts = []
     if request.exclusive:
         sort = "isolated " if request.isolated is Isolation.REQUIRED else ""

@@ -54,6 +54,11 @@ class Layout(Struct, frozen=True, kw_only=True):
         nodes = {self.node_of.get(cpu) for cpu in cpus}
         return len(nodes), len({self.l3_of.get(cpu) for cpu in cpus})
 
+    @property
+    def aligned(self) -> bool:
+        """Whether Guaranteed containers with exclusive CPUs are to be within a NUMA node."""
+        return self.settings.alignment is Alignment.NUMA
+
 
 def layout_of(
     machine: Machine, settings: Settings, earlier: Earlier = NOTHING, *, forced: bool = False

@@ -151,7 +151,7 @@ def _last_resort(state: State, container: Container, request: Request) -> Mappin
     """Return who has to be re-booked, and where to, for *request* to fit."""
     if request.sort is Sort.PRESERVE:
         return {}
-    memory = memory_request(container, request)
+    memory = memory_request(container, request, aligned=state.layout.aligned)
     offers = None if memory is None else state.memory.offers(memory)
     comparison = Comparison(state, replace(request, sort=Sort.NORMAL), None, offers)
     return last_resort(state, lambda: comparison.table(with_guests=False).best() is not None)
@@ -212,7 +212,7 @@ def _at_top(
 ) -> Choice:
     """Return the choice of the top pool, without exclusive CPUs."""
     top = state.layout.tree.top.id
-    memory = memory_request(container, request, cold=False)
+    memory = memory_request(container, request, aligned=state.layout.aligned, cold=False)
     try:
         offer = None if memory is None else state.memory.offer(top, memory)
     except MemoryShortageError as error:
@@ -237,7 +237,12 @@ def _in_a_pool(
     layout, tree = state.layout, state.layout.tree
     pulls = state.peers.pulls(container, request.affinities) if request.affinities else None
     mems = EMPTY if held is None else held.grant.mems
-    memory = memory_request(container, request, cold=held is None or layout.memory.is_cold(mems))
+    memory = memory_request(
+        container,
+        request,
+        aligned=state.layout.aligned,
+        cold=held is None or layout.memory.is_cold(mems),
+    )
     if held is not None and held.grant.sort is not Sort.NORMAL:
         held = None
     case = _Case(state=state, request=request, held=held, pulls=pulls, notes=notes)

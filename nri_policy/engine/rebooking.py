@@ -34,7 +34,9 @@ def rebook(state: State, member: str, above: Pool, cause: str) -> None:
     cold, deadline = member in state.cold, state.cold.get(member)
     placed = state.drop(member)
     zone = placed.grant.mems
-    memory = memory_request(placed.container, placed.request, cold=cold)
+    memory = memory_request(
+        placed.container, placed.request, aligned=state.layout.aligned, cold=cold
+    )
     offer = None
     if memory is not None:
         # who has been found with more than there is keeps what it has

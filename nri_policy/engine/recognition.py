@@ -108,7 +108,9 @@ def _unpinned(state: State, candidate: Candidate, pool: Pool) -> CPUSet:
 
     The kubelet's static CPU manager leaves containers so: they keep their CPUs all the same.
     """
-    memory = memory_request(candidate.container, candidate.request, cold=False)
+    memory = memory_request(
+        candidate.container, candidate.request, aligned=state.layout.aligned, cold=False
+    )
     zone = None if memory is None else state.memory.offers(memory).zone(pool.id)
     if memory is None or zone is None or state.memory.free(zone) < memory.amount:
         return EMPTY

@@ -22,14 +22,16 @@ _RANKS = {
 
 
 def memory_request(
-    container: Container, request: Request, *, cold: bool = True
+    container: Container, request: Request, *, aligned: bool, cold: bool = True
 ) -> MemoryRequest | None:
     """Return what *container* asks of the memory nodes, None if it keeps to itself.
 
-    It starts cold if it wishes so and *cold* does not say that it is past that.
+    It starts cold if it wishes so and *cold* does not say that it is past that. Where containers
+    are *aligned*, the memory of one with exclusive CPUs stays beside them.
     """
     if request.memory_preserve:
         return None
+    stays = (request.strict_hints and bool(request.hints)) or (aligned and request.exclusive > 0)
     return MemoryRequest(
         id=container.id,
         amount=request.memory,
@@ -38,7 +40,7 @@ def memory_request(
         rank=_RANKS[request.qos],
         created=container.created,
         strict=request.strict_hints,
-        movable=request.movable and not (request.strict_hints and request.hints),
+        movable=request.movable and not stays,
         cold=cold and request.cold_start is not None,
     )
 

@@ -237,12 +237,12 @@ class Policy:
         """Release what is left of a pod."""
         if self._assignments is not None:
             self._assignments.forget(pod_of(pod))
-        self._forget(pod)
+        self._pod_ended(pod)
         self._decide(PodStopped(pod_id=pod.id))
 
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod."""
-        self._forget(pod)
+        self._pod_ended(pod)
         self._decide(PodStopped(pod_id=pod.id))
 
     async def create_container(
@@ -459,7 +459,7 @@ class Policy:
             self.exclusive_pods[pod.id] = pod.namespace, pod.name
             self._pods_changed()
 
-    def _forget(self, pod: nri_pb2.PodSandbox) -> None:
+    def _pod_ended(self, pod: nri_pb2.PodSandbox) -> None:
         self._pods.discard(pod.id)
         self.exclusive_pods.pop(pod.id, None)
         self.folders.pop(pod.id, None)

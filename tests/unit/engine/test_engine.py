@@ -296,6 +296,41 @@ def test_alignment_refuses_what_fits_in_no_numa_node() -> None:
     assert life.create(nodes.container(6000, annotations=annotated(prefer_shared_cpus="true")))
 
 
+def sized(cpus: int, memory: int) -> Container:
+    """Return a Guaranteed container with a limit of *memory* GiB."""
+    plain = nodes.container(1000 * cpus)
+    return replace(plain, resources=replace(plain.resources, memory_limit=memory << 30))
+
+
+def test_alignment_refuses_memory_that_would_not_be_beside_the_cpus() -> None:
+    """A node has 4 GiB; without alignment the zone would be widened to the socket's 8."""
+    assert Life().create(sized(1, 5))
+    life = Life(alignment="numa")
+    message = life.refuse(sized(1, 5))
+    assert message == (
+        "no pool within a NUMA node has room for 5 GiB of memory beside the CPUs that it has left"
+    )
+    for _ in range(4):
+        assert life.create(sized(1, 3))
+    assert "3 GiB of memory beside" in life.refuse(sized(1, 3))
+
+
+def test_alignment_keeps_memory_where_it_is_when_others_come() -> None:
+    """A node has 4 GiB. Who comes is laid wider itself, as those that are aligned do not move."""
+    for alignment, stay in (("none", False), ("numa", True)):
+        life = Life("package:2 numa:1 core:4", alignment=alignment)
+        own = [sized(1, 3), sized(1, 3)]
+        for each in own:
+            life.create(each)
+        homes = [life.grant(each).mems for each in own]
+        shared = sized(1, 2)
+        half = replace(shared.resources, cpu_shares=512, cpu_quota=50_000)
+        shared = replace(shared, resources=half)
+        life.create(shared)
+        assert ([life.grant(each).mems for each in own] == homes) == stay
+        assert (str(life.grant(shared).mems) == "0-1") == stay
+
+
 def test_alignment_is_met_by_a_machine_of_one_node() -> None:
     assert Life("package:2 core:4", alignment="numa")
     life = Life("numa:1 package:2 core:4", alignment="numa")
