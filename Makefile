@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: help run demo test faults fuzz stress bench lint proto kubernetes schema man pictures lock dist release test-packages test-guest
+.PHONY: help run demo test faults fuzz stress bench lint proto kubernetes schema man pictures lock dist release test-packages test-guest test-cluster
 
 help:
 	@echo "make TARGET, one of: $$(sed -n 's/^\([a-z-]*\):.*/\1/p' Makefile | tr '\n' ' ')"
@@ -83,6 +83,12 @@ test-packages: $(BUILT)
 # on the kernels of emulated machines with several NUMA nodes
 test-guest: $(BUILT)
 	$(PY) -m pytest tests/guest
+
+# a real API server, controllers, scheduler and etcd; needs Go, and builds them once (20 minutes)
+test-cluster: $(BUILT)
+	$(PY) -m tools.control_plane
+	GOBIN=$(CURDIR)/$(VENV)/bin go install helm.sh/helm/v3/cmd/helm@v3.16.4
+	$(PY) -m pytest tests/cluster
 
 $(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/*)
 	python3 -m tools.environment

@@ -6,7 +6,6 @@ Asks only: an access review is answered and kept nowhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,12 +16,12 @@ from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import GROUP
 
-# What configs/kubernetes/rbac.yaml gives: group, resource, verbs
+# What configs/kubernetes/rbac.yaml gives: namespace, group, resource, verbs
 NEEDED = (
-    ("", "nodes", ("get",)),
-    (GROUP, "noderesourcetopologies", ("get", "create", "patch", "delete")),
-    ("config.nri", "topologyawarepolicies", ("list", "watch")),
-    ("config.nri", "topologyawarepolicies/status", ("patch",)),
+    ("", "", "nodes", ("get",)),
+    ("", GROUP, "noderesourcetopologies", ("get", "create", "patch", "delete")),
+    ("kube-system", "config.nri", "topologyawarepolicies", ("list", "watch")),
+    ("kube-system", "config.nri", "topologyawarepolicies/status", ("patch",)),
 )
 _REVIEWS = Kind(group="authorization.k8s.io", version="v1", plural="selfsubjectaccessreviews")
 _PATIENCE = 3.0  # seconds for a request
@@ -67,8 +66,9 @@ async def _found(client: Client, node: str) -> Access:
     try:
         denied = [
             f"{verb} {resource}"
-            for group, resource, verb in _rights()
-            if not await _may(client, group, resource, verb)
+            for namespace, group, resource, verbs in NEEDED
+            for verb in verbs
+            if not await _may(client, namespace, group, resource, verb)
         ]
     except APIError as error:
         return replace(
@@ -77,16 +77,16 @@ async def _found(client: Client, node: str) -> Access:
     return replace(found, denied=tuple(denied))
 
 
-def _rights() -> Iterator[tuple[str, str, str]]:
-    for group, resource, verbs in NEEDED:
-        for verb in verbs:
-            yield group, resource, verb
-
-
-async def _may(client: Client, group: str, resource: str, verb: str) -> bool:
+async def _may(client: Client, namespace: str, group: str, resource: str, verb: str) -> bool:
     """Return whether we may do something; a server that does not say so is taken to allow it."""
     kind, _, part = resource.partition("/")
-    asked = {"group": group, "resource": kind, "subresource": part, "verb": verb}
+    asked = {
+        "namespace": namespace,
+        "group": group,
+        "resource": kind,
+        "subresource": part,
+        "verb": verb,
+    }
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

@@ -25,6 +25,8 @@ KIND = "NodeResourceTopology"
 GENERATION = "nri-policy/generation"
 STOPPED = "nri-policy/stopped"
 
+LABELS = {"app.kubernetes.io/managed-by": "nri-policy"}  # to find all of ours: to remove them
+
 PodName = tuple[str, str]  # namespace and name
 Object = dict[str, Any]
 
@@ -64,7 +66,7 @@ class Reading:
         return {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
-            "metadata": {"name": self.node},
+            "metadata": {"name": self.node, "labels": LABELS},
             "attributes": named_values(attributes),
             "zones": zones(self.layout, self.amounts, self.devices),
         }

@@ -373,12 +373,13 @@ def schemas() -> dict[str, Any]:
 
 @cache
 def _permitted() -> dict[str, set[str]]:
-    role = next(
-        each
+    return {
+        name: set(rule["verbs"])
         for each in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
-        if each["kind"] == "ClusterRole"
-    )
-    return {name: set(rule["verbs"]) for rule in role["rules"] for name in rule["resources"]}
+        if each["kind"] in {"ClusterRole", "Role"}
+        for rule in each["rules"]
+        for name in rule["resources"]
+    }
 
 
 _TYPES = {"object": dict, "array": list, "string": str, "integer": int}

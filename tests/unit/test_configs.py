@@ -114,21 +114,27 @@ def test_settings_are_a_kind_whose_status_is_apart() -> None:
 def test_the_daemons_account_may_do_no_more_than_it_does(
     manifests: dict[str, Any],
 ) -> None:
-    role, binding = kubernetes("rbac.yaml")
+    everywhere, bound, namespaced, bound_there = kubernetes("rbac.yaml")
     assert {
-        (group, resource): rule["verbs"]
+        (role["kind"], group, resource): rule["verbs"]
+        for role in (everywhere, namespaced)
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     } == {
-        ("", "nodes"): ["get"],
-        ("config.nri", "topologyawarepolicies"): ["list", "watch"],
-        ("config.nri", "topologyawarepolicies/status"): ["patch"],
-        ("topology.node.k8s.io", "noderesourcetopologies"): ["get", "create", "patch", "delete"],
+        ("ClusterRole", "", "nodes"): ["get"],
+        ("ClusterRole", "topology.node.k8s.io", "noderesourcetopologies"): [
+            *("get", "create", "patch", "delete")
+        ],
+        ("Role", "config.nri", "topologyawarepolicies"): ["list", "watch"],
+        ("Role", "config.nri", "topologyawarepolicies/status"): ["patch"],
     }
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
     account = manifests["ServiceAccount"]["metadata"]
-    assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+    for role, binding in ((everywhere, bound), (namespaced, bound_there)):
+        assert binding["roleRef"]["kind"] == role["kind"]
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")
+        assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
     pod = manifests["DaemonSet"]["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == account["name"]
     environment = {each["name"]: each for each in pod["containers"][0]["env"]}
@@ -136,23 +142,29 @@ def test_the_daemons_account_may_do_no_more_than_it_does(
 
 
 def test_each_daemon_is_kept_to_its_own_node(manifests: dict[str, Any]) -> None:
-    policy, binding = kubernetes("node-restriction.yaml")
-    assert binding["spec"] == {
-        "policyName": policy["metadata"]["name"],
-        "validationActions": ["Deny"],
-    }
+    topology, topology_binding, status, status_binding = kubernetes("node-restriction.yaml")
     account = manifests["ServiceAccount"]["metadata"]
     name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
-    (condition,) = policy["spec"]["matchConditions"]
-    assert condition["expression"] == f"request.userInfo.username == '{name}'"
-    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
-    assert rule["operations"] == ["CREATE", "UPDATE", "DELETE"]
-    assert rule["resources"] == ["noderesourcetopologies"]
-    defined = {each["name"] for each in policy["spec"]["variables"]}
-    (validation,) = policy["spec"]["validations"]
-    for expression in validation.values():
-        assert {*re.findall(r"variables\.(\w+)", expression)} == defined
-        assert "\n" not in expression
+    ruled = {}
+    for policy, binding in ((topology, topology_binding), (status, status_binding)):
+        assert binding["spec"] == {
+            "policyName": policy["metadata"]["name"],
+            "validationActions": ["Deny"],
+        }
+        (condition,) = policy["spec"]["matchConditions"]
+        assert condition["expression"] == f"request.userInfo.username == '{name}'"
+        (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+        assert rule["scope"] == "*", "left out, it is set by the server, and reads as a change"
+        ruled |= dict.fromkeys(rule["resources"], rule["operations"])
+        defined = {each["name"] for each in policy["spec"]["variables"]}
+        (validation,) = policy["spec"]["validations"]
+        assert validation["reason"] == "Forbidden"
+        assert {*re.findall(r"variables\.(\w+)", validation["expression"])} == defined
+        assert "\n" not in validation["expression"]
+    assert ruled == {
+        "noderesourcetopologies": ["CREATE", "UPDATE", "DELETE"],
+        "topologyawarepolicies/status": ["UPDATE"],
+    }
 
 
 @pytest.fixture

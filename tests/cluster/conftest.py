@@ -1,0 +1,89 @@
+"""A control plane for all tests of this folder, with what our manifests install."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.control_plane import ControlPlane, kubelet
+from tests.unit.nri.conftest import pytest_pyfunc_call
+
+__all__ = ["pytest_pyfunc_call"]
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+KINDS = [str(CONFIGS / "kubernetes" / name) for name in ("crd.yaml", "settings-crd.yaml")]
+NODES = ("node-a", "node-b")
+PODS = "/api/v1/namespaces/kube-system/pods"
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Yield a cluster of two nodes without anything of ours."""
+    with ControlPlane(tmp_path_factory.mktemp("cluster"), nodes=NODES) as cluster:
+        for node in NODES:
+            register(cluster, node)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def cluster(bare: ControlPlane) -> ControlPlane:
+    """Return a cluster of two nodes with our manifests."""
+    bare.kubectl("apply", *(part for kind in KINDS for part in ("-f", kind)))
+    bare.kubectl("apply", "-k", str(CONFIGS / "kubernetes"))
+    enforced(bare)
+    return bare
+
+
+def register(cluster: ControlPlane, node: str, **status: object) -> str:
+    """Register a node as its kubelet does; return its uid."""
+    new = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+    labels = {"kubernetes.io/hostname": node, "kubernetes.io/os": "linux"}
+    new["metadata"] = {"name": node, "labels": labels}
+    made = cluster.asked("POST", "/api/v1/nodes", new, token=kubelet(node))
+    ready = {"type": "Ready", "status": "True", "reason": "test", "message": ""}
+    patch = {"status": {"conditions": [ready], **status}}
+    merge = "application/merge-patch+json"
+    cluster.asked("PATCH", f"/api/v1/nodes/{node}/status", patch, content=merge)
+    untainted = {"spec": {"taints": None}}
+    cluster.asked("PATCH", f"/api/v1/nodes/{node}", untainted, content=merge)
+    return str(made["metadata"]["uid"])
+
+
+def daemon_token(cluster: ControlPlane, node: str) -> str:
+    """Return a token as the kubelet of *node* gives it to the daemon's pod."""
+    pod = {
+        "metadata": {"generateName": "nri-policy-", "namespace": "kube-system"},
+        "spec": {
+            "serviceAccountName": "nri-policy",
+            "nodeName": node,
+            "containers": [{"name": "nri-policy", "image": "nri-policy"}],
+        },
+    }
+    made = cluster.asked("POST", PODS, pod)["metadata"]
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": made["name"], "uid": made["uid"]}
+    answer = cluster.asked(
+        "POST",
+        "/api/v1/namespaces/kube-system/serviceaccounts/nri-policy/token",
+        {"spec": {"audiences": ["https://test"], "boundObjectRef": bound}},
+    )
+    return str(answer["status"]["token"])
+
+
+def enforced(cluster: ControlPlane) -> None:
+    """Wait until the API server enforces our admission policies: it takes them in by itself."""
+    token = daemon_token(cluster, NODES[0])
+    path = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+    new = {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": "nobody"},
+        "zones": [],
+    }
+
+    def refused() -> bool:
+        answer = cluster.ask("POST", f"{path}?dryRun=All", new, token=token)
+        return answer.status in {403, 422}
+
+    cluster.until(refused, "the admission policies are enforced")

@@ -1,0 +1,269 @@
+"""A Kubernetes control plane on loopback: etcd, kube-apiserver and, where asked for, the others.
+
+All of it runs in one folder, with ports and certificates of its own, and ends with the test. There
+is no kubelet: nodes are objects, and whoever plays their kubelet does so with `kubelet`'s token.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.apiserver import write_certificates
+from tools.control_plane import program
+
+ADMIN = "the-admin"  # tokens
+PATIENCE = 90.0  # seconds for a program to come up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What the API server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any  # JSON, or text
+
+
+class ControlPlane:
+    """The programs, as long as it is entered."""
+
+    def __init__(self, folder: Path, *, nodes: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self._nodes = nodes
+        self._stack = ExitStack()
+        self._ports = {name: _free_port() for name in ("etcd", "peer", "api")}
+        self.server = f"https://127.0.0.1:{self._ports['api']}"
+        self._programs: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(self._end)
+            self._certify()
+            self.start_etcd()
+            self.start_api_server()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # ---- programs
+
+    def start_etcd(self) -> None:
+        """Start the store."""
+        client, peer = (f"http://127.0.0.1:{self._ports[name]}" for name in ("etcd", "peer"))
+        self._start(
+            "etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            "--unsafe-no-fsync",
+        )
+
+    def start_api_server(self) -> None:
+        """Start the API server, and wait until it is ready."""
+        keys = self.folder / "service-accounts.pem"
+        self._start(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self._ports['etcd']}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self._ports['api']}",
+            f"--tls-cert-file={self.folder / 'server.pem'}",
+            f"--tls-private-key-file={self.folder / 'server.pem'}",
+            f"--cert-dir={self.folder}",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--service-account-issuer=https://test",
+            f"--service-account-key-file={keys}",
+            f"--service-account-signing-key-file={keys}",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--allow-privileged=true",
+            "--endpoint-reconciler-type=none",
+        )
+        self.until(lambda: self.ask("GET", "/readyz").status == 200, "the API server is ready")
+
+    def start_controllers(self, *controllers: str) -> None:
+        """Start these controllers of the controller manager."""
+        self._start(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig(ADMIN)}",
+            f"--controllers={','.join(controllers)}",
+            f"--service-account-private-key-file={self.folder / 'service-accounts.pem'}",
+            "--use-service-account-credentials=false",
+            "--leader-elect=false",
+            "--secure-port=0",
+        )
+
+    def start_scheduler(self, configuration: Mapping[str, Any]) -> None:
+        """Start the scheduler with a KubeSchedulerConfiguration."""
+        connection = {"clientConnection": {"kubeconfig": str(self.kubeconfig(ADMIN))}}
+        elected = {"leaderElection": {"leaderElect": False}}
+        path = self.folder / "scheduler.yaml"
+        path.write_text(json.dumps({**configuration, **connection, **elected}))
+        self._start("kube-scheduler", f"--config={path}", "--secure-port=0", "--v=4")
+
+    def stop(self, name: str) -> None:
+        """End a program, as its machine's failure would."""
+        process = self._programs.pop(name)
+        process.kill()
+        process.wait()
+
+    @contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        """Let a program do nothing meanwhile: it accepts connections and never answers."""
+        process = self._programs[name]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    def log(self, name: str) -> str:
+        """Return what a program has said."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    # ---- asking
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str = ADMIN,
+        content: str = "application/json",
+        timeout: float = 30.0,
+    ) -> Answered:
+        """Ask the API server; status 0 where it does not answer."""
+        request = urllib.request.Request(
+            self.server + path,
+            data=None if body is None else json.dumps(body).encode(),
+            method=method,
+            headers={"Authorization": f"Bearer {token}", "Content-Type": content},
+        )
+        context = ssl.create_default_context(cafile=self.folder / "ca.crt")
+        try:
+            with urllib.request.urlopen(request, context=context, timeout=timeout) as response:
+                return _answered(response.status, response.headers, response.read())
+        except urllib.error.HTTPError as error:
+            return _answered(error.code, error.headers, error.read())
+        except (OSError, TimeoutError):
+            return Answered(status=0, headers={}, body="")
+
+    def asked(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        """Ask for what has to succeed; return the object."""
+        answer = self.ask(method, path, body, **options)
+        assert answer.status in {200, 201, 202}, (method, path, answer)
+        return answer.body
+
+    def until(self, condition: Any, what: str, *, seconds: float = PATIENCE) -> None:
+        """Wait until *condition* is true."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            for name, process in self._programs.items():
+                assert process.poll() is None, f"{name} ended:\n{self.log(name)[-4000:]}"
+            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+            time.sleep(0.05)
+
+    def apply(self, *arguments: str) -> str:
+        """Run kubectl; return what it prints."""
+        return self.kubectl("apply", "--server-side=false", *arguments)
+
+    def kubectl(self, *arguments: str, check: bool = True) -> str:
+        """Run kubectl as the admin; return what it prints."""
+        return self.run("kubectl", *arguments, check=check)
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Run a client of the cluster as the admin; return what it prints."""
+        environment = os.environ | {
+            "KUBECONFIG": str(self.kubeconfig(ADMIN)),
+            "HOME": str(self.folder),
+        }
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=120
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    def kubeconfig(self, token: str) -> Path:
+        """Return a kubeconfig for a token."""
+        path = self.folder / f"{token[-32:]}.kubeconfig"
+        cluster = {"server": self.server, "certificate-authority": str(self.folder / "ca.crt")}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": {"token": token}}],
+        }
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    # ----
+
+    def _certify(self) -> None:
+        write_certificates(self.folder)
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        (self.folder / "service-accounts.pem").write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        lines = [f"{ADMIN},admin,admin,system:masters"]
+        lines += [f"{kubelet(node)},system:node:{node},{node},system:nodes" for node in self._nodes]
+        (self.folder / "tokens.csv").write_text("\n".join([*lines, ""]))
+
+    def _start(self, name: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._programs[name] = subprocess.Popen(
+                [program(name), *arguments], stdout=log, stderr=log, cwd=self.folder
+            )
+
+    def _end(self) -> None:
+        for process in self._programs.values():
+            process.kill()
+        for process in self._programs.values():
+            process.wait()
+
+
+def kubelet(node: str) -> str:
+    """Return the token of a node's kubelet."""
+    return f"the-kubelet-of-{node}"
+
+
+def _answered(status: int, headers: Any, text: bytes) -> Answered:
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = text.decode(errors="replace")
+    return Answered(status=status, headers=dict(headers.items()), body=body)
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
