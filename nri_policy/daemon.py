@@ -137,6 +137,7 @@ class Daemon:
             self._turn,
             node=host.node_name,
             pods=self._policy.exclusive_pods.values,
+            coming=self._policy.guaranteed_pods.values,
             synchronized=self.synchronized,
             devices=host.devices,
         )

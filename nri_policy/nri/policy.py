@@ -128,13 +128,15 @@ class Policy:
 
         *synchronized* is called whenever the runtime's containers are all known, *decided* with
         each event, what became of it and the seconds that the engine took, *pods_changed* when
-        there are others of the `exclusive_pods`, *enforced* for each cpuset that was written here.
-        *turn* is taken for what no request asks for.
+        there are others of the `exclusive_pods` or `guaranteed_pods`, *enforced* for each cpuset
+        that was written here. *turn* is taken for what no request asks for.
         """
         self._pods: set[str] = set()  # sandboxes, until they stop
         # those that schedulers count: sandbox -> namespace and name of the pod (nrt.md §1.5)
         self.exclusive_pods: dict[str, tuple[str, str]] = {}
         self.folders: dict[str, str] = {}  # sandbox id -> its containers' parent cgroup
+        # sandbox -> what all containers of the pod ask for, those to come too, as one container
+        self.guaranteed_pods: dict[str, Container] = {}
         self._locator = sources.locator
         self._assignments = sources.assignments
         self._now = sources.now
@@ -191,6 +193,10 @@ class Policy:
             await assignments.ready(running)
         for ended in self.exclusive_pods.keys() - self._pods:
             del self.exclusive_pods[ended]
+        self.guaranteed_pods.clear()
+        for pod in pods:
+            if pod.id in self._pods:
+                self._expect(pod)
         for container in containers:
             if container.pod_sandbox_id in self._pods and container.state in STARTED:
                 self._count(by_id[container.pod_sandbox_id], container)
@@ -228,6 +234,7 @@ class Policy:
             assignments.ask(pod_of(pod))
         self._pods.add(pod.id)
         self.folders[pod.id] = pod.linux.cgroup_parent
+        self._expect(pod)
         _warn_of(pod)
 
     async def update_pod_sandbox(self, request: nri_pb2.UpdatePodSandboxRequest) -> None:
@@ -463,6 +470,16 @@ class Policy:
         self._pods.discard(pod.id)
         self.exclusive_pods.pop(pod.id, None)
         self.folders.pop(pod.id, None)
+        self.guaranteed_pods.pop(pod.id, None)
+
+    def _expect(self, pod: nri_pb2.PodSandbox) -> None:
+        """Note what a Guaranteed pod asks for, as far as its sandbox says."""
+        whole = nri_pb2.Container(
+            id=pod.id, linux=nri_pb2.LinuxContainer(resources=pod.linux.pod_resources)
+        )
+        if QoS.of_cgroup(pod.linux.cgroup_parent) is QoS.GUARANTEED:
+            self.guaranteed_pods[pod.id] = container_of(pod, whole)
+            self._pods_changed()
 
     @property
     def _kubelet(self) -> Assignments | None:

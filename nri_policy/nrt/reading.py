@@ -14,9 +14,11 @@ from typing import Any
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.layout import Layout
+from nri_policy.nrt.coming import with_coming
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.nrt.zones import Amounts, Devices, measure, named_values, zones
 from nri_policy.settings import Alignment
+from nri_policy.workload.pod import Container
 
 GROUP = "topology.node.k8s.io"
 VERSION = "v1alpha2"
@@ -76,7 +78,8 @@ class Feed:
     """Readings of one engine, and word of when there may be something new to read.
 
     *turn* is shared with whatever else calls the engine; *pods* returns those on the node that hold
-    resources of their own, *devices* those that its NUMA nodes have and have left.
+    resources of their own, *coming* the Guaranteed ones, each as one container, *devices* those
+    that its NUMA nodes have and have left.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: what a reading is made of
@@ -86,6 +89,7 @@ class Feed:
         *,
         node: str,
         pods: Callable[[], Collection[PodName]],
+        coming: Callable[[], Collection[Container]] = tuple,
         synchronized: asyncio.Event,
         devices: Callable[[], Devices] = dict,
     ) -> None:
@@ -94,6 +98,7 @@ class Feed:
         self._engine = engine
         self._turn = turn
         self._pods = pods
+        self._coming = coming
         self._devices = devices
         self.generation = 0  # counts the decisions
         self._followers: list[asyncio.Event] = []
@@ -126,7 +131,7 @@ class Feed:
             return Reading(
                 node=self.node,
                 layout=self._engine.layout,
-                amounts=measure(self._engine.state),
+                amounts=measure(with_coming(self._engine, self._coming())),
                 devices=self._devices(),
                 pods=frozenset(self._pods()),
                 generation=self.generation,

@@ -145,7 +145,7 @@ def test_each_daemon_is_kept_to_its_own_node(manifests: dict[str, Any]) -> None:
     topology, topology_binding, status, status_binding = kubernetes("node-restriction.yaml")
     account = manifests["ServiceAccount"]["metadata"]
     name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
-    ruled = {}
+    ruled: dict[str, list[str]] = {}
     for policy, binding in ((topology, topology_binding), (status, status_binding)):
         assert binding["spec"] == {
             "policyName": policy["metadata"]["name"],

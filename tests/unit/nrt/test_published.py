@@ -38,10 +38,12 @@ async def published(folder: Path, **spec: Any) -> AsyncIterator[tuple[Served, AP
         assert connect is not None
         client = Client(connect)
         cluster = Cluster(client, "localhost")
-        async with node.daemon.publishing([cluster, File(folder / "nrt.json")]):
-            await server.until(lambda: bool(server.objects))
-            yield node, server
-        await client.close()
+        try:
+            async with node.daemon.publishing([cluster, File(folder / "nrt.json")]):
+                await server.until(lambda: bool(server.objects))
+                yield node, server
+        finally:
+            await client.close()
 
 
 def exclusive(server: APIServer, pool: str) -> str:
@@ -85,6 +87,46 @@ async def test_the_fingerprint_counts_guaranteed_pods_from_a_start_to_their_end(
         await server.until(lambda: counted(server) == both)  # one that crashed is running still
         await node.runtime.stop_pod(node.runtime.pod("own"))
         await server.until(lambda: counted(server) == fingerprint([("default", "late")]))
+
+
+def left(server: APIServer) -> list[str]:
+    """Return the CPUs that NUMA zones have left."""
+    zones = [zone for zone in server.topology["zones"] if zone["type"] == "Node"]
+    return [str(zone["resources"][0]["available"]) for zone in zones]
+
+
+async def test_what_a_pod_asks_for_is_set_aside_from_its_sandbox_on(tmp_path: Path) -> None:
+    """An image may take long to come; meanwhile schedulers are not to give its place away."""
+    two = {"limits": {"cpu": "1", "memory": "1Mi"}}
+    async with published(tmp_path, alignment="numa") as (node, server):
+        idle = left(server)
+        assert idle == ["3", "4", "4", "4"]
+        manifest = pod("own", "3")
+        manifest["spec"]["containers"] = [{"name": n, "resources": two} for n in ("a", "b")]
+        sandbox = await node.runtime.run_pod(manifest)
+        await node.runtime.run_pod(pod("burstable", "1", shared=True))
+        await node.runtime.run_pod(pod("system", "1", namespace="kube-system"))
+        await server.until(lambda: left(server) == ["3", "2", "4", "4"])
+        one = await node.runtime.create_container(sandbox, "a")
+        await node.runtime.start_container(one)
+        await server.until(lambda: exclusive(server, "NUMA node #1") == "4")
+        assert left(server) == ["3", "3", "3", "4"], "the other one's is still set aside"
+        await node.runtime.stop_container(one)
+        await server.until(lambda: left(server) == ["3", "2", "4", "4"])  # it is started again
+        await node.runtime.stop_pod(sandbox)
+        await server.until(lambda: left(server) == idle)
+
+
+async def test_a_new_daemon_knows_what_is_to_come(tmp_path: Path) -> None:
+    async with served(tmp_path, alignment="numa") as node:
+        await node.runtime.run_pod(pod("own", "3"))
+        before = node.runtime.synchronizations
+        node.daemon._session.reconnect()
+        await node.runtime.synchronized(after=before)
+        topology: Any = await node.daemon.topology()
+        assert [zone["resources"][0]["available"] for zone in topology["zones"][:4]] == [
+            *("3", "1", "4", "4")
+        ]
 
 
 async def test_pods_with_devices_are_counted_where_the_kubelet_is_asked(tmp_path: Path) -> None:

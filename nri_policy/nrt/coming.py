@@ -1,0 +1,59 @@
+"""Pods whose containers are still to come: what they will take, set aside before they take it.
+
+A sandbox comes before its containers, and long before them where an image is pulled. What a
+Guaranteed pod asks for in all is known with the sandbox; how it is split is not, so it is placed as
+one container, by the engine itself, on a copy of what it holds. A pod that has no room as one is
+left out: its containers may have it one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created
+from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.state import State
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import Container, Resources, shares_of
+
+_PERIOD = 100_000  # µs
+
+
+def with_coming(engine: Engine, pods: Collection[Container]) -> State:
+    """Return the state as it will be with all of *pods*, each given as one container.
+
+    What their own containers hold already counts once.
+    """
+    if not pods:
+        return engine.state
+    milli, memory = Counter[str](), Counter[str]()
+    for placed in engine.state.placed.values():
+        milli[placed.container.pod.id] += placed.request.milli
+        memory[placed.container.pod.id] += placed.request.memory
+    trial: Engine | None = None
+    for pod in pods:
+        rest = _rest(pod.resources, milli[pod.pod.id], memory[pod.pod.id])
+        if rest is not None:
+            trial = trial or engine.fork()
+            with suppress(RefusalError, AnnotationError):
+                trial.handle(Created(container=replace(pod, resources=rest)))
+    return (trial or engine).state
+
+
+def _rest(asked: Resources, milli: int, memory: int) -> Resources | None:
+    """Return what is *asked* for beyond milli-CPU and bytes that are there; None: nothing."""
+    milli = (asked.cpu_limit or asked.cpu_request) - milli
+    memory = asked.memory_limit - memory
+    if milli <= 0:
+        return None
+    return Resources(
+        cpu_shares=shares_of(milli),
+        cpu_quota=milli * _PERIOD // 1000,
+        cpu_period=_PERIOD,
+        memory_limit=max(0, memory),
+    )
