@@ -9,12 +9,13 @@ import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.client import NODES, Client, Kind
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
 from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import GROUP
+from nri_policy.units import parse_cpu
 
 # What configs/kubernetes/rbac.yaml gives: namespace, group, resource, verbs
 NEEDED = (
@@ -34,6 +35,7 @@ class Access:
     trouble: Trouble | None = None  # of looking up our Node and its topology
     error: str = ""  # the same in words
     denied: tuple[str, ...] = ()  # "patch noderesourcetopologies"
+    allocatable: int | None = None  # milli-CPU that our Node promises to pods
 
 
 def access_to(kubeconfig: Path | None, node: str) -> Access | None:
@@ -58,7 +60,7 @@ def access_to(kubeconfig: Path | None, node: str) -> Access | None:
 async def _found(client: Client, node: str) -> Access:
     try:
         await Cluster(client, node).look()
-        found = Access()
+        found = Access(allocatable=await _allocatable(client, node))
     except PublishError as error:
         found = Access(trouble=error.trouble, error=str(error))
     if found.trouble in {Trouble.UNREACHABLE, Trouble.UNAUTHORIZED}:
@@ -75,6 +77,15 @@ async def _found(client: Client, node: str) -> Access:
             found, trouble=found.trouble or Trouble.REFUSED, error=found.error or str(error)
         )
     return replace(found, denied=tuple(denied))
+
+
+async def _allocatable(client: Client, node: str) -> int | None:
+    """Return the milli-CPU that a Node promises to pods, None where it does not say."""
+    try:
+        status = (await client.get(NODES, node)).get("status") or {}
+        return parse_cpu((status.get("allocatable") or {})["cpu"])
+    except (APIError, KeyError, ValueError):
+        return None
 
 
 async def _may(client: Client, namespace: str, group: str, resource: str, verb: str) -> bool:

@@ -87,6 +87,7 @@ class APIServer:
         self.owners: dict[str, dict[str, set[str]]] = {}  # object -> manager -> its fields
         self.versions = {"v1alpha2", "v1alpha1"}
         self.nodes = {node: "uid-of-the-node"}
+        self.allocatable = {"cpu": "15250m"}  # of every node
         self.tokens = {"first"}
         self.forbidden: set[str] = set()  # verbs that the role lacks
         self.requests: list[Request] = []
@@ -225,9 +226,8 @@ class APIServer:
             if name not in self.nodes:
                 raise StatusError(404, f'nodes "{name}" not found', "NotFound")
             metadata = {"name": name, "uid": self.nodes[name]}
-            return Answer(
-                status=200, body={"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-            )
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+            return Answer(status=200, body={**node, "status": {"allocatable": self.allocatable}})
         match = _PATH.fullmatch(request.path)
         if match is None or match["version"] not in self.versions:
             return Answer(status=404, body="404 page not found")

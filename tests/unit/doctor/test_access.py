@@ -48,7 +48,12 @@ def test_what_is_asked_for_is_what_the_manifest_grants() -> None:
 
 
 def test_a_cluster_with_our_manifests_lacks_nothing(tmp_path: Path) -> None:
-    assert asked(tmp_path) == Access()
+    assert asked(tmp_path) == Access(allocatable=15250)
+
+
+def test_a_node_that_promises_nothing_is_no_trouble(tmp_path: Path) -> None:
+    for status in ({}, {"cpu": "many"}):
+        assert asked(tmp_path, lambda s, new=status: setattr(s, "allocatable", new)) == Access()
 
 
 def test_a_missing_kind_and_a_missing_node_are_told_apart(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from nri_policy.doctor.checks import examine
 from nri_policy.doctor.facts import Folder, gather
 from nri_policy.doctor.finding import Verdict
 from nri_policy.doctor.host import Host
+from nri_policy.hardware.machine import Machine
 from nri_policy.nrt.publisher import Trouble
 from nri_policy.report import PublicationReport, StatusReport
 from nri_policy.settings import Reload
@@ -380,6 +381,21 @@ def test_what_the_daemon_says_is_passed_on(made: Made) -> None:
         synchronized=True, latest_reload=Reload(accepted=True, origin="x.yaml", reason="", time=0)
     )
     assert [*of(taken).values()] == [Verdict.OK]
+
+
+@pytest.mark.parametrize(
+    ("promised", "verdict"), [(0, Verdict.OK), (250, Verdict.WARNING), (-1000, Verdict.OK)]
+)
+def test_a_node_that_promises_more_than_we_give_is_told(
+    made: Made, promised: int, verdict: Verdict
+) -> None:
+    made.settings(reservedResources={"cpu": "cpuset:0-1"})
+    facts = made.facts()
+    assert isinstance(facts.machine, Machine)
+    ours = 1000 * (len(facts.machine.online) - 2)
+    access = Access(allocatable=ours + promised)
+    found = dict(verdicts(examine(replace(facts, cluster=access)), "reserved"))
+    assert worst(found, "the Node promises") is verdict
 
 
 def test_what_the_runtime_told_the_daemon_stands_for_its_own_answer(made: Made) -> None:
