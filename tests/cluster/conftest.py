@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.control_plane import ControlPlane, kubelet
-from tests.unit.nri.conftest import pytest_pyfunc_call
 
-__all__ = ["pytest_pyfunc_call"]
+PATIENCE = 420.0  # seconds for an asynchronous test
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 KINDS = [str(CONFIGS / "kubernetes" / name) for name in ("crd.yaml", "settings-crd.yaml")]
 NODES = ("node-a", "node-b")
 PODS = "/api/v1/namespaces/kube-system/pods"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run asynchronous tests, each on a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    asyncio.run(asyncio.wait_for(test, PATIENCE))
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what was counted."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    for each in reports:
+        for name, value in each.user_properties:
+            if name == "figures":
+                terminalreporter.line(str(value))
 
 
 @pytest.fixture(scope="module")

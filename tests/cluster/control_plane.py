@@ -10,14 +10,10 @@ import json
 import os
 import signal
 import socket
-import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,20 +21,12 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.apiserver import write_certificates
+from tests.support.certificates import write_certificates
+from tests.support.exchanges import Answered, ask
 from tools.control_plane import program
 
 ADMIN = "the-admin"  # tokens
 PATIENCE = 90.0  # seconds for a program to come up
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """What the API server answered."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: Any  # JSON, or text
 
 
 class ControlPlane:
@@ -155,20 +143,16 @@ class ControlPlane:
         timeout: float = 30.0,
     ) -> Answered:
         """Ask the API server; status 0 where it does not answer."""
-        request = urllib.request.Request(
-            self.server + path,
-            data=None if body is None else json.dumps(body).encode(),
-            method=method,
-            headers={"Authorization": f"Bearer {token}", "Content-Type": content},
+        return ask(
+            self.server,
+            self.folder / "ca.crt",
+            method,
+            path,
+            body,
+            token=token,
+            content=content,
+            timeout=timeout,
         )
-        context = ssl.create_default_context(cafile=self.folder / "ca.crt")
-        try:
-            with urllib.request.urlopen(request, context=context, timeout=timeout) as response:
-                return _answered(response.status, response.headers, response.read())
-        except urllib.error.HTTPError as error:
-            return _answered(error.code, error.headers, error.read())
-        except (OSError, TimeoutError):
-            return Answered(status=0, headers={}, body="")
 
     def asked(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         """Ask for what has to succeed; return the object."""
@@ -252,14 +236,6 @@ class ControlPlane:
 def kubelet(node: str) -> str:
     """Return the token of a node's kubelet."""
     return f"the-kubelet-of-{node}"
-
-
-def _answered(status: int, headers: Any, text: bytes) -> Answered:
-    try:
-        body = json.loads(text)
-    except ValueError:
-        body = text.decode(errors="replace")
-    return Answered(status=status, headers=dict(headers.items()), body=body)
 
 
 def _free_port() -> int:

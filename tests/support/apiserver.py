@@ -1,8 +1,9 @@
-"""A Kubernetes API server for tests: HTTPS, tokens, and NodeResourceTopology objects.
+"""A Kubernetes API server for tests: HTTPS, tokens, and the objects that the daemon deals with.
 
-What it enforces is read from our own manifests: the schema of crd.yaml (unknown fields are errors,
-as with strict validation), the verbs of rbac.yaml. Server-side apply follows the real one as far as
-top-level fields go: every list of this API is owned as a whole (nrt.md §1.2).
+What it enforces is read from our own manifests: the schema of crd.yaml, the verbs of rbac.yaml.
+Server-side apply follows the real one as far as top-level fields go: every list of this API is
+owned as a whole (nrt.md §1.2). Its answers to all that the daemon asks are held against those that
+a real one has given: tests/unit/test_apiserver.py.
 """
 
 from __future__ import annotations
@@ -13,25 +14,29 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import cache
-from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-MANIFESTS = Path(__file__).resolve().parents[2] / "configs" / "kubernetes"
+from tests.support.certificates import server_context, write_certificates
+from tests.support.manifests import denial_reasons, invalid, permitted, schemas
+
 APPLY = "application/apply-patch+yaml"
 _PATH = re.compile(
-    r"/apis/topology\.node\.k8s\.io/(?P<version>[^/]+)/noderesourcetopologies/(?P<name>.+)"
+    r"/apis/topology\.node\.k8s\.io/(?P<version>[^/]+)/noderesourcetopologies(/(?P<name>.+))?"
 )
+_SETTINGS = re.compile(
+    r"/apis/config\.nri/v1alpha1/namespaces/(?P<namespace>[^/]+)/topologyawarepolicies"
+    r"(/(?P<name>[^/]+)(?P<status>/status)?)?"
+)
+_NRT, _POLICY = "noderesourcetopologies", "topologyawarepolicies"
+_GROUPS = {_NRT: "topology.node.k8s.io", _POLICY: "config.nri"}
+_ACCOUNT = "system:serviceaccount:kube-system:nri-policy"
+_CHANGED = "the object has been modified; please apply your changes to the latest version"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _VERBS = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
 
@@ -87,6 +92,8 @@ class APIServer:
         self.owners: dict[str, dict[str, set[str]]] = {}  # object -> manager -> its fields
         self.versions = {"v1alpha2", "v1alpha1"}
         self.nodes = {node: "uid-of-the-node"}
+        self.settings: dict[str, dict[str, Any]] = {}  # TopologyAwarePolicy objects
+        self._events: list[tuple[int, str, dict[str, Any]]] = []  # of these, by revision
         self.allocatable = {"cpu": "15250m"}  # of every node
         self.tokens = {"first"}
         self.forbidden: set[str] = set()  # verbs that the role lacks
@@ -103,7 +110,7 @@ class APIServer:
         self._uids = count(1)
         self._serving: set[asyncio.Task[Any]] = set()
         write_certificates(folder)
-        self._context = _context(folder)
+        self._context = server_context(folder)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -167,6 +174,7 @@ class APIServer:
         """Replace fields as another writer would by a merge patch: it owns them from then on."""
         self.topology.update(fields)
         self.topology["metadata"]["resourceVersion"] = str(next(self._revision))
+        self.topology["metadata"]["generation"] += 1
         for owned in self.owners[self.node].values():
             owned.difference_update(fields)
         self.owners[self.node].setdefault(manager, set()).update(fields)
@@ -215,61 +223,137 @@ class APIServer:
         writer.write("\r\n".join([*lines, "", text]).encode())
         await writer.drain()
 
-    def _handle(self, request: Request) -> Answer:
+    def _handle(self, request: Request) -> Answer:  # noqa: PLR0911 - one for each kind
         if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.tokens:
             raise StatusError(401, "Unauthorized", "Unauthorized")
         if request.path == _REVIEWS:
             return self._review(request)
-        if request.path.startswith("/api/v1/nodes/"):
-            self._permit(request, "nodes", _VERBS[request.method])
-            name = request.path.rpartition("/")[2]
-            if name not in self.nodes:
-                raise StatusError(404, f'nodes "{name}" not found', "NotFound")
-            metadata = {"name": name, "uid": self.nodes[name]}
-            node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-            return Answer(status=200, body={**node, "status": {"allocatable": self.allocatable}})
+        if request.path.partition("/nodes")[0] == "/api/v1":
+            return self._node(request)
+        if match := _SETTINGS.fullmatch(request.path):
+            return self._policy(request, match)
         match = _PATH.fullmatch(request.path)
         if match is None or match["version"] not in self.versions:
-            return Answer(status=404, body="404 page not found")
-        self._permit(request, "noderesourcetopologies", _VERBS[request.method])
+            return Answer(status=404, body="404 page not found\n")
+        name = match["name"] or ""
+        self._permit(_NRT, _VERBS[request.method] if name else "list", name)
         if request.method == "PATCH":
-            return self._patch(request, match["version"], match["name"])
-        if match["name"] not in self.objects:
-            text = f'noderesourcetopologies "{match["name"]}" not found'
-            details = {"name": match["name"], "group": "topology.node.k8s.io"}
-            raise StatusError(404, text, "NotFound", details=details)
+            return self._patch(request, match["version"], name)
+        if name not in self.objects:
+            raise _missing(_NRT, name)
         if request.method == "DELETE":
-            del self.objects[match["name"]], self.owners[match["name"]]
-            return Answer(status=200, body={"kind": "Status", "status": "Success"})
-        return Answer(status=200, body=self._shown(match["name"], match["version"]))
+            uid = self.objects[name]["metadata"]["uid"]
+            del self.objects[name], self.owners[name]
+            details = {**_details(_NRT, name), "uid": uid}
+            body = {"kind": "Status", "status": "Success", "details": details}
+            return Answer(status=200, body=body)
+        return Answer(status=200, body=self._shown(name, match["version"]))
+
+    def _node(self, request: Request) -> Answer:
+        name = request.path.removeprefix("/api/v1/nodes").removeprefix("/")
+        self._permit("nodes", _VERBS[request.method] if name else "list", name)
+        if name not in self.nodes:
+            raise _missing("nodes", name)
+        metadata = {"name": name, "uid": self.nodes[name], "resourceVersion": "1000000"}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        return Answer(status=200, body={**node, "status": {"allocatable": self.allocatable}})
+
+    def put_settings(self, name: str, **spec: Any) -> None:
+        """Make or change a TopologyAwarePolicy object, as an admin does."""
+        old = self.settings.get(name)
+        generation = 1 if old is None else old["metadata"]["generation"] + 1
+        uid = _uid(next(self._uids)) if old is None else old["metadata"]["uid"]
+        metadata = {"name": name, "namespace": "kube-system", "generation": generation, "uid": uid}
+        new = {"apiVersion": "config.nri/v1alpha1", "kind": "TopologyAwarePolicy", "spec": spec}
+        kept = {"status": old["status"]} if old and "status" in old else {}
+        self._settle({**new, **kept, "metadata": metadata}, "MODIFIED" if old else "ADDED")
+
+    def _settle(self, new: dict[str, Any], change: str) -> None:
+        """Store a TopologyAwarePolicy object under the next revision."""
+        revision = next(self._revision)
+        new["metadata"] = {**new["metadata"], "resourceVersion": str(revision)}
+        self.settings[new["metadata"]["name"]] = new
+        self._events.append((revision, change, new))
+
+    def _policy(self, request: Request, match: re.Match[str]) -> Answer:
+        selected = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        name, watching = match["name"] or selected, request.query.get("watch") == "true"
+        verb = _VERBS[request.method] if match["name"] else "watch" if watching else "list"
+        resource = f"{_POLICY}{match['status'] or ''}"
+        self._permit(resource, verb, name, match["namespace"])
+        if request.method == "PATCH":
+            return self._say(request, name)
+        if not watching:
+            items = [each for key, each in self.settings.items() if key == name]
+            body = {"apiVersion": "config.nri/v1alpha1", "kind": "TopologyAwarePolicyList"}
+            metadata = {"resourceVersion": str(next(self._revision))}
+            return Answer(status=200, body={**body, "metadata": metadata, "items": items})
+        since = int(request.query["resourceVersion"])
+        told: list[dict[str, Any]] = [
+            {"type": change, "object": new}
+            for revision, change, new in self._events
+            if revision > since and new["metadata"]["name"] == name
+        ]
+        if since <= 1:  # as if all before had been compacted away
+            gone = StatusError(410, "too old resource version: 1 (2)", "Expired").answer.body
+            told = [{"type": "ERROR", "object": gone}]
+        return Answer(status=200, body="".join(json.dumps(each) + "\n" for each in told))
+
+    def _say(self, request: Request, name: str) -> Answer:
+        """Merge what a node says into the status of an object."""
+        if name not in self.settings:
+            raise _missing(_POLICY, name)
+        old = self.settings[name]
+        nodes = {**old.get("status", {}).get("nodes", {}), **request.body["status"]["nodes"]}
+        if {*request.body["status"]["nodes"]} != {self.node}:
+            text = f"nri-policy on node '{self.node}' may not write the status of other nodes"
+            raise _denied("nri-policy-own-status", _POLICY, name, text)
+        kept = {node: said for node, said in nodes.items() if said is not None}
+        self._settle({**old, "status": {"nodes": kept}}, "MODIFIED")
+        return Answer(status=200, body=self.settings[name])
 
     def _review(self, request: Request) -> Answer:
         """Say whether who asks may do something, and keep nothing."""
         asked = request.body["spec"]["resourceAttributes"]
         resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
-        verb, granted = asked["verb"], _permitted().get(resource, set())
+        verb, granted = asked["verb"], permitted().get(resource, set())
         allowed = verb in granted and verb not in self.forbidden
         return Answer(status=201, body={**request.body, "status": {"allowed": allowed}})
 
-    def _permit(self, request: Request, resource: str, verb: str) -> None:
-        if verb in self.forbidden or verb not in _permitted()[resource]:
-            text = f'{resource} is forbidden: user "test" cannot {verb} resource'
-            raise StatusError(403, f"{text} at {request.path}", "Forbidden")
+    def _permit(self, resource: str, verb: str, name: str, namespace: str = "") -> None:
+        if (
+            verb in self.forbidden
+            or verb not in permitted().get(resource, set())
+            or (namespace not in {"", "kube-system"})
+        ):
+            plural = resource.partition("/")[0]
+            where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+            text = f'User "{_ACCOUNT}" cannot {verb} resource "{resource}" in API group'
+            named = f' "{name}"' if name else ""
+            message = (
+                f'{_full(plural)}{named} is forbidden: {text} "{_GROUPS.get(plural, "")}" {where}'
+            )
+            raise StatusError(403, message, "Forbidden", details=_details(plural, name))
 
     # ---- server-side apply
 
-    def _patch(self, request: Request, version: str, name: str) -> Answer:
+    def _patch(self, request: Request, version: str, name: str) -> Answer:  # noqa: C901 - as the real one
         if request.headers.get("content-type") != APPLY:
             raise StatusError(415, "only server-side apply here", "UnsupportedMediaType")
         manager, new = request.query["fieldManager"], request.body
-        problems = [*invalid(new, schemas()[version], "")]
-        if new.get("metadata", {}).get("name") != name:
-            problems.append("metadata.name: must be the name in the path")
-        if problems:
-            raise StatusError(422, f"is invalid: {'; '.join(problems)}", "Invalid")
+        sent_name = new.get("metadata", {}).get("name")
+        if sent_name != name:
+            text = (
+                f"the name of the object ({sent_name}) does not match the name on the URL ({name})"
+            )
+            raise StatusError(400, text, "BadRequest")
+        _check(new, version, name)
         old = self.objects.get(name)
         if old is None:
-            self._permit(request, "noderesourcetopologies", "create")
+            self._permit(_NRT, "create", name)
+        if name != self.node:
+            text = f"nri-policy on node '{self.node}' may not write the topology of '{name}'"
+            raise _denied("nri-policy-own-node", _NRT, name, text)
         revision = "" if old is None else old["metadata"]["resourceVersion"]
         fields = {
             key: value
@@ -292,9 +376,9 @@ class APIServer:
         sent, uid = (new["metadata"].get(each, "") for each in ("resourceVersion", "uid"))
         if old is None and uid:
             text = f"uid mismatch: the provided object specified uid {uid}, and no existing object"
-            raise StatusError(409, f"{text} was found", "Conflict")
+            raise _modified(name, f"{text} was found")
         if old is not None and sent not in {"", revision}:  # a missing object is made all the same
-            raise StatusError(409, f"{name} was modified: apply to the latest version", "Conflict")
+            raise _modified(name, f"{_CHANGED} and try again")
         for other, key in conflicts:
             owners[other].discard(key)
         dropped = owners.get(manager, set()) - fields.keys()
@@ -306,10 +390,14 @@ class APIServer:
             return Answer(status=200, body=self._shown(name, version))
         metadata = {
             "name": name,
-            "uid": f"uid-{next(self._uids)}" if old is None else old["metadata"]["uid"],
+            "uid": _uid(next(self._uids)) if old is None else old["metadata"]["uid"],
             "resourceVersion": str(next(self._revision)),
-            "ownerReferences": [v for k, v in merged.items() if k.startswith("owner ")],
+            "generation": 1 if old is None else old["metadata"]["generation"] + 1,
         }
+        if owners_of := [v for k, v in merged.items() if k.startswith("owner ")]:
+            metadata["ownerReferences"] = owners_of
+        if labels := new["metadata"].get("labels"):
+            metadata["labels"] = labels
         rest = {key: value for key, value in merged.items() if not key.startswith("owner ")}
         self.objects[name] = {"kind": new["kind"], "metadata": metadata, **rest}
         return Answer(status=201 if old is None else 200, body=self._shown(name, version))
@@ -318,9 +406,63 @@ class APIServer:
         return {"apiVersion": f"topology.node.k8s.io/{version}", **self.objects[name]}
 
 
+def _uid(number: int) -> str:
+    return str(UUID(int=number))
+
+
+def _full(plural: str) -> str:
+    return f"{plural}.{_GROUPS[plural]}" if plural in _GROUPS else plural
+
+
+def _details(plural: str, name: str) -> dict[str, Any]:
+    details = {"name": name, "group": _GROUPS.get(plural, ""), "kind": plural}
+    return {key: value for key, value in details.items() if value}
+
+
+def _missing(plural: str, name: str) -> StatusError:
+    text = f'{_full(plural)} "{name}" not found'
+    return StatusError(404, text, "NotFound", details=_details(plural, name))
+
+
+def _modified(name: str, why: str) -> StatusError:
+    text = f'Operation cannot be fulfilled on {_full(_NRT)} "{name}": {why}'
+    return StatusError(409, text, "Conflict", details=_details(_NRT, name))
+
+
+def _denied(policy: str, plural: str, name: str, why: str) -> StatusError:
+    """Return the error of an admission policy of node-restriction.yaml."""
+    text = f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {why}"
+    details = {**_details(plural, name), "causes": [{"message": text}]}
+    reason = denial_reasons()[policy]
+    code = {"Forbidden": 403, "Invalid": 422}[reason]
+    message = f'{_full(plural)} "{name}" is forbidden: {text}'
+    return StatusError(code, message, reason, details=details)
+
+
+def _check(new: Mapping[str, Any], version: str, name: str) -> None:
+    """Raise the error that an object gets that does not fit its schema."""
+    kind = "NodeResourceTopology"
+    unknown, bad = invalid(new, schemas()[version], "")
+    if unknown:
+        shown = f"(/{name}; topology.node.k8s.io/{version}, Kind={kind})"
+        text = f"failed to create typed patch object {shown}: {unknown[0]}"
+        raise StatusError(500, f"{text}: field not declared in schema", "")
+    if bad:
+        causes = [
+            {"reason": "FieldValueInvalid", "message": text, "field": path} for path, text in bad
+        ]
+        texts = [f"{path}: {text}" for path, text in bad]
+        shown = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        details = {**_details(_NRT, name), "kind": kind, "causes": causes}
+        message = f'{kind}.{_GROUPS[_NRT]} "{name}" is invalid: {shown}'
+        raise StatusError(422, message, "Invalid", details=details)
+
+
 def _fields(stored: Mapping[str, Any]) -> dict[str, Any]:
     fields = {key: value for key, value in stored.items() if key not in ("kind", "metadata")}
-    return fields | {f"owner {each['uid']}": each for each in stored["metadata"]["ownerReferences"]}
+    return fields | {
+        f"owner {each['uid']}": each for each in stored["metadata"].get("ownerReferences", [])
+    }
 
 
 def _conflict(conflicts: list[tuple[str, str]], version: str) -> StatusError:
@@ -354,123 +496,4 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
         query={key: values[0] for key, values in parse_qs(url.query).items()},
         headers=headers,
         body=json.loads(body) if body else None,
-    )
-
-
-# ---- what our manifests say
-
-
-@cache
-def schemas() -> dict[str, Any]:
-    """Return the schema of each version of the CRD."""
-    crd = yaml.safe_load((MANIFESTS / "crd.yaml").read_text())
-    return {
-        version["name"]: version["schema"]["openAPIV3Schema"]
-        for version in crd["spec"]["versions"]
-        if version["served"]
-    }
-
-
-@cache
-def _permitted() -> dict[str, set[str]]:
-    return {
-        name: set(rule["verbs"])
-        for each in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
-        if each["kind"] in {"ClusterRole", "Role"}
-        for rule in each["rules"]
-        for name in rule["resources"]
-    }
-
-
-_TYPES = {"object": dict, "array": list, "string": str, "integer": int}
-
-
-def invalid(value: Any, schema: Mapping[str, Any], path: str) -> list[str]:
-    """Return what is wrong with *value* under a structural *schema*."""
-    if schema.get("x-kubernetes-int-or-string"):
-        right = type(value) is int or (
-            isinstance(value, str) and re.fullmatch(schema["pattern"].strip("^$"), value)
-        )
-        return [] if right else [f"{path}: {value!r} is no quantity"]
-    kind = _TYPES[schema["type"]]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        return [f"{path}: {value!r} is not of type {schema['type']}"]
-    if isinstance(value, list):
-        return [
-            problem
-            for index, each in enumerate(value)
-            for problem in invalid(each, schema["items"], f"{path}[{index}]")
-        ]
-    if not isinstance(value, dict) or "properties" not in schema:
-        return []
-    known = schema["properties"]
-    missing = [
-        f"{path}.{name}: required" for name in schema.get("required", []) if name not in value
-    ]
-    unknown = [f"{path}.{name}: unknown field" for name in value if name not in known]
-    inner = [
-        problem
-        for name, each in value.items()
-        if name in known
-        for problem in invalid(each, known[name], f"{path}.{name}")
-    ]
-    return [*missing, *unknown, *inner]
-
-
-# ---- certificates
-
-
-def write_certificates(folder: Path) -> None:
-    """Write a new authority to `ca.crt`, and what a server at 127.0.0.1 needs to `server.pem`."""
-    authority, key = (
-        ec.generate_private_key(ec.SECP256R1()),
-        ec.generate_private_key(ec.SECP256R1()),
-    )
-    issuer = _name("test authority")
-    root = _certificate(issuer, issuer, authority, authority, ca=True)
-    leaf = _certificate(_name("test server"), issuer, key, authority, ca=False)
-    pem = serialization.Encoding.PEM
-    (folder / "ca.crt").write_bytes(root.public_bytes(pem))
-    (folder / "server.pem").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        + leaf.public_bytes(pem)
-    )
-
-
-def _context(folder: Path) -> ssl.SSLContext:
-    """Return the server's side of TLS with the certificates in *folder*."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "server.pem")
-    return context
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _certificate(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    signer: ec.EllipticCurvePrivateKey,
-    *,
-    ca: bool,
-) -> x509.Certificate:
-    now = datetime.now(UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    signer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-    own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=24))
-        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        .add_extension(address, critical=False)
-        .add_extension(own_id, critical=False)
-        .add_extension(signer_id, critical=False)
-        .sign(signer, hashes.SHA256())
     )

@@ -14,7 +14,7 @@ import yaml
 
 from nri_policy.cli import run
 from nri_policy.settings import API_VERSION, KIND
-from tests.support import apiserver
+from tests.support import manifests as rules
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONFIGS = PROJECT / "configs"
@@ -92,9 +92,9 @@ def test_the_kind_is_the_one_that_schedulers_read() -> None:
     ],
 )
 def test_quantities_are_those_of_kubernetes(value: object, right: bool) -> None:
-    schema = apiserver.schemas()["v1alpha2"]["properties"]["zones"]["items"]["properties"]
+    schema = rules.schemas()["v1alpha2"]["properties"]["zones"]["items"]["properties"]
     quantity = schema["resources"]["items"]["properties"]["available"]
-    assert bool(apiserver.invalid(value, quantity, "")) != right
+    assert (rules.invalid(value, quantity, "") == ([], [])) == right
 
 
 def test_settings_are_a_kind_whose_status_is_apart() -> None:

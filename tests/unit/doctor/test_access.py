@@ -11,7 +11,8 @@ import yaml
 
 from nri_policy.doctor.access import NEEDED, Access, access_to
 from nri_policy.nrt.publisher import Trouble
-from tests.support.apiserver import MANIFESTS, APIServer
+from tests.support.apiserver import APIServer
+from tests.support.manifests import MANIFESTS
 
 
 def asked(folder: Path, change: Any = lambda _server: None, node: str = "node-a") -> Access:

@@ -1,0 +1,189 @@
+"""What a scheduler that reads our topology objects sends to nodes, and what the nodes refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import CONFIGS, KINDS, enforced, register
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.played import Played, played
+
+SHAPES = {
+    "four-numa": "package:2 numa:2 core:2 pu:2",
+    "two-sockets": "package:2 numa:1 core:6",
+    "one-socket": "package:1 numa:4 core:4",
+    "small": "package:1 numa:2 core:3",
+}
+PODS = "/api/v1/namespaces/default/pods"
+CACHE = {"foreignPodsDetect": "None", "resyncMethod": "Autodetect", "informerMode": "Shared"}
+PATIENCE = 30.0
+
+Record = Callable[[str, object], None]
+
+
+def configuration(resync: int) -> dict[str, Any]:
+    """Return the scheduler's, with a cache that looks for news every *resync* seconds; 0: none."""
+    api = "kubescheduler.config.k8s.io/v1"
+    name = "NodeResourceTopologyMatch"
+    arguments = {
+        "apiVersion": api,
+        "kind": f"{name}Args",
+        "cacheResyncPeriodSeconds": resync,
+        "cache": CACHE,
+    }
+    enabled = {"enabled": [{"name": name}]}
+    plugins = {"filter": enabled, "score": enabled, "reserve": enabled}
+    profile = {
+        "schedulerName": "default-scheduler",
+        "plugins": plugins,
+        "pluginConfig": [{"name": name, "args": arguments}],
+    }
+    return {
+        "apiVersion": api,
+        "kind": "KubeSchedulerConfiguration",
+        "podInitialBackoffSeconds": 1,
+        "podMaxBackoffSeconds": 1,
+        "profiles": [profile],
+    }
+
+
+@asynccontextmanager
+async def scheduled(
+    folder: Path, *, resync: int = 0, pull: float = 0.0
+) -> AsyncIterator[tuple[ControlPlane, list[Played]]]:
+    async with AsyncExitStack() as stack:
+        cluster = stack.enter_context(ControlPlane(folder, nodes=[*SHAPES, "node-a"]))
+        await asyncio.to_thread(_install, cluster)
+        here = [
+            await stack.enter_async_context(
+                played(cluster, folder / name, name, shape, pull=pull, alignment="numa")
+            )
+            for name, shape in SHAPES.items()
+        ]
+        cluster.start_scheduler(configuration(resync))
+        yield cluster, here
+
+
+def _install(cluster: ControlPlane) -> None:
+    cluster.kubectl("apply", *(part for kind in KINDS for part in ("-f", kind)))
+    cluster.kubectl("apply", "-k", str(CONFIGS / "kubernetes"))
+    register(cluster, "node-a")  # for the pod that asks if the policies are in force
+    enforced(cluster)
+    cluster.asked("DELETE", "/api/v1/nodes/node-a")
+    account = {"metadata": {"name": "default", "namespace": "default"}}
+    cluster.asked("POST", "/api/v1/namespaces/default/serviceaccounts", account)
+
+
+def pod(chance: random.Random, name: str, most: int = 1) -> dict[str, Any]:
+    """Return a pod, mostly Guaranteed, of one container, or now and then of as many as *most*."""
+    containers: list[dict[str, Any]] = []
+    for number in range(1 if chance.random() < 0.8 else most):
+        cpu = chance.choice(("1", "1", "2", "2", "3", "4", "500m", "1500m", "2500m"))
+        amounts = {"cpu": cpu, "memory": f"{chance.choice((64, 256, 1024))}Mi"}
+        resources = {"limits": amounts, "requests": amounts}
+        containers.append({"name": f"c{number}", "image": "x", "resources": resources})
+    if chance.random() < 0.2:
+        for each in containers:
+            del each["resources"]["limits"]
+    return {"metadata": {"name": name}, "spec": {"containers": containers}}
+
+
+async def eventually(condition: Callable[..., Any], *about: Any) -> None:
+    """Wait until *condition* of these is true."""
+    async with asyncio.timeout(PATIENCE):
+        while not await asyncio.to_thread(condition, *about):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.05)
+
+
+def settled(cluster: ControlPlane, name: str) -> str:
+    """Return where a pod ended up: `Running`, `Failed`, `unschedulable`, or nothing yet."""
+    status = cluster.asked("GET", f"{PODS}/{name}")["status"]
+    if status.get("phase") in {"Running", "Failed"}:
+        return str(status["phase"])
+    conditions = status.get("conditions") or []
+    waits = any(each.get("reason") == "Unschedulable" for each in conditions)
+    return "unschedulable" if waits else ""
+
+
+def all_settled(cluster: ControlPlane, names: list[str]) -> bool:
+    return all(settled(cluster, name) for name in names)
+
+
+def ended(here: list[Played], name: str) -> bool:
+    return not any(name in each.running for each in here)
+
+
+def delete(cluster: ControlPlane, name: str) -> None:
+    cluster.asked("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+
+
+async def told(here: list[Played]) -> None:
+    """Wait until the API server has the latest of all nodes."""
+    for each in here:
+        daemon = each.node.daemon
+        async with asyncio.timeout(PATIENCE):
+            while not (await daemon._feed.read()).same(daemon._publishers[0]._held):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_no_pod_is_sent_one_by_one_to_a_node_that_refuses_it(
+    tmp_path: Path, record_property: Record, most: int
+) -> None:
+    """Of two containers the second may be refused: the scheduler guesses where the first goes."""
+    chance = random.Random(11)
+    outcomes: dict[str, list[str]] = {"Running": [], "Failed": [], "unschedulable": []}
+    async with scheduled(tmp_path) as (cluster, here):
+        await told(here)
+        for number in range(200):
+            name = f"pod-{number}"
+            await asyncio.to_thread(cluster.asked, "POST", PODS, pod(chance, name, most))
+            await eventually(settled, cluster, name)
+            outcome = settled(cluster, name)
+            outcomes[outcome].append(name)
+            if outcome != "Running":
+                await asyncio.to_thread(delete, cluster, name)
+            while len(outcomes["Running"]) > 16 and chance.random() < 0.6:
+                gone = outcomes["Running"].pop(chance.randrange(len(outcomes["Running"])))
+                await asyncio.to_thread(delete, cluster, gone)
+                await eventually(ended, here, gone)
+            await told(here)
+        refused = {name: why for each in here for name, why in each.refused.items()}
+    counts = {name: len(pods) for name, pods in outcomes.items()}
+    record_property("figures", f"one by one, {most}: {counts}, {len(refused)} refused")
+    assert len(refused) <= (0 if most == 1 else 4), refused
+    assert outcomes["unschedulable"], "the nodes were never full"
+
+
+@pytest.mark.parametrize(("resync", "pull"), [(0, 0.0), (0, 0.5), (1, 0.0), (1, 0.5)])
+async def test_bursts(tmp_path: Path, resync: int, pull: float, record_property: Record) -> None:
+    """Ten pods at once: without a cache the scheduler does not see its own last choices."""
+    chance = random.Random(12)
+    sent = 0
+    async with scheduled(tmp_path, resync=resync, pull=pull) as (cluster, here):
+        await told(here)
+        for burst in range(14):
+            names = [f"pod-{burst}-{number}" for number in range(10)]
+            for name in names:
+                await asyncio.to_thread(cluster.asked, "POST", PODS, pod(chance, name))
+            await eventually(all_settled, cluster, names)
+            outcomes = [settled(cluster, name) for name in names]
+            sent += sum(each != "unschedulable" for each in outcomes)
+            for each in cluster.asked("GET", PODS)["items"]:
+                if each["status"].get("phase") != "Running" or chance.random() < 0.5:
+                    await asyncio.to_thread(delete, cluster, each["metadata"]["name"])
+            await asyncio.sleep(0.3)
+            await told(here)
+        refused = {name: why for each in here for name, why in each.refused.items()}
+    figures = f"resync {resync} s, pull {pull:g} s: {sent} sent, {len(refused)} refused"
+    record_property("figures", f"bursts of 10: {figures}")
+    assert sent > 50
+    if resync:
+        assert len(refused) <= 3, refused
