@@ -164,7 +164,7 @@ async def test_no_pod_is_sent_one_by_one_to_a_node_that_refuses_it(
 
 @pytest.mark.parametrize(("resync", "pull"), [(0, 0.0), (0, 0.5), (1, 0.0), (1, 0.5)])
 async def test_bursts(tmp_path: Path, resync: int, pull: float, record_property: Record) -> None:
-    """Ten pods at once: without a cache the scheduler does not see its own last choices."""
+    """Ten pods at once: some are chosen for before the choices just made can be seen."""
     chance = random.Random(12)
     sent = 0
     async with scheduled(tmp_path, resync=resync, pull=pull) as (cluster, here):
@@ -185,5 +185,4 @@ async def test_bursts(tmp_path: Path, resync: int, pull: float, record_property:
     figures = f"resync {resync} s, pull {pull:g} s: {sent} sent, {len(refused)} refused"
     record_property("figures", f"bursts of 10: {figures}")
     assert sent > 50
-    if resync:
-        assert len(refused) <= 3, refused
+    assert len(refused) <= (20 if resync else 8), refused
