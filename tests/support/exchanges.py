@@ -1,7 +1,7 @@
 """All that the daemon asks of an API server, in one conversation that any server can be asked.
 
-`tests/cluster` has it with a real one, and keeps the answers in answers.json; `apiserver.py` is held
-against these. What differs from server to server (uids, revisions, times) is replaced.
+`tests/cluster` has it with a real one, and keeps the answers in answers.json; `apiserver.py` is
+held against these. What differs from server to server (uids, revisions, times) is replaced.
 """
 
 from __future__ import annotations
