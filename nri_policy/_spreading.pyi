@@ -1,7 +1,7 @@
 from array import array
 from collections.abc import Sequence
 
-from nri_policy._domains import Counts
+from nri_policy._counts import Counts
 
 MAX_WEIGHT: int
 FAILING: int

@@ -7,7 +7,8 @@ already is the caller's.
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int32_t, int64_t
 
-from nri_policy._domains cimport Counts, Domains
+from nri_policy._counts cimport Counts
+from nri_policy._domains cimport Domains
 
 MAX_WEIGHT = 1_000_000
 FAILING = 5         # recent failures from which on a host is passed over while there are others

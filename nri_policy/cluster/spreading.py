@@ -16,15 +16,16 @@ from operator import itemgetter
 import msgspec
 from msgspec.structs import replace
 
-from nri_policy._domains import Counts, Domains, Rows, Vector
+from nri_policy._counts import Counts
+from nri_policy._domains import Domains, Rows, Vector
 from nri_policy._spreading import MAX_WEIGHT
 from nri_policy._spreading import spread as fill
 from nri_policy.cluster.document import PODS, Amounts, DocumentError, join
+from nri_policy.cluster.filter import Filter
 from nri_policy.cluster.group import MAX_COUNT, PodSet, Request
 from nri_policy.cluster.matching import Toleration
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.pod import PodSpec
-from nri_policy.cluster.tree import Filter
 from nri_policy.wording import quoted
 
 MAX_FILTERS = 16  # kinds of pods whose nodes are remembered

@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy._domains import Counts, Domains, Mask, Rows, Vector
+from nri_policy._counts import Counts
+from nri_policy._domains import Domains, Mask, Rows, Vector
 from nri_policy._spreading import spread
 from tests.support import spreading_twin as twin
 
