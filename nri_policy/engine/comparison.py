@@ -166,6 +166,17 @@ def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> lis
     ]
 
 
+def _asked(request: Request) -> str:
+    """Return the CPUs that a request asks for, in words."""
+    parts = []
+    if request.exclusive:
+        sort = "isolated " if request.isolated is Isolation.REQUIRED else ""
+        parts.append(f"{request.exclusive} exclusive {sort}CPU{'s' * (request.exclusive > 1)}")
+    if request.shared:
+        parts.append(f"{request.shared}m of shared CPU")
+    return " and ".join(parts) or "a share of a CPU"
+
+
 def shortage(
     layout: Layout, request: Request, table: Table, offers: Offers | None
 ) -> tuple[Lack, str]:
@@ -180,28 +191,21 @@ def shortage(
                 f"no pool within a NUMA node has room for {format_bytes(request.memory)} of memory"
                 " beside the CPUs that it has left"
             )
-    parts = []
-    if request.exclusive:
-        sort = "isolated " if request.isolated is Isolation.REQUIRED else ""
-        parts.append(f"{request.exclusive} exclusive {sort}CPU{'s' * (request.exclusive > 1)}")
-    if request.shared:
-        parts.append(f"{request.shared}m of shared CPU")
-    if not parts:
-        parts.append("a share of a CPU")
+    asked = _asked(request)
     if request.strict_hints and request.hints:
         names = ", ".join(dict.fromkeys(hint.source for hint in request.hints))
-        text = f"no pool near to all strict hints ({names}) has room for {' and '.join(parts)}"
+        text = f"no pool near to all strict hints ({names}) has room for {asked}"
         return Lack.HINTS, text
     if request.full_cores is FullCores.REQUIRE and any(
         not table.missing(pool) for pool in range(table.count)
     ):
-        return Lack.FULL_CORES, f"no pool has enough whole idle cores for {' and '.join(parts)}"
+        return Lack.FULL_CORES, f"no pool has enough whole idle cores for {asked}"
     aligned = " within a NUMA node" if request.exclusive and layout.too_coarse else ""
     isolated = request.exclusive and request.isolated is Isolation.REQUIRED
     lack = Lack.ISOLATED_CPU if isolated else Lack.ALIGNED_CPU if aligned else Lack.CPU
     closest = table.closest()
     return lack, (
-        f"no pool{aligned} has room for {' and '.join(parts)}:"
+        f"no pool{aligned} has room for {asked}:"
         f" {layout.tree.pools[closest].name} comes closest,"
         f" {format_cpu(table.missing(closest))} CPU short"
     )

@@ -19,7 +19,7 @@ from nri_policy.cluster.service import Service
 from nri_policy.cluster.settings import Extender, Settings
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
-from tests.support.apiserver import write_certificates
+from tests.support.certificates import write_certificates
 from tests.support.cluster_api import ClusterAPI
 
 Object = dict[str, Any]
