@@ -37,7 +37,7 @@ LAYERS = (
     ("hardware", "settings"),
     ("backoff", "cpuset", "units", "glob", "yamltext", "proto"),
     ("wording",),
-    ("_affinity", "_cpuset", "_picker", "_pools", "_table", *CLUSTER_KERNELS),
+    ("_affinity", "_cpu_domains", "_cpuset", "_picker", "_pools", "_table", *CLUSTER_KERNELS),
 )
 ALLOWED = {
     ("settings", "hardware"),
@@ -48,7 +48,7 @@ ALLOWED = {
 
 
 CLUSTER_MAY_IMPORT = {
-    *("units", "glob", "wording", "yamltext"),
+    *("backoff", "units", "glob", "wording", "yamltext"),
     *("kube", "nrt"),  # the API, and what reads NodeResourceTopology objects
     "cluster",
     *CLUSTER_KERNELS,
