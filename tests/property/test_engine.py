@@ -157,8 +157,9 @@ class Node(RuleBasedStateMachine):
     @rule(data=st.data(), request=amounts)
     def resize(self, data: st.DataObject, request: int) -> None:
         container = data.draw(st.sampled_from(list(self.running.values())))
-        if container.pod.qos is QoS.BEST_EFFORT:
-            return
+        qos = container.pod.qos
+        if qos is QoS.BEST_EFFORT or (qos is QoS.GUARANTEED and not request):
+            return  # the one has no amounts to resize, the other none of 0
         limit = request if container.pod.qos is QoS.GUARANTEED else None
         known = self.engines[0].state.placed[container.id]
         before = known.grant

@@ -117,7 +117,7 @@ def check_columns(supply: MemorySupply, pools: int, request: MemoryRequest, held
                 criteria.tightness,
             )
             if columns.burst is None:
-                assert (request.limit or 0) == request.amount
+                assert (request.limit or request.amount) == request.amount
             else:
                 assert columns.burst[pool] == criteria.burst
 

@@ -125,7 +125,7 @@ def resources(request: int, limit: int | None) -> Resources:
     """Return the cgroup settings that the kubelet makes of milli-CPU."""
     return Resources(
         cpu_shares=shares_of(request),
-        cpu_quota=100 * limit if limit else 0,
+        cpu_quota=max(1000, 100 * limit) if limit else 0,
         cpu_period=100_000,
     )
 
