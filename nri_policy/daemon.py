@@ -283,7 +283,7 @@ class Daemon:
     def _doubts(self) -> Iterator[str]:
         """Yield what of the decisions is not in force, as far as is known."""
         enforcement = self._policy.enforcement
-        if count := enforcement.unconfirmed:
+        if count := enforcement.overdue:
             yield f"containers that were told, and not yet seen in their place: {count}"
         if count := enforcement.unwritable:
             yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"

@@ -373,7 +373,10 @@ def _cut(case: _Case, grant: Grant, looks: tuple[bool, ...]) -> tuple[Grant, boo
     if held is not None and held.covers(request):
         own = held.grant.exclusive
         if request.exclusive < len(own):
-            own = _taken(layout, request, own, layout.classes.order(request.priority), None)
+            free = case.state.supply.free_cpus() & layout.tree.pools[grant.pool].cpus
+            classes = [own & each for each in layout.classes.order(request.priority)]
+            rest = own - CPUSet.union(classes)
+            own = _taken(layout, request, own | free, (*classes, rest), None)
         return replace(grant, exclusive=own, isolated=held.grant.isolated), True
     with_guests, *again = looks
     cut = _picked(case, grant, with_guests=with_guests)

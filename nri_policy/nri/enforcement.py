@@ -126,6 +126,12 @@ class Enforcement:
         """How many containers have a change that was told, and not seen in force."""
         return len(self._confirmations.sent)
 
+    @property
+    def overdue(self) -> int:
+        """How many of them had more time for it than a runtime needs."""
+        now = self._clock.now()
+        return sum(now - each.since > GRACE for each in self._confirmations.sent.values())
+
     async def run(self) -> NoReturn:
         """Look at what was told until it is seen in force."""
         delay = FIRST_LOOK

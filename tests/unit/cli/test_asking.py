@@ -351,7 +351,7 @@ def test_what_if_ends_with_0_if_all_fit_and_1_if_not(tmp_path: Path) -> None:
         changes = lines(some)[lines(some).index("Others would change:") + 2 :]
         assert [line.split()[:3] for line in changes] == [
             ["guest/main", "before", "4-7"],
-            ["after", "6-7", "1"],
+            ["after", "1-3", "0-1"],
         ]
         document = json.loads(
             run(control, "what-if", "-f", "-", "-o", "json", given=manifest).stdout

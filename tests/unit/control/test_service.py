@@ -336,7 +336,7 @@ async def test_what_if_changes_nothing(tmp_path: Path) -> None:
     assert (new["pod"], new["replicas"], new["fit"]) == ("default/new", 9, 3)
     assert not document["fits"]
     assert document["containers"]["default/new-4/main"]["state"] == "error"
-    assert document["changes"]["default/guest/main"]["after"]["cpus"] == "7"
+    assert document["changes"]["default/guest/main"]["after"]["cpus"] == "1"
 
 
 @pytest.mark.parametrize(
