@@ -58,13 +58,14 @@ def near_cpus(
 ) -> Offer:
     """Return *offer* on the nodes beside its *exclusive* CPUs alone, if it has no others and fits.
 
-    They must be of all the kinds that are offered. *held* is the zone that it has already. In a
-    cold start all is as offered: what is added later is not narrowed either.
+    They must be of all the kinds that are offered. *held* is the zone that it has already, some
+    nodes of which may be gone. In a cold start all is as offered: what is added later is not
+    narrowed either.
     """
     if len(offer.zone) == 1 or request.shares or offer.booking.home.cold:
         return offer
     map_ = state.layout.memory
-    zone = held | (map_.beside(exclusive) & offer.booking.home.zone)
+    zone = (held & map_.nodes) | (map_.beside(exclusive) & offer.booking.home.zone)
     if zone == offer.zone or map_.kinds_of(zone) != map_.kinds_of(offer.zone):
         return offer
     return _narrowed(state, request, offer, zone)
