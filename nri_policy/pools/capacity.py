@@ -148,5 +148,9 @@ def _reserved(
         others - ordinary - kept,
     )
     first = next(filter(None, classes), candidates)
+    whole = CPUSet.union(
+        core.cpus for core in machine.cores if core.cpus <= first and len(core.cpus) <= count
+    )
     # the lowest, wherever the tightest domain is: the kernel's own work is mostly there
-    return picker.pick(count, candidates, classes, beside=CPUSet([first.lowest]))
+    lowest = (whole or first).lowest
+    return picker.pick(count, candidates, classes, beside=CPUSet([lowest]))

@@ -48,6 +48,8 @@ ISOLATED = nodes.SMALL + " isolated=4-5,10"
         (nodes.SMALL, "cpuset:0-400", "1", ("0", "", "1-15")),
         (nodes.SMALL + " offline=0-1", None, "1", ("2", "", "3-15")),
         (nodes.SMALL + " offline=0-1", "cpuset:0-3", "1", ("2", "", "3")),
+        # 6 is a whole core by now: it goes before threads of others, wherever it is
+        (nodes.SMALL + " offline=7", None, "1", ("6", "", "0-5,8-15")),
         # isolated CPUs are never reserved by a quantity, and may be by a list
         (ISOLATED, None, "750m", ("0", "4-5,10", "1-3,6-9,11-15")),
         (ISOLATED, None, "cpuset:0,4", ("0,4", "5,10", "1-3,6-9,11-15")),
