@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import click
 
+from nri_policy.cli.cluster_explain import explain_command
 from nri_policy.cli.cluster_fit import fit
+from nri_policy.cli.cluster_place import place
 from nri_policy.cli.cluster_run import run
+from nri_policy.cli.cluster_tree import tree
 
 
 @click.group
 def command() -> None:
-    """Serve kube-scheduler, and see what it would be told."""
+    """Serve kube-scheduler, and see what goes where in a cluster, or would."""
 
 
 command.add_command(run)
 command.add_command(fit)
+command.add_command(tree)
+command.add_command(place)
+command.add_command(explain_command)

@@ -14,6 +14,8 @@ class Example(NamedTuple):
     purpose: str
 
 
+_CLUSTER = '"zone:2 rack:4 host:16 cpu:64 memory:256Gi socket:2 numa:2"'
+
 _PLAIN = {
     "run": {
         "nri-policy run": "as a service does: settings, socket and state in their usual places",
@@ -71,6 +73,24 @@ _PLAIN = {
         "nri-policy cluster fit -f pod.yaml": "which nodes' zones would hold this pod now?",
         "nri-policy cluster fit -f pod.yaml --assumed": "and with the pods that are on their way?",
         "nri-policy cluster fit -f pod.yaml --cluster cluster.json": "in a cluster from a file",
+    },
+    "cluster tree": {
+        "nri-policy cluster tree --cluster cluster.json": "what is free, and who is left out?",
+        f"nri-policy cluster tree --synthetic {_CLUSTER} -o html > tree.html": (
+            "a page, of a cluster that does not exist"
+        ),
+    },
+    "cluster place": {
+        "nri-policy cluster place -f pod.yaml --cluster cluster.json": "where would it go?",
+        f"nri-policy cluster place -f configs/groups/training.yaml --synthetic {_CLUSTER}": (
+            "in a cluster that does not exist"
+        ),
+    },
+    "cluster explain": {
+        f"nri-policy cluster explain -f configs/groups/training.yaml --synthetic {_CLUSTER}": (
+            "what fits where, what limits, and what would help"
+        ),
+        "nri-policy cluster explain prod/training --cluster cluster.json": "a group of the cluster",
     },
     "config check": {
         "nri-policy config check settings.yaml": "are these settings good, and what do they say?",

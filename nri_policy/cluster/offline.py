@@ -24,7 +24,7 @@ from nri_policy.cluster import numa_fit
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.settings import read_settings
+from nri_policy.cluster.settings import Settings, read_settings
 from nri_policy.cluster.snapshot import Snapshot, read_snapshot
 
 Object = dict[str, Any]
@@ -36,7 +36,8 @@ def place(cluster: Object, group: Object, settings: Object | None = None) -> Obj
     It has `state`, `message`, `assignments`; refused is `Unplaceable` with the reason and none.
     A group with `status.assignments` and `status.unhealthyNodes` asks for a replacement.
     """
-    status = _engine(read_snapshot(cluster), settings).place(read_group(group))
+    engine = engine_of(read_snapshot(cluster), read_settings(settings))
+    status = engine.place(read_group(group))
     return {
         "state": status.state,
         "message": status.message,
@@ -52,12 +53,13 @@ def fit(cluster: Object, pod: Object, settings: Object | None = None) -> dict[st
 def spread(cluster: Object, group: Object, settings: Object | None = None) -> dict[str, int]:
     """Return, by node name, the pods of *group* placed there; those not placed under ""."""
     snapshot = read_snapshot(cluster)
-    return _engine(snapshot, settings).spread(read_group(group), snapshot.failures)
+    return engine_of(snapshot, read_settings(settings)).spread(read_group(group), snapshot.failures)
 
 
-def _engine(snapshot: Snapshot, settings: Object | None) -> Engine:
+def engine_of(snapshot: Snapshot, settings: Settings) -> Engine:
+    """Return an engine that has been told of all that is in *snapshot*."""
     zones = [each for each in snapshot.zones if each.node not in snapshot.stale]
-    engine = Engine(read_settings(settings), snapshot.nodes, zones)
+    engine = Engine(settings, snapshot.nodes, zones)
     for pod in snapshot.pods:
         engine.set_pod(pod)
     for group in snapshot.groups:

@@ -46,7 +46,8 @@ NEEDS = {
     "journalctl": "systemd",
     "kubectl": "a cluster",
     "make": "a whole build; its target is looked up in the Makefile",
-    "nri-policy cluster": "a cluster",
+    "nri-policy cluster fit": "a cluster",
+    "nri-policy cluster run": "a cluster",
     "nri-policy run": "a runtime, and to be root",
     "nri-policy top": "a terminal",
     "podman": "a registry of images",
@@ -137,6 +138,14 @@ kind: Pod
 metadata: {name: NAME}
 spec: {containers: [{name: app, resources: {limits: {cpu: AMOUNT, memory: 16Mi}}}]}
 """
+CLUSTER = """\
+nodes:
+- metadata: {name: a, labels: {kubernetes.io/hostname: a, topology.kubernetes.io/zone: z}}
+  status: {allocatable: {cpu: 8, memory: 8Gi, pods: 9}, conditions: [{type: Ready, status: "True"}]}
+groups:
+- metadata: {name: training, namespace: prod}
+  spec: {podSets: [{name: main, count: 1}]}
+"""
 SCENARIO = """\
 - settings: {reservedResources: {cpu: 750m}}
 - apply: [{file: pods/best-effort.yaml}]
@@ -168,6 +177,7 @@ def furnish(folder: Path) -> None:
     for name, amount in (("pod", "2"), ("web", "500m")):
         (folder / f"{name}.yaml").write_text(POD.replace("NAME", name).replace("AMOUNT", amount))
     (folder / "scenario.yaml").write_text(SCENARIO)
+    (folder / "cluster.json").write_text(CLUSTER)
     (folder / "pods").symlink_to(PROJECT / "configs" / "pods")
     for name, spec in (("node-17", nodes.SMALL), ("bigger-node", "package:2 numa:2 core:8 pu:2")):
         root = folder / name

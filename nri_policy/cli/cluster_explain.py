@@ -1,0 +1,104 @@
+"""`nri-policy cluster explain`: what fits where, what limits, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.cluster_source import (
+    ClusterSource,
+    cluster_options,
+    documents_option,
+    groups_of,
+    told,
+)
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.options import form_option
+from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.explanation import Change, Explanation, explain
+from nri_policy.cluster.group import PlacementGroup
+from nri_policy.wording import did_you_mean, quoted
+
+
+@click.command("explain")
+@click.argument("name", required=False)
+@documents_option
+@cluster_options
+@form_option
+@click.pass_context
+def explain_command(
+    context: click.Context,
+    source: ClusterSource,
+    name: str | None,
+    asked: tuple[Path, ...],
+    form: str,
+) -> None:
+    """Show what of a group fits where, what limits it, and what would make it fit.
+
+    The group is in a file, or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not
+    fit.
+    """
+    if (name is None) == (not asked):
+        raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")
+    engine, _ = source.load()
+    with told():
+        group = _found(engine, name) if name is not None else _read(asked)
+        explanation = explain(engine, group)
+    if form == "table":
+        print_drawing(*_drawn(group, explanation))
+    else:
+        print_document(explanation, form)
+    context.exit(Exit.NO if explanation.status.state == "Unplaceable" else 0)
+
+
+def _read(asked: tuple[Path, ...]) -> PlacementGroup:
+    groups = groups_of(asked)
+    if len(groups) != 1:
+        raise Failure(f"{asked[0]}: {len(groups)} groups; one can be explained at a time")
+    return groups[0]
+
+
+def _found(engine: Engine, name: str) -> PlacementGroup:
+    namespace, _, own = name.rpartition("/")
+    group = engine.groups.get((namespace or "default", own))
+    if group is None:
+        known = [f"{space}/{each}" for space, each in engine.groups]
+        hint = did_you_mean(f"{namespace or 'default'}/{own}", known)
+        raise Failure(f"there is no group {quoted(name)} in the cluster{hint}")
+    return group
+
+
+def _drawn(group: PlacementGroup, explanation: Explanation) -> Iterator[Table | Text]:
+    status = explanation.status
+    yield Text(f"{group.namespace}/{group.name}: {status.message or 'it fits'}")
+    for each in explanation.pod_sets:
+        yield Text("")
+        yield Text(f"pod set {each.pod_set}: {each.wanted} {each.unit}")
+        table = Table(box=None, pad_edge=False)
+        heads = ("level", "domains", "hold all", "most in one", "in all")
+        for head in heads:
+            table.add_column(head, justify="left" if head == "level" else "right")
+        for at in each.levels:
+            numbers = (at.domains, at.holding_all, at.most, at.in_all)
+            table.add_row(at.level, *map(str, numbers))
+        yield table
+        for reason, count in each.excluded.items():
+            yield Text(f"without room for one: {count} of {each.nodes}: {reason}")
+    if explanation.changes:
+        yield Text("")
+        yield Text("It would fit with:")
+        for change in explanation.changes:
+            yield Text(f"  {_change(change)}")
+
+
+def _change(change: Change) -> str:
+    if change.count is not None:
+        return f"{change.count} pods in {change.pod_set}"
+    if change.level is not None:
+        return f"{change.pod_set} within {change.level}"
+    return f"{', '.join(change.leaving)} gone"

@@ -1,0 +1,109 @@
+"""The tree of a topology as a document: what each domain has, what is used, who is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from nri_policy.cluster.document import Amounts
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.tree import Tree
+
+
+class Domain(Struct, frozen=True):
+    """A domain; amounts of CPU in milli, all else absolute."""
+
+    level: str
+    values: list[str]  # outermost first
+    nodes: int
+    total: Amounts
+    free: Amounts
+    groups: list[str]  # those with pods there, as namespace/name
+
+    def used(self, resource: str) -> int:
+        """Return what is used of a resource."""
+        return max(0, self.total.get(resource, 0) - self.free.get(resource, 0))
+
+
+class LeftOut(Struct, frozen=True):
+    """Nodes that take no part, for one reason."""
+
+    reason: str
+    nodes: list[str]
+
+
+class TreeReport(Struct, frozen=True, rename="camel"):
+    """A topology; its domains by path, those of a level after the one that they are in."""
+
+    topology: str
+    levels: list[str]
+    domains: list[Domain]
+    left_out: list[LeftOut]
+
+
+def tree_report(engine: Engine, name: str) -> TreeReport:
+    """Return what there is of the topology *name*, down to its hosts."""
+    tree = engine.tree(name)
+    whole = _totals(engine, tree)
+    groups = _groups(engine, tree)
+    domains: list[Domain] = []
+    starts = [  # sorted, a tree by path
+        (tree.domains.leaves_below(domain).start, level, domain)
+        for level in range(len(tree.levels))
+        for domain in tree.domains.of_level(level)
+    ]
+    free = [tree.rows.room(leaf) for leaf in range(tree.domains.leaves)]
+    for first, level, domain in sorted(starts):
+        leaves = tree.domains.leaves_below(domain)
+        domains.append(
+            Domain(
+                level=tree.levels[level],
+                values=[*tree.paths[first][: level + 1]],
+                nodes=sum(tree.rows.nodes_at(leaf) for leaf in leaves),
+                total=_sum(whole[leaf] for leaf in leaves),
+                free=_sum(free[leaf] for leaf in leaves),
+                groups=sorted({each for leaf in leaves for each in groups.get(leaf, ())}),
+            )
+        )
+    reasons: dict[str, list[str]] = {}
+    for node, reason in sorted(tree.left_out.items()):
+        reasons.setdefault(reason, []).append(node)
+    return TreeReport(
+        topology=name,
+        levels=[*tree.levels],
+        domains=domains,
+        left_out=[LeftOut(reason=reason, nodes=nodes) for reason, nodes in reasons.items()],
+    )
+
+
+def _totals(engine: Engine, tree: Tree) -> list[Counter[str]]:
+    totals: list[Counter[str]] = [Counter() for _ in range(tree.domains.leaves)]
+    for node in engine.nodes.values():
+        leaf = tree.leaf_of(node.name)
+        if leaf is not None:
+            totals[leaf].update(node.allocatable)
+    return totals
+
+
+def _groups(engine: Engine, tree: Tree) -> dict[int, set[str]]:
+    """Return the groups at each leaf."""
+    found: dict[int, set[str]] = {}
+    for group in engine.groups.values():
+        for assignment in group.status.assignments:
+            width = len(tree.named_levels())
+            for each in assignment.domains:
+                leaf = tree.find(assignment.levels[:width], each.values[:width])
+                if leaf is not None:
+                    found.setdefault(leaf, set()).add(f"{group.namespace}/{group.name}")
+    return found
+
+
+def _sum(amounts: Iterable[Amounts]) -> Amounts:
+    """Return the sum; what is missing at a leaf is none there, and no leaf has less than none."""
+    total: Amounts = {}
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + max(0, amount)
+    return total

@@ -1,0 +1,102 @@
+"""Trying groups one after another: each is placed or spread, and those after it see it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.group import Assignment, Placed, PlacementGroup, Status
+from nri_policy.cluster.node import HOSTNAME
+from nri_policy.cluster.request import asks
+
+
+class Part(Struct, frozen=True, rename="camel"):
+    """Pods of a pod set in one domain."""
+
+    pod_set: str
+    values: list[str]  # of the domain, outermost first
+    pods: int
+    leaves: int  # hosts that they are on, where leaves are hosts
+
+
+class Tried(Struct, frozen=True, rename="camel"):
+    """What came of a group."""
+
+    namespace: str
+    name: str
+    status: Status
+    levels: list[str]  # of the values of its parts
+    parts: list[Part]
+
+
+def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> Tried:
+    """Place *group*, so that others see it if it fits; raises DocumentError.
+
+    A group that asks only to be spread is spread; *failures* are recent ones, by node.
+    """
+    spread = any(each.request and each.request.spread_over for each in group.pod_sets)
+    if spread and not any(asks(each.request) for each in group.pod_sets):
+        status = _spread(engine, group, failures)
+    else:
+        status = engine.place(group)
+    placed = msgspec.structs.replace(group, status=status)
+    if status.state == "Placed":
+        engine.set_group(placed)
+    levels, parts = fold(engine, placed)
+    return Tried(
+        namespace=group.namespace, name=group.name, status=status, levels=levels, parts=parts
+    )
+
+
+def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
+    """Return a group's pods by the domains above their leaves, and the levels of these."""
+    request = next((each.request for each in group.pod_sets if each.request), None)
+    named = request.topology if request else None
+    tree = engine.tree(named or engine.settings.topologies[0].name)
+    depth = max(1, len(tree.levels) - 1)
+    hosts = {node.labels.get(HOSTNAME): node for node in engine.nodes.values()}
+    parts = []
+    for assignment in group.status.assignments:
+        pods: Counter[tuple[str, ...]] = Counter()
+        leaves: dict[tuple[str, ...], set[str]] = {}
+        for each in assignment.domains:
+            path: tuple[str, ...] | None = tuple(each.values)
+            leaf = "/".join(each.values)
+            if assignment.levels[0] == HOSTNAME:
+                leaf = each.values[0]
+                node = hosts.get(leaf)
+                path = None if node is None else tree.path_of(node)
+            key = path[:depth] if path else ("",) * depth
+            pods[key] += each.count
+            leaves.setdefault(key, set()).add(leaf)
+        parts += [
+            Part(pod_set=assignment.pod_set, values=[*key], pods=pods[key], leaves=len(leaves[key]))
+            for key in sorted(pods)
+        ]
+    return [*tree.levels[:depth]], parts
+
+
+def _spread(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> Status:
+    """Return the status of a group that is spread over the nodes, all of it or nothing."""
+    assignments = []
+    before: Counter[str] = Counter()
+    for number, pod_set in enumerate(group.pod_sets, start=1):
+        # its pod sets are spread in order: what one more of them adds is where that one goes
+        first = msgspec.structs.replace(group, pod_sets=group.pod_sets[:number])
+        now = Counter(engine.spread(first, failures))
+        new = now - before
+        before = now
+        if new[""]:
+            fits = pod_set.count - new[""]
+            message = f"spreading allows to fit only {fits} out of {pod_set.count} pod(s)"
+            return Status(state="Unplaceable", message=message)
+        domains = [
+            Placed(values=[engine.nodes[name].labels.get(HOSTNAME, name)], count=count)
+            for name, count in sorted(new.items())
+        ]
+        assignments.append(Assignment(pod_set=pod_set.name, levels=[HOSTNAME], domains=domains))
+    return Status(state="Placed", assignments=assignments)

@@ -1,0 +1,109 @@
+"""Pictures of a cluster: a block for each rack, a cell for each host, deeper where it is fuller.
+
+A host in which something is placed has its number of pods, and an edge. Thousands of hosts fit on
+a page; who is there is in the title that a pointer brings up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nri_policy.picture.markup import Element, Verbatim
+from nri_policy.picture.page import listed, page, section
+from nri_policy.picture.svg_parts import LETTER, cut, group
+
+_CELL = 22  # pixels, with the gap
+_ACROSS = 16  # hosts in a row of a block
+_TOP = 22
+_GAP = 14
+_WIDTH = 1560
+_SHADES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A host: the share of it that is used, from 0 to 1, and the pods that are placed there now."""
+
+    name: str
+    share: float
+    detail: str
+    pods: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A rack."""
+
+    title: str
+    cells: Sequence[Cell]
+
+
+def document(blocks: Sequence[Block]) -> str:
+    """Return an SVG file, which needs nothing beside it."""
+    return f"{_svg(blocks, Verbatim('style', 'picture.css'), Verbatim('style', 'racks.css'))}\n"
+
+
+def page_of(title: str, blocks: Sequence[Block], notes: Sequence[str]) -> str:
+    """Return a page with the picture and *notes* below it."""
+    picture = Element("div", _svg(blocks, Verbatim("style", "racks.css")), class_="wide")
+    parts = [section("Hosts", picture)]
+    if notes:
+        parts.append(section("Notes", listed(notes)))
+    return page(title, *parts)
+
+
+def _svg(blocks: Sequence[Block], *styles: Element) -> Element:
+    content: list[Element] = []
+    x = y = _GAP
+    right = high = 0
+    y = _draw_key(content, y)
+    for block in blocks:
+        columns = min(_ACROSS, max(1, len(block.cells)))
+        width = max(columns * _CELL, 8 * _CELL)
+        height = _TOP + -(-len(block.cells) // columns) * _CELL
+        if x > _GAP and x + width > _WIDTH:
+            x, y, high = _GAP, y + high + _GAP, 0
+        content.append(group(x, y, *_drawn(block, columns, width), class_="rack"))
+        x += width + _GAP
+        right, high = max(right, x), max(high, height)
+    width, height = max(right, 40 * _CELL), y + high + _GAP
+    return Element(
+        "svg",
+        *styles,
+        *content,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width} {height}",
+        width=width,
+        height=height,
+        role="img",
+    )
+
+
+def _draw_key(content: list[Element], y: int) -> int:
+    """Draw what the shades mean; return where the blocks begin."""
+    shades = [
+        group(shade * _CELL, 0, _square(shade), class_="host") for shade in range(_SHADES + 1)
+    ]
+    label = Element("text", "free to full (the fuller of CPU and memory)", x=12 * _CELL, y=15)
+    content.append(group(_GAP, y, *shades, label, class_="key"))
+    return y + _CELL + _GAP
+
+
+def _drawn(block: Block, columns: int, width: int) -> list[Element]:
+    drawn = [Element("text", cut(block.title, int(width / LETTER)), class_="title", x=0, y=14)]
+    for number, cell in enumerate(block.cells):
+        row, column = divmod(number, columns)
+        shade = round(_SHADES * min(1.0, max(0.0, cell.share)))
+        placed = f"; {cell.pods} placed" if cell.pods else ""
+        parts = [Element("title", f"{cell.name}: {cell.detail}{placed}"), _square(shade)]
+        if cell.pods:
+            size = _CELL - 3
+            parts.append(Element("rect", class_="edge", x=0.5, y=0.5, width=size, height=size))
+            parts.append(Element("text", cut(str(cell.pods), 3), x=(_CELL - 2) / 2, y=14))
+        drawn.append(group(column * _CELL, _TOP + row * _CELL, *parts, class_="host"))
+    return drawn
+
+
+def _square(shade: int) -> Element:
+    return Element("rect", width=_CELL - 2, height=_CELL - 2, class_=f"full{shade}")

@@ -1,0 +1,190 @@
+"""`nri-policy cluster tree`, `place`, `explain`: a cluster and groups in, answers out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from nri_policy.cli import main
+from tests.unit.cluster.objects import group, node, pod, pod_set, pod_spec
+
+RACK = "example.com/rack"
+HOST = "kubernetes.io/hostname"
+SPEC = "zone:2 rack:2 host:2 cpu:4 memory:8Gi"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def run(*arguments: str, given: str = "") -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["cluster", *arguments], input=given)
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    return done.exit_code, done.output
+
+
+def write(path: Path, *documents: Any) -> str:
+    path.write_text("".join(f"---\n{json.dumps(each)}\n" for each in documents))
+    return str(path)
+
+
+def named(kind: str, value: Any) -> Any:
+    return {"kind": kind, **value}
+
+
+def job(name: str, count: int, *, kind: str = "Job", cpu: Any = 1, **annotations: str) -> Any:
+    known = {"required": "kueue.x-k8s.io/podset-required-topology"}
+    known |= {"spread": "placement.nri/spread-over"}
+    meta = {"annotations": {known[key]: value for key, value in annotations.items()}}
+    counts = {"parallelism": count} if kind == "Job" else {"replicas": count}
+    template = {"metadata": meta, "spec": pod_spec({"cpu": cpu})}
+    return {"kind": kind, "metadata": {"name": name}, "spec": {**counts, "template": template}}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    """Two racks of two hosts and a host that lacks the label; a group and a pod."""
+    settings = {"topologies": [{"name": "default", "levels": [RACK, HOST]}]}
+    assigned = {
+        "state": "Placed",
+        "assignments": [
+            {"podSet": "main", "levels": [HOST], "domains": [{"values": ["a1"], "count": 2}]}
+        ],
+    }
+    items = [
+        *(named("Node", node(f"{rack}{at}", RACK=rack)) for rack in "ab" for at in (1, 2)),
+        named("Node", node("lost")),
+        named("Pod", pod("p", "b1", cpu=1)),
+        named("PlacementGroup", group(pod_set(2, cpu=1), name="old", status=assigned)),
+        {"kind": "ClusterPlacement", "spec": settings},
+    ]
+    return write(tmp_path / "cluster.json", {"kind": "List", "items": items})
+
+
+def test_a_tree_says_what_is_used_and_who_is_left_out(cluster: str) -> None:
+    code, text = run("tree", "--cluster", cluster)
+    assert code == 0
+    rows = [line.split() for line in text.splitlines()]
+    assert rows[2][:5] == ["a", "2", "2", "of", "8"]
+    assert rows[2][-1] == "default/old"
+    assert rows[5][:5] == ["b", "2", "1", "of", "8"]
+    assert text.splitlines()[-1] == f"1 node left out: no label {RACK} (lost)"
+
+
+def test_a_tree_as_a_document(cluster: str) -> None:
+    report = json.loads(run("tree", "--cluster", cluster, "-o", "json")[1])
+    assert report["leftOut"] == [{"reason": f"no label {RACK}", "nodes": ["lost"]}]
+    first = report["domains"][1]
+    assert (first["values"], first["free"]["cpu"], first["total"]["pods"]) == (
+        ["a", "a1"],
+        2000,
+        110,
+    )
+
+
+def test_a_tree_goes_as_deep_as_a_person_can_read() -> None:
+    spec = "rack:7 host:9"
+    assert "63 domains below example.com/rack not shown" in run("tree", "--synthetic", spec)[1]
+    text = run("tree", "--synthetic", spec, "--all")[1]
+    assert len(text.splitlines()) == 2 + 7 + 63
+
+
+def test_groups_are_placed_one_after_another(tmp_path: Path) -> None:
+    asked = write(
+        tmp_path / "asked.yaml",
+        job("one", 8, required=RACK),
+        job("two", 8, kind="StatefulSet", required=RACK),
+        job("three", 16, required=RACK),
+    )
+    code, text = run("place", "-f", asked, "--synthetic", SPEC)
+    assert code == 1
+    rows = [" ".join(line.split()) for line in text.splitlines()[1:]]
+    assert rows[:2] == [
+        "default/one main zone zone-1, rack rack-1-1: 8 pods on 2 hosts",
+        "default/two main zone zone-1, rack rack-1-2: 8 pods on 2 hosts",
+    ]
+    assert rows[2].startswith('default/three topology "default" allows to fit only 8 out of 16')
+
+
+def test_a_deployment_is_spread(tmp_path: Path) -> None:
+    asked = write(tmp_path / "web.yaml", job("web", 4, kind="Deployment", spread=RACK))
+    code, text = run("place", "-f", asked, "--synthetic", SPEC, "-o", "json")
+    assert code == 0
+    (tried,) = json.loads(text)
+    assert [(part["values"][-1], part["pods"]) for part in tried["parts"]] == [
+        (f"rack-{zone}-{rack}", 1) for zone in (1, 2) for rack in (1, 2)
+    ]
+    asked = write(tmp_path / "web.yaml", job("web", 40, kind="Deployment", spread=RACK))
+    code, text = run("place", "-f", asked, "--synthetic", SPEC)
+    assert code == 1
+    assert "allows to fit only 32 out of 40" in text
+
+
+def test_pods_that_name_a_group_are_one() -> None:
+    member = {"placement.nri/group": "g", "placement.nri/group-size": "5"}
+    one = {"kind": "Pod", "metadata": {"name": "p0", "annotations": member}, "spec": pod_spec({})}
+    code, text = run("place", "--synthetic", SPEC, "-o", "json", "-f", "-", given=json.dumps(one))
+    assert code == 0
+    (tried,) = json.loads(text)
+    assert (tried["name"], sum(part["pods"] for part in tried["parts"])) == ("g", 5)
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        ({"kind": "Deploymnt"}, "kind: 'Deploymnt' cannot be placed; did you mean 'Deployment'?"),
+        (job("j", -1), "spec: -1 pods are not from 0 to 2147483647"),
+        (job("", 1), "metadata.name: a group has a name"),
+        (job("j", 1, cpu="x"), "spec.template.spec.containers[0].resources.requests.cpu: 'x'"),
+        (job("j", 1, required=""), "spec.template.metadata.annotations.kueue.x-k8s.io/podset-re"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_path(tmp_path: Path, document: Any, error: str) -> None:
+    asked = write(tmp_path / "asked.yaml", document)
+    code, text = run("place", "-f", asked, "--synthetic", SPEC)
+    assert code == 1
+    assert text.startswith(f"nri-policy: {asked}: {error}")
+    assert len(text.splitlines()) == 1
+
+
+def test_an_explanation_says_what_limits_and_what_would_help(tmp_path: Path) -> None:
+    asked = write(tmp_path / "job.yaml", job("big", 12, required=RACK))
+    code, text = run("explain", "-f", asked, "--synthetic", SPEC)
+    assert code == 1
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert f"{RACK} 4 0 8 32" in rows
+    assert rows[-2:] == ["8 pods in main", "main within topology.kubernetes.io/zone"]
+
+
+def test_a_group_of_the_cluster_is_explained_by_name(cluster: str) -> None:
+    assert run("explain", "old", "--cluster", cluster)[1].startswith("default/old: it fits\n")
+    code, text = run("explain", "odl", "--cluster", cluster)
+    assert code == 1
+    assert "there is no group 'odl' in the cluster; did you mean 'default/old'?" in text
+
+
+def test_a_picture_has_a_cell_for_each_host(tmp_path: Path) -> None:
+    asked = write(tmp_path / "job.yaml", job("j", 6, required=RACK))
+    code, text = run("place", "-f", asked, "--synthetic", SPEC, "-o", "svg")
+    assert code == 0
+    root = ET.fromstring(text)
+    racks = [each for each in root.iter(f"{SVG}g") if each.get("class") == "rack"]
+    assert [len(rack.findall(f"{SVG}g")) for rack in racks] == [2, 2, 2, 2]
+    squares = [each.find(f"{SVG}rect") for each in racks[0].findall(f"{SVG}g")]
+    assert [each.get("class") for each in squares if each is not None] == ["full10", "full5"]
+    page = run("tree", "--synthetic", SPEC, "-o", "html")[1]
+    assert ET.fromstring(page.removeprefix("<!DOCTYPE html>")).tag == "html"
+
+
+def test_a_cluster_has_to_be_named(tmp_path: Path) -> None:
+    assert run("tree")[0] == 2
+    code, text = run("tree", "--synthetic", "rack:2")
+    assert (code, text) == (
+        1,
+        "nri-policy: --synthetic: 'rack:2' has no host:COUNT, the last of the levels\n",
+    )
+    assert run("tree", "--synthetic", SPEC, "--topology", "x")[0] == 1
+    bad = write(tmp_path / "bad.json", {"kind": "Node", "metadata": {"name": ""}})
+    assert "nodes[0].metadata.name: a node has a name" in run("tree", "--cluster", bad)[1]
