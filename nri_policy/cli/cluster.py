@@ -8,6 +8,7 @@ from nri_policy.cli.cluster_explain import explain_command
 from nri_policy.cli.cluster_fit import fit
 from nri_policy.cli.cluster_place import place
 from nri_policy.cli.cluster_run import run
+from nri_policy.cli.cluster_simulate import simulate
 from nri_policy.cli.cluster_tree import tree
 
 
@@ -21,3 +22,4 @@ command.add_command(fit)
 command.add_command(tree)
 command.add_command(place)
 command.add_command(explain_command)
+command.add_command(simulate)

@@ -92,6 +92,11 @@ _PLAIN = {
         ),
         "nri-policy cluster explain prod/training --cluster cluster.json": "a group of the cluster",
     },
+    "cluster simulate": {
+        f"nri-policy cluster simulate configs/groups/failure.yaml --synthetic {_CLUSTER}": (
+            "what becomes of a job when one of its nodes fails?"
+        ),
+    },
     "config check": {
         "nri-policy config check settings.yaml": "are these settings good, and what do they say?",
         "nri-policy config check settings.yaml --host-root /": "would the daemon start here?",

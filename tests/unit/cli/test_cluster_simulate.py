@@ -1,0 +1,116 @@
+"""`nri-policy cluster simulate`: steps in, what became of groups out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.test_cluster_questions import RACK, job, run, write
+from tests.unit.cluster.objects import group, pod_set
+
+SPEC = "rack:2 host:2 cpu:4 memory:8Gi"
+
+
+def play(folder: Path, *steps: Any, settings: Any = None) -> tuple[int, list[Any]]:
+    """Return the exit code and, of each step, its groups' states and its problems."""
+    (folder / "scenario.yaml").write_text(json.dumps(steps))
+    more = []
+    if settings is not None:
+        levels = [RACK, "kubernetes.io/hostname"]
+        spec = {"topologies": [{"levels": levels}], "failure": settings}
+        more = ["--settings", write(folder / "s.yaml", {"kind": "ClusterPlacement", "spec": spec})]
+    scenario = str(folder / "scenario.yaml")
+    code, text = run("simulate", scenario, "--synthetic", SPEC, "-o", "json", *more)
+    return code, json.loads(text)
+
+
+def states(played: list[Any]) -> list[list[tuple[str, dict[str, int]]]]:
+    return [[(each["state"], each["domains"]) for each in step["groups"]] for step in played]
+
+
+def test_a_group_waits_until_there_is_room(tmp_path: Path) -> None:
+    write(tmp_path / "two.yaml", job("two", 8, required=RACK))
+    code, played = play(
+        tmp_path,
+        {"apply": [job("one", 16), {"file": "two.yaml"}]},
+        {"delete": ["one"]},
+        {"expect": {"two": {"state": "Placed", "domains": {"rack-1": 8}}}},
+    )
+    assert code == 0
+    both = {"rack-1": 8, "rack-2": 8}
+    one = {"rack-1": 8}
+    assert states(played) == [
+        [("Placed", both), ("Waiting", {})],
+        [("Placed", one)],
+        [("Placed", one)],
+    ]
+
+
+def test_the_first_by_priority_gets_the_room(tmp_path: Path) -> None:
+    low, high = (
+        {"kind": "PlacementGroup"} | group(pod_set(16, cpu=1), name=name, priority=priority)
+        for name, priority in (("low", 1), ("high", 2))
+    )
+    _, played = play(tmp_path, {"apply": [low, high]})
+    assert [each["state"] for each in played[0]["groups"]] == ["Waiting", "Placed"]
+
+
+def test_pods_of_a_failed_node_are_placed_anew_in_their_rack(tmp_path: Path) -> None:
+    code, played = play(tmp_path, {"apply": [job("j", 4, required=RACK)]}, {"fail": ["host-1-1"]})
+    assert code == 0
+    assert states(played)[1] == [("Placed", {"rack-1": 4})]
+
+
+@pytest.mark.parametrize(
+    ("fail_fast", "after"),
+    [(True, ["Placed", "Unplaceable", "Unplaceable"]), (False, ["Placed", "Degraded", "Placed"])],
+)
+def test_what_has_no_room_ends_or_stays_until_the_node_is_back(
+    tmp_path: Path, fail_fast: bool, after: list[str]
+) -> None:
+    steps = [{"apply": [job("j", 8, required=RACK)]}, {"fail": ["host-1-1"]}]
+    steps += [{"recover": ["host-1-1"]}]
+    _, played = play(tmp_path, *steps, settings={"failFast": fail_fast})
+    assert [step["groups"][0]["state"] for step in played] == after
+    assert "doesn't allow to fit any of 4" in played[1]["groups"][0]["message"]
+
+
+def test_a_node_may_have_30_seconds_to_come_back(tmp_path: Path) -> None:
+    steps: list[Any] = [{"apply": [job("j", 8, required=RACK)]}, {"fail": ["host-1-1"]}]
+    steps += [{"advance": "29s"}, {"advance": "1s"}]
+    settings = {"policy": "Fixed30s", "failFast": False}
+    _, played = play(tmp_path, *steps, settings=settings)
+    assert [step["groups"][0]["state"] for step in played] == [*["Placed"] * 3, "Degraded"]
+
+
+def test_what_is_not_as_expected_is_said(tmp_path: Path) -> None:
+    expected = {"state": "Waiting", "message": "x", "domains": {"rack-2": 1}}
+    code, played = play(tmp_path, {"apply": [job("j", 1)]}, {"expect": {"j": expected}})
+    assert code == 1
+    assert played[1]["problems"] == [
+        "default/j is Placed, not Waiting",
+        "default/j says ''",
+        "default/j has {'rack-1': 1}, not {'rack-2': 1}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: 1", "a scenario is a list of steps"),
+        ("- {fail: [x], recover: [x]}", "step 1: has 2 of apply, delete, fail"),
+        ("- {advance: soon}", "step 1.advance: 'soon'"),
+        ("- {fail: [host-1-3]}", "step 1: there is no node 'host-1-3'; did you mean 'host-"),
+        ("- {delete: [x]}", "step 1: there is no group 'x'"),
+        ("- apply: [{file: none.yaml}]", "none.yaml: No such file or directory"),
+        ("- apply: [{kind: Node}]", "step 1: kind: 'Node' cannot be placed"),
+    ],
+)
+def test_what_is_wrong_with_a_scenario(tmp_path: Path, text: str, error: str) -> None:
+    (tmp_path / "scenario.yaml").write_text(text)
+    code, said = run("simulate", str(tmp_path / "scenario.yaml"), "--synthetic", SPEC)
+    assert code == 1
+    assert error in said
