@@ -27,16 +27,23 @@ _PERIOD = 100_000  # µs
 def with_coming(engine: Engine, pods: Collection[Container]) -> State:
     """Return the state as it will be with all of *pods*, each given as one container.
 
-    What their own containers hold already counts once.
+    What their own containers ask for already counts once, whatever they got for it. After a resize
+    of one nothing is set aside: what the sandbox said holds no longer, and all have come by then.
     """
     if not pods:
         return engine.state
     milli, memory = Counter[str](), Counter[str]()
+    resized = set[str]()
     for placed in engine.state.placed.values():
-        milli[placed.container.pod.id] += placed.request.milli
-        memory[placed.container.pod.id] += placed.request.memory
+        container = placed.container
+        milli[container.pod.id] += _milli(container.resources)
+        memory[container.pod.id] += container.resources.memory_limit
+        if container.resized:
+            resized.add(container.pod.id)
     trial: Engine | None = None
     for pod in pods:
+        if pod.pod.id in resized:
+            continue
         rest = _rest(pod.resources, milli[pod.pod.id], memory[pod.pod.id])
         if rest is not None:
             trial = trial or engine.fork()
@@ -47,7 +54,7 @@ def with_coming(engine: Engine, pods: Collection[Container]) -> State:
 
 def _rest(asked: Resources, milli: int, memory: int) -> Resources | None:
     """Return what is *asked* for beyond milli-CPU and bytes that are there; None: nothing."""
-    milli = (asked.cpu_limit or asked.cpu_request) - milli
+    milli = _milli(asked) - milli
     memory = asked.memory_limit - memory
     if milli <= 0:
         return None
@@ -57,3 +64,7 @@ def _rest(asked: Resources, milli: int, memory: int) -> Resources | None:
         cpu_period=_PERIOD,
         memory_limit=max(0, memory),
     )
+
+
+def _milli(asked: Resources) -> int:
+    return asked.cpu_limit or asked.cpu_request

@@ -1,4 +1,7 @@
-"""After every step of every scenario, the zones to be published are what the engine has granted."""
+"""After every step of every scenario, the zones to be published are what the engine has granted.
+
+And what it has set aside for containers to come, reckoned here from what the runtime knows.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,36 @@ from pathlib import Path
 import pytest
 
 from nri_policy.cli.simulation import SimulatedNode
+from nri_policy.nrt.coming import with_coming
+from nri_policy.runtime.containers import State
+from nri_policy.runtime.embedded import EmbeddedRuntime
 from nri_policy.runtime.playback import Playback
 from nri_policy.runtime.scenario import read_scenario
 from tests.scenarios.test_scenarios import SCENARIOS, machine
 from tests.support.topology_twin import Twin
+
+LIVE = State.CREATED, State.RUNNING
+
+
+def to_come(runtime: EmbeddedRuntime) -> dict[str, int]:
+    """Return what Guaranteed pods ask for beyond their containers: milli-CPU, by sandbox.
+
+    Nothing of a pod with a container that was resized: all have come by then.
+    """
+    rest = {}
+    for pod in runtime.pods:
+        there = [each for each in pod.containers if each.state in LIVE]
+        if any(
+            update.cause == f"UpdateContainer {each.key}"
+            for each in there
+            for update in each.updated_by
+        ):
+            continue
+        quota = pod.message.linux.pod_resources.cpu.quota.value
+        left = quota - sum(each.quota for each in there)
+        if pod.ready and left > 0 and "burstable" not in pod.message.linux.cgroup_parent:
+            rest[pod.id] = left // 100  # of periods of 100 ms
+    return rest
 
 
 async def follow(path: Path, folder: Path) -> int:
@@ -25,7 +54,19 @@ async def follow(path: Path, folder: Path) -> int:
             if node.daemon is None:
                 continue
             topology = await node.daemon.topology()
-            Twin(node.daemon.engine.state).check(topology["zones"])
+            engine = node.daemon.engine
+            state = with_coming(engine, node.daemon._policy.guaranteed_pods.values())
+            aside = {
+                container: placed.request.milli
+                for container, placed in state.placed.items()
+                if container not in engine.state.placed
+            }
+            coming = to_come(node.runtime)
+            assert aside.items() <= coming.items()
+            for pod in node.runtime.pods:
+                if pod.id in coming.keys() - aside:  # no room for it, as for its containers
+                    assert not any(each.state in LIVE for each in pod.containers)
+            Twin(state).check(topology["zones"])
             checked += 1
     return checked
 
