@@ -113,7 +113,7 @@ def test_a_storm_of_changes_leaves_a_runtime_that_answers(
     for _ in range(round(QUIET)):
         # nothing comes by that could take this along, until the daemon does something about it
         storm.reserve()
-        seen = daemon.await_line("event=telling", after=max(seen, 1))
+        seen = daemon.await_line("event=telling way=", after=max(seen, 1))
         storm.busy(1.5, storm.resize, storm.come_and_go)  # while it registers again
     assert stage.version()
     after = stage.run("after", guaranteed(1000))
@@ -129,7 +129,7 @@ def test_a_storm_of_changes_leaves_a_runtime_that_answers(
         }
 
     assert not eventually(differing, lambda found: not found, seconds=20)
-    tellings, made = daemon.counted("event=telling"), daemon.counted("event=synchronized")
+    tellings, made = daemon.counted("event=telling way="), daemon.counted("event=synchronized")
     assert tellings >= round(QUIET)
     assert made == 1 + tellings
     assert not daemon.counted("event=not-taken")
