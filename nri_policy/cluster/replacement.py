@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from nri_policy.cluster.group import Assignment, PodSet, Request, Status
+from nri_policy.cluster.group import Assignment, Placed, PodSet, Request, Status
+from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.placement import assignment, search
 from nri_policy.cluster.request import NO_LEVEL, Refused, Unit, asks, plan
 from nri_policy.cluster.settings import Settings
@@ -44,8 +45,8 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
             places = kept[pod_set.name]
             added: Counter[int] = Counter()
             for name in failed:
-                domains = given[pod_set.name].domains
-                missing = sum(one.count for one in domains if one.values[-1] == name)
+                own = given[pod_set.name]
+                missing = sum(one.count for one in own.domains if _host(own, one) == name)
                 if not missing:
                     continue
                 rest = places or sum(kept.values(), Counter())  # leader and workers stay together
@@ -60,11 +61,16 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     return new, whole
 
 
+def _host(given: Assignment, place: Placed) -> str:
+    """Return the host of a place, which may be a zone of it."""
+    return place.values[given.levels.index(HOSTNAME) if HOSTNAME in given.levels else -1]
+
+
 def _leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[int]:
     """Return the pods that stay, by leaf; raises Refused if one of their domains is gone."""
     places: Counter[int] = Counter()
     for each in given.domains:
-        if each.values[-1] in failed:
+        if _host(given, each) in failed:
             continue
         leaf = tree.find(given.levels, each.values)
         if leaf is None or not tree.rows.nodes_at(leaf):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nri_policy.cluster import offline
+from nri_policy.cluster import offline, synthetic
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.node import read_node
@@ -132,3 +132,32 @@ def test_zones_may_change() -> None:
     assert engine.place(given).state == "Placed"
     engine.remove_zones("h2")
     assert engine.place(given).state == "Unplaceable"
+
+
+def test_pods_in_zones_of_a_failed_host_are_placed_anew() -> None:
+    made = synthetic.make("rack:2 host:3 cpu:8 socket:2")
+    request = {"required": "example.com/rack", "slices": [{"level": "zone/socket", "size": 2}]}
+    pods = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}
+    job: Any = {
+        "metadata": {"name": "job"},
+        "spec": {
+            "podSets": [
+                {"name": "main", "count": 8, "template": {"spec": pods}, "request": request}
+            ]
+        },
+    }
+    first = offline.place(made.cluster, job, made.settings)
+    (assignment,) = first["assignments"]
+    lost = assignment["domains"][0]["values"][0]
+    made.cluster["nodes"] = [
+        each for each in made.cluster["nodes"] if each["metadata"]["name"] != lost
+    ]
+    job["status"] = first | {"unhealthyNodes": [lost]}
+    again = offline.place(made.cluster | {"groups": [job]}, job, made.settings)
+    assert again["state"] == "Placed", again["message"]
+    (after,) = again["assignments"]
+    hosts = {each["values"][0] for each in after["domains"]}
+    assert lost not in hosts
+    assert {host.rpartition("-")[0] for host in hosts} == {lost.rpartition("-")[0]}, "its rack"
+    assert sum(each["count"] for each in after["domains"]) == 8
+    assert all(each["count"] % 2 == 0 for each in after["domains"])
