@@ -10,12 +10,9 @@ Spec placement.md; the choice itself is in `placement`, the return after a resta
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from copy import copy
-from operator import attrgetter
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.admission import noted, squeeze
@@ -37,8 +34,10 @@ from nri_policy.engine.interim import until_decided
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.placement import Held, RefusalError, place
 from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.requested import check_amounts, overlay, requested, understood
 from nri_policy.engine.state import Placed, Resizing, State
 from nri_policy.engine.synchronization import (
+    deduplicated,
     holding,
     parsed,
     recalled,
@@ -53,12 +52,9 @@ from nri_policy.pools.capacity import NOTHING, Earlier
 from nri_policy.pools.tree import PoolTree
 from nri_policy.settings import Settings
 from nri_policy.wording import some
-from nri_policy.workload.affinity import affinities_of
-from nri_policy.workload.annotations import AnnotationError
-from nri_policy.workload.pod import Container, Resources
+from nri_policy.workload.pod import Container
 from nri_policy.workload.pod import State as ContainerState
-from nri_policy.workload.preferences import preferences
-from nri_policy.workload.request import Request, Sort, request_of
+from nri_policy.workload.request import Request, Sort
 
 
 class Engine:
@@ -82,7 +78,7 @@ class Engine:
         it is no picture of a state on *layout*.
         """
         engine = cls.__new__(cls)
-        state = resumed(layout, picture, lambda container: _request(container, layout)[0])
+        state = resumed(layout, picture, lambda container: requested(container, layout)[0])
         engine._state, engine._unheard, engine._earlier = state, EMPTY, None  # noqa: SLF001
         return engine
 
@@ -104,7 +100,7 @@ class Engine:
 
     def until_decided(self, container: Container) -> Placement:
         """Return where a container can wait that has to be admitted before it is decided on."""
-        _, request, _ = _understood(container, self.layout)
+        _, request, _ = understood(container, self.layout)
         return until_decided(self._state, container, request)
 
     def handle(self, event: Event) -> Decision:  # noqa: C901 - a case for each event
@@ -146,10 +142,10 @@ class Engine:
         state, free = self._state, self._state.supply.free_cpus()
         container = event.container
         if event.admitted:
-            container, request, warnings = _understood(container, self.layout)
+            container, request, warnings = understood(container, self.layout)
         else:
-            _check(container.resources)
-            request, warnings = _request(container, self.layout)
+            check_amounts(container.resources)
+            request, warnings = requested(container, self.layout)
         # older runtimes do not say when: whoever comes later is younger
         container = replace(container, created=max(container.created, state.latest + 1))
         for stale in (container.id, state.named(container.full_name)):
@@ -227,19 +223,19 @@ class Engine:
         placed = state.placed.get(container_id)
         if placed is None:
             return Decision(container_id=container_id)
-        _check(event.resources)
+        check_amounts(event.resources)
         resizing = None
         if not event.certain:
             resizing = state.resizing.get(container_id) or Resizing(
                 before=placed, told=state.told[container_id], kept=EMPTY
             )
-        merged = _overlay(placed.container.resources, event.resources)
+        merged = overlay(placed.container.resources, event.resources)
         container = replace(
             placed.container,
             resources=merged,
             resized=placed.container.resized or merged != placed.container.resources,
         )
-        request, warnings = _request(container, self.layout)
+        request, warnings = requested(container, self.layout)
         # one that was squeezed asks for more than it has anyway, not now
         if request == placed.request or merged == placed.container.resources:
             state.placed[container_id] = replace(placed, container=container)
@@ -308,7 +304,7 @@ class Engine:
     def _synchronized(self, event: Synchronized) -> Decision:
         state = self._state
         before = state.placed.keys() | event.held.keys()
-        present = _deduplicated(event.containers, before)
+        present = deduplicated(event.containers, before)
         listed_now = {container.id for container in present}
         came = [each.full_name for each in present if before and each.id not in before]
         left = [each.full_name for key, each in event.held.items() if key not in listed_now]
@@ -326,7 +322,7 @@ class Engine:
                 candidates += self._again(placed, listed)
                 continue
             known, stored = recalled(listed, event.held)
-            container, request, notes = _understood(known, self.layout)
+            container, request, notes = understood(known, self.layout)
             if container is not known:
                 unread[container.id] = notes[0]
             warnings += [f"{container.full_name}: {note}" for note in notes]
@@ -358,7 +354,7 @@ class Engine:
         state.placed[known.id] = replace(placed, container=container)
         if container.resources == known.resources:
             return []
-        request, _ = _request(container, self.layout)
+        request, _ = requested(container, self.layout)
         if request == placed.request:
             return []
         state.drop(known.id)
@@ -430,7 +426,7 @@ class Engine:
         new.told = old.told.copy()
         candidates = []
         for placed in old.placed.values():
-            request, _ = _request(placed.container, layout)
+            request, _ = requested(placed.container, layout)
             normal = placed.grant.sort is Sort.NORMAL
             pool = heirs[placed.grant.pool] if normal else layout.tree.top.id
             held, squeezed = None, None
@@ -439,7 +435,7 @@ class Engine:
             elif same_entitlement(request, placed.request):
                 held = replace(placed.grant, pool=pool)
             elif not forced:
-                entitled, _ = _request(placed.container, old.layout)
+                entitled, _ = requested(placed.container, old.layout)
                 if same_entitlement(request, entitled):  # a machine that shrank left it less
                     held = replace(placed.grant, pool=pool)
                     squeezed = with_entitlement(request, placed.request)
@@ -488,66 +484,9 @@ def _heirs(old: PoolTree, new: PoolTree) -> list[int | None]:
     return [new.around(cpus).id if cpus else None for cpus in left]
 
 
-def _request(container: Container, layout: Layout) -> tuple[Request, tuple[str, ...]]:
-    settings = layout.settings
-    wishes = preferences(container.pod.annotations, container.name)
-    if container.resized:
-        wishes = replace(wishes, requirements=None)
-    affinities = affinities_of(container, settings)
-    request = request_of(container, wishes, settings, layout.memory_bytes, affinities.each)
-    return request, wishes.notices + affinities.notices
-
-
-def _understood(container: Container, layout: Layout) -> tuple[Container, Request, tuple[str, ...]]:
-    """Return what `_request` does of a container that runs already.
-
-    One with an annotation that makes no sense is taken for one without any.
-    """
-    try:
-        return container, *_request(container, layout)
-    except AnnotationError as error:
-        plain = replace(container, pod=replace(container.pod, annotations={}))
-        request, warnings = _request(plain, layout)
-        return plain, request, (f"{error}; it is placed as if it had no annotations", *warnings)
-
-
 def _taken_over(left: list[str], came: list[str]) -> str:
     """Return why containers change when the daemon comes back, and to which others."""
     cause = "the daemon has taken over what runs"
     for names, did in (left, "stopped"), (came, "came"):
         cause += f"; {some(names)} {did} meanwhile" if names else ""
     return cause
-
-
-def _check(resources: Resources) -> None:
-    """Refuse amounts that cannot be: the runtime would fail over them, or make others of them."""
-    if text := resources.impossible:
-        raise RefusalError(text)
-
-
-def _overlay(old: Resources, new: Resources) -> Resources:
-    """Return *old* with the amounts that *new* names; the cpuset stays ours (nri.md §3.9)."""
-    named = {
-        name: value for name, value in asdict(new).items() if value and name not in ("cpus", "mems")
-    }
-    return replace(old, **named)
-
-
-def _deduplicated(containers: Iterable[Container], known: AbstractSet[str]) -> Iterable[Container]:
-    """Return the containers that exist; of two of one id or name the running, newest one (§10).
-
-    Where the runtime does not say which is newer, the one whose id is *known* is: its creation came
-    last.
-    """
-
-    def rank(container: Container) -> tuple[int, int, bool]:
-        return container.state, container.created, container.id in known
-
-    for key in (attrgetter("id"), attrgetter("full_name")):
-        kept: dict[str, Container] = {}
-        for container in containers:
-            other = kept.get(key(container))
-            if other is None or rank(other) < rank(container):
-                kept[key(container)] = container
-        containers = kept.values()
-    return containers

@@ -7,6 +7,8 @@ disturbed for a container that cannot be placed: what is left is what it gets.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -300,3 +302,23 @@ def parsed(text: str) -> CPUSet:
         return CPUSet.parse(text)
     except ValueError:
         return EMPTY
+
+
+def deduplicated(containers: Iterable[Container], known: AbstractSet[str]) -> Iterable[Container]:
+    """Return the containers that exist; of two of one id or name the running, newest one (§10).
+
+    Where the runtime does not say which is newer, the one whose id is *known* is: its creation came
+    last.
+    """
+
+    def rank(container: Container) -> tuple[int, int, bool]:
+        return container.state, container.created, container.id in known
+
+    for key in (attrgetter("id"), attrgetter("full_name")):
+        kept: dict[str, Container] = {}
+        for container in containers:
+            other = kept.get(key(container))
+            if other is None or rank(other) < rank(container):
+                kept[key(container)] = container
+        containers = kept.values()
+    return containers
