@@ -265,7 +265,9 @@ class Enforcement:
         if case.written:
             self._wrote()
             log.info("event=enforced container=%s cpus=%s", name, case.cpus)
-            self._telling.remind([case.placement])
+            # what it was sent, and can still do, it will know without being reminded
+            if case.lost or case.placement.container_id not in self._confirmations.sent:
+                self._telling.remind([case.placement])
         elif case.error and case.cgroup not in self._unwritable:
             self._unwritable.add(case.cgroup)
             log.warning("event=not-writable container=%s reason=%r", name, case.error)
