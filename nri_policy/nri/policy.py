@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -34,10 +34,10 @@ from nri_policy.engine.event import (
     StoredGrant,
     Synchronized,
 )
-from nri_policy.engine.grant import Decision
+from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.interim import known
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.synchronization import has, not_older
+from nri_policy.engine.synchronization import has, not_older, parsed
 from nri_policy.engine.view import exposed
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
@@ -221,6 +221,7 @@ class Policy:
             for each in present
         )
         self._telling.only(decision.changes)  # whoever differs from the decisions is among them
+        self._telling.remind(self._misremembered(listed))
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._exposure.keep_only(self._engine.state.placed.keys())
         for container_id in self._engine.state.placed:
@@ -518,6 +519,17 @@ class Policy:
         elif listed.id not in self._telling.untold and not self._confirmations.lost(listed.id):
             return listed
         return replace(listed, resources=replace(said, cpus=cpus, mems=mems))
+
+    def _misremembered(self, listed: Iterable[nri_pb2.Container]) -> Iterator[Placement]:
+        """Yield where containers are that the runtime believes elsewhere, for it to know."""
+        for each in listed:
+            placement = known(self._engine.state, each.id)
+            said = resources_of(each.linux.resources)
+            if placement is not None and (
+                (placement.cpus and parsed(said.cpus) != placement.cpus)
+                or (placement.mems and parsed(said.mems) != placement.mems)
+            ):
+                yield placement
 
     async def disconnected(self) -> None:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""
