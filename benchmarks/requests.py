@@ -20,12 +20,12 @@ from benchmarks.nri_round_trip import Idle
 from benchmarks.table import Section, Timing, number
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Host
+from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.session import Session
-from nri_policy.runtime.embedded import EmbeddedRuntime
-from nri_policy.runtime.kubelet import Kubelet
-from nri_policy.runtime.link import PluginLink
-from nri_policy.runtime.manifest import Amounts, ResourceChange
+from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.simulation.link import PluginLink
 from tests.support import busy_node, nodes
 
 SIZES = ((16, 10), (256, 200), (4096, 500))

@@ -14,13 +14,13 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from nri_policy.clock import Clock
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Host
-from nri_policy.nri.clock import Clock
+from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb
-from nri_policy.runtime.embedded import EmbeddedRuntime
-from nri_policy.runtime.kubelet import Kubelet
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.daemon import pod
 

@@ -22,8 +22,9 @@ from nri_policy.audit.comparison import Decided
 from nri_policy.audit.decisions import books, decisions, unpinned
 from nri_policy.audit.presence import Books
 from nri_policy.audit.report import document
+from nri_policy.clock import Clock
 from nri_policy.control.administration import Administration
-from nri_policy.control.chronicle import Chronicle
+from nri_policy.control.decision_log import Chronicle
 from nri_policy.control.endpoint import listening
 from nri_policy.control.health import SERVICE as HEALTH
 from nri_policy.control.health import Health
@@ -33,31 +34,30 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.trial import Cpuset, Wanted
+from nri_policy.engine.what_if import Cpuset, Wanted
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.instrumentation.endpoint import Endpoint, Probes
-from nri_policy.instrumentation.exporter import Exporter
-from nri_policy.instrumentation.heart import Heart
-from nri_policy.instrumentation.metrics import Metrics
+from nri_policy.kubelet.hypothetical import Making, wanted_pods
+from nri_policy.kubelet.resources import Kubelet
 from nri_policy.kubelet.stock import Left
-from nri_policy.nri.beat import Beat
-from nri_policy.nri.clock import Clock
-from nri_policy.nri.enforcement import Cgroups as Writer
-from nri_policy.nri.exposure import Exposure
 from nri_policy.nri.grpc_service import PATHS, plugin_handler
 from nri_policy.nri.plugin import Identity
-from nri_policy.nri.policy import Outcome, Policy, Sources
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, registration_delay
-from nri_policy.nri.telling import Telling
 from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed, Object
+from nri_policy.observability.endpoint import Endpoint, Probes
+from nri_policy.observability.exporter import Exporter
+from nri_policy.observability.loop_lag import Beat
+from nri_policy.observability.metrics import Metrics
+from nri_policy.observability.watchdog import Heart
+from nri_policy.plugin.enforcement import Cgroups as Writer
+from nri_policy.plugin.exposure import Exposure
+from nri_policy.plugin.policy import Outcome, Policy, Sources
+from nri_policy.plugin.updates import Telling
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import AuditReport
-from nri_policy.runtime.hypothetical import Making, wanted_pods
-from nri_policy.runtime.kubelet import Kubelet
 from nri_policy.settings import Audit, OnExit, Reload, Settings, SettingsError, load
 from nri_policy.store.errors import StoreError
 from nri_policy.store.history import History

@@ -22,23 +22,23 @@ from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import Hotplug
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
-from nri_policy.instrumentation.logs import Debug, tell_repeats
-from nri_policy.instrumentation.service_manager import ServiceManager
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
-from nri_policy.nri.policy import Sources
-from nri_policy.nri.singleton import only_instance
 from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.publisher import Sink
+from nri_policy.observability.logs import Debug, tell_repeats
+from nri_policy.observability.service_manager import ServiceManager
+from nri_policy.plugin.policy import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Reload, Settings, SettingsError
 from nri_policy.settings_source.cluster import ClusterSettings
 from nri_policy.settings_source.file import SettingsFile, watch
 from nri_policy.settings_source.kubernetes import Kubernetes
+from nri_policy.singleton import only_instance
 
 log = logging.getLogger(__name__)
 

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 
 import hypothesis
+import pytest
+
+HANGS = 20.0  # seconds; no test waits for time, so only one that hangs takes it
 
 # How long an example takes is the machine's business. The gate gives the same verdict on the same
 # code; other runs, and the long modes, look further.
 hypothesis.settings.register_profile("ours", deadline=None)
 hypothesis.settings.register_profile("gate", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("gate" if os.environ.get("CI") else "ours")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run asynchronous tests, each in a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), HANGS))
+    return True

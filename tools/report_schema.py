@@ -26,7 +26,7 @@ from nri_policy.report import (
     WhatIfReport,
     schemas,
 )
-from nri_policy.runtime.playback import Result
+from nri_policy.simulation.playback import Result
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = Path("docs/documents.schema.json")

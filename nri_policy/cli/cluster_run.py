@@ -11,10 +11,10 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.files import read_documents
 from nri_policy.cluster.settings import Settings, read_settings
-from nri_policy.instrumentation.logs import Form, set_up
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import KubeconfigError
+from nri_policy.observability.logs import Form, set_up
 
 _PATH = click.Path(path_type=Path)
 

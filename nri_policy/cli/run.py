@@ -11,14 +11,14 @@ import click
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.daemon import IDENTITY
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.instrumentation.logs import Form, set_up
 from nri_policy.kube.errors import KubeconfigError
 from nri_policy.nri.plugin import Identity
-from nri_policy.nri.singleton import AlreadyRunningError
+from nri_policy.observability.logs import Form, set_up
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.process import Options, run
 from nri_policy.settings import SettingsError
 from nri_policy.settings_source.file import SettingsFile
+from nri_policy.singleton import AlreadyRunningError
 from nri_policy.store.errors import UnsafeStoreError
 
 _PATH = click.Path(path_type=Path)

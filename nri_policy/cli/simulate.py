@@ -21,7 +21,6 @@ from nri_policy.cli.occupants import occupants
 from nri_policy.cli.options import Source, machine_options, picture_form_option, settings_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.progress import progress
-from nri_policy.cli.simulation import SimulatedNode
 from nri_policy.control.client import UnreachableError, connected
 from nri_policy.daemon import Daemon
 from nri_policy.hardware.machine import Machine
@@ -30,9 +29,10 @@ from nri_policy.picture.scene import Scene, scene
 from nri_policy.picture.svg import Strip, document
 from nri_policy.picture.terminal import Drawing
 from nri_policy.report import machine_report
-from nri_policy.runtime.playback import Playback, Result, unforeseen
-from nri_policy.runtime.scenario import Apply, Delete, Resize, ScenarioError, Step, read_scenario
 from nri_policy.settings import Settings
+from nri_policy.simulation.node import SimulatedNode
+from nri_policy.simulation.playback import Playback, Result, unforeseen
+from nri_policy.simulation.scenario import Apply, Delete, Resize, ScenarioError, Step, read_scenario
 from nri_policy.wording import printable
 
 _MOST_NAMES = 8  # in the title of a step
@@ -171,7 +171,7 @@ def _in_the_way(folder: Path) -> str:
 @contextmanager
 def _refusals_shown() -> Iterator[None]:
     """Keep refusals out of the log: the drawing, or the document, has them."""
-    log = logging.getLogger("nri_policy.nri.policy")
+    log = logging.getLogger("nri_policy.plugin.policy")
 
     def others(record: logging.LogRecord) -> bool:
         return not record.msg.startswith("event=refused")

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import grpc
 from msgspec.structs import replace
 
-from nri_policy.control.chronicle import Chronicle, LaggingError, Refusal
+from nri_policy.control.decision_log import Chronicle, LaggingError, Refusal
 from nri_policy.control.handler import service_handler
 from nri_policy.control.name import UnknownNameError, named
 from nri_policy.cpuset import CPUSet
@@ -24,8 +24,8 @@ from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state import Placed
-from nri_policy.engine.trial import Cpuset, Trial, Wanted
 from nri_policy.engine.view import holdings
+from nri_policy.engine.what_if import Cpuset, Trial, Wanted
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.report import (
     AuditReport,

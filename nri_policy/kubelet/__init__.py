@@ -1,1 +1,1 @@
-"""What the kubelet tells."""
+"""What the kubelet tells, and what it would ask the runtime for a pod."""

@@ -1,1 +1,1 @@
-"""The NRI wire: codecs without I/O, the plugin session, adjustments."""
+"""The NRI wire: codecs without I/O, the session, what each runtime can do."""

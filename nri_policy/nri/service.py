@@ -20,7 +20,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from nri_policy.nri.clock import Clock
+from nri_policy.clock import Clock
 from nri_policy.nri.errors import Code, Refused
 from nri_policy.nri.plugin import CALL, Call, Plugin
 from nri_policy.nri.versions import Runtime

@@ -8,7 +8,7 @@ bytes, CPU amounts in milli-CPU.
 
 from __future__ import annotations
 
-from nri_policy.engine.trial import Fit, Held, Misfit
+from nri_policy.engine.what_if import Fit, Held, Misfit
 from nri_policy.report.amount import cpu_amount
 from nri_policy.report.audit import AuditReport, DriftReport
 from nri_policy.report.codec import convert, decode, encode, plain, schemas

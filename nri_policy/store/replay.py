@@ -26,8 +26,8 @@ from nri_policy.engine.event import (
 from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.statistics import Tally
 from nri_policy.engine.synchronization import to_store
-from nri_policy.engine.tally import Tally
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Settings

@@ -17,7 +17,7 @@ from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.process import LOCK
-from nri_policy.runtime.containers import Container, State
+from nri_policy.simulation.containers import Container, State
 from nri_policy.store.database import open_for_reading, read_held
 from nri_policy.store.folder import KEPT
 from nri_policy.workload.pod import shares_of

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import StoredGrant
-from nri_policy.runtime.containers import Container, CRIError, State
-from nri_policy.runtime.manifest import Amounts, ManifestError, ResourceChange
+from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
+from nri_policy.simulation.containers import Container, CRIError, State
 from nri_policy.workload.request import Sort
 from tests.faults import books
 from tests.faults.host import DEADLINE, Host, host

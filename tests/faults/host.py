@@ -19,10 +19,10 @@ from typing import Any
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.hardware.discovery import discover
-from nri_policy.runtime.adaptation import Timeouts
-from nri_policy.runtime.embedded import EmbeddedRuntime
-from nri_policy.runtime.kubelet import Kubelet
+from nri_policy.kubelet.resources import Kubelet
 from nri_policy.settings import from_spec
+from nri_policy.simulation.adaptation import Timeouts
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.faults.levers import Levers
 
 ROOT = Path(__file__).parents[2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from nri_policy.runtime.containers import CRIError, Pod, State
-from nri_policy.runtime.embedded import EmbeddedRuntime
-from nri_policy.runtime.manifest import Amounts, ManifestError, ResourceChange
+from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
+from nri_policy.simulation.containers import CRIError, Pod, State
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.units import format_cpu
 
 MOST_PODS = 14

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from nri_policy.nri import mux
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.ttrpc import HEADER, REQUEST, RESPONSE
-from nri_policy.runtime.goreader import GoTrunk
+from nri_policy.simulation.goreader import GoTrunk
 
 SIZES = st.one_of(
     st.integers(0, 64), st.integers(4070, 4100), st.integers(8170, 8200), st.integers(0, 100_000)

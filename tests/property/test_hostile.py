@@ -17,21 +17,21 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nri_policy.clock import Clock
 from nri_policy.control.name import UnknownNameError, named
 from nri_policy.daemon import Daemon, Host
 from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.sysfs import TopologyError
+from nri_policy.kubelet.hypothetical import Making, wanted_pods
 from nri_policy.kubelet.podresources import _by_pod
-from nri_policy.nri.clock import Clock
-from nri_policy.nri.convert import container_of
+from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.errors import Code, Refused
 from nri_policy.nri.service import METHODS, Service
+from nri_policy.plugin.convert import container_of
 from nri_policy.proto import nri_pb2, podresources_pb2
-from nri_policy.runtime.hypothetical import Making, wanted_pods
-from nri_policy.runtime.kubelet import Kubelet
-from nri_policy.runtime.scenario import ScenarioError, read_scenario
 from nri_policy.settings import SettingsError, load
+from nri_policy.simulation.scenario import ScenarioError, read_scenario
 from nri_policy.store.errors import StoreError
 from nri_policy.store.store import Store
 from tests.property.messages import messages, odd

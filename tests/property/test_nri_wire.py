@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nri_policy.clock import Clock
 from nri_policy.nri import mux, ttrpc
 from nri_policy.nri.channel import Channel
-from nri_policy.nri.clock import Clock
 from nri_policy.nri.connection import Connection
 from nri_policy.nri.errors import RemoteProtocolError
 from nri_policy.nri.framing import FrameBuffer

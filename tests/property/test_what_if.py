@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nri_policy.engine.trial import Trial
+from nri_policy.engine.what_if import Trial
 from nri_policy.report import plain, what_if_report
 from tests.support import nodes
 from tests.support.daemon import Served, served

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from nri_policy.cli.options import Source
-from nri_policy.cli.simulation import SimulatedNode
 from nri_policy.hardware.machine import Machine
-from nri_policy.runtime.playback import Playback, Result
-from nri_policy.runtime.scenario import Apply, Expect, Step, read_scenario, read_step
+from nri_policy.simulation.node import SimulatedNode
+from nri_policy.simulation.playback import Playback, Result
+from nri_policy.simulation.scenario import Apply, Expect, Step, read_scenario, read_step
 from nri_policy.store.folder import FILE
 from tests.support import stores
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.cli.simulation import SimulatedNode
 from nri_policy.nrt.coming import with_coming
-from nri_policy.runtime.containers import State
-from nri_policy.runtime.embedded import EmbeddedRuntime
-from nri_policy.runtime.playback import Playback
-from nri_policy.runtime.scenario import read_scenario
+from nri_policy.simulation.containers import State
+from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.simulation.node import SimulatedNode
+from nri_policy.simulation.playback import Playback
+from nri_policy.simulation.scenario import read_scenario
 from tests.scenarios.test_scenarios import SCENARIOS, machine
 from tests.support.topology_twin import Twin
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import ContainerCgroups, Daemon, Host
-from nri_policy.nri.policy import Sources
-from nri_policy.runtime.adaptation import Timeouts
-from nri_policy.runtime.containers import CRIError
-from nri_policy.runtime.embedded import EmbeddedRuntime
-from nri_policy.runtime.kubelet import Kubelet
-from nri_policy.runtime.manifest import PodManifest
+from nri_policy.kubelet.manifest import PodManifest
+from nri_policy.kubelet.resources import Kubelet
+from nri_policy.plugin.policy import Sources
 from nri_policy.settings import Reload, Settings
+from nri_policy.simulation.adaptation import Timeouts
+from nri_policy.simulation.containers import CRIError
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 
 

@@ -13,9 +13,9 @@ import pytest
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Host
 from nri_policy.engine.event import Synchronized
-from nri_policy.nri.exposure import Exposure
-from nri_policy.runtime.embedded import EmbeddedRuntime
-from nri_policy.runtime.kubelet import Kubelet
+from nri_policy.kubelet.resources import Kubelet
+from nri_policy.plugin.exposure import Exposure
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.database import Link
 from tests.support import nodes, stores
 from tests.support.daemon import Served, pod, served

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cli.simulated_cgroups import SimulatedCgroups
-from nri_policy.runtime.embedded import EmbeddedRuntime
-from nri_policy.runtime.manifest import Amounts, ResourceChange
+from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.settings import API_VERSION, KIND, load
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support.daemon import Served, pod, served
 from tests.unit.cli.test_asking import run
 

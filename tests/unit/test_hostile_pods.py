@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from nri_policy.clock import Clock
 from nri_policy.daemon import Daemon, Host
-from nri_policy.nri.clock import Clock
 from nri_policy.nri.errors import Code, Refused
 from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb

@@ -15,34 +15,36 @@ CLUSTER_KERNELS = ("_counts", "_domains", "_numa_fit", "_packing", "_spreading")
 # are listed: settings name the kinds of memory that hardware tells apart.
 LAYERS = (
     ("cli",),
+    ("simulation",),
     ("cluster",),
     ("doctor",),
     ("process",),
     ("daemon",),
     (
+        "plugin",
         "nri",
         "kubelet",
         "store",
         "nrt",
         "control",
-        "runtime",
-        "instrumentation",
+        "observability",
         "audit",
         "settings_source",
+        "singleton",
     ),
     ("picture",),
     ("report",),
     ("engine", "kube"),
     ("workload", "pools"),
     ("hardware", "settings"),
-    ("backoff", "cpuset", "units", "glob", "yamltext", "proto"),
+    ("backoff", "clock", "cpuset", "units", "glob", "yamltext", "proto"),
     ("wording",),
     ("_affinity", "_cpu_domains", "_cpuset", "_picker", "_pools", "_table", *CLUSTER_KERNELS),
 )
 ALLOWED = {
     ("settings", "hardware"),
-    ("instrumentation", "nri"),
-    ("runtime", "nri"),
+    ("observability", "nri"),
+    ("plugin", "nri"),
     ("workload", "pools"),
 }
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.simulation.embedded import EmbeddedRuntime
 
 UNIT = "nri-policy.service"
 RESULTS = Path("/run/results")

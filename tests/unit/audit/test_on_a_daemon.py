@@ -11,7 +11,7 @@ import pytest
 
 from nri_policy.audit import auditor
 from nri_policy.audit.cgroup import folder_of
-from nri_policy.runtime.containers import Container
+from nri_policy.simulation.containers import Container
 from tests.support.daemon import Served, pod, served
 from tests.unit.audit.host import Cgroup, Root
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from nri_policy.audit.cgroup import folder_of
 from nri_policy.cli import main
-from nri_policy.runtime.manifest import PodManifest, read_pod
+from nri_policy.kubelet.manifest import PodManifest, read_pod
 from nri_policy.settings import Settings
 from tests.support import nodes
 from tests.support.daemon import pod, served

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cli.simulation import SimulatedNode
 from nri_policy.cpuset import CPUSet
-from nri_policy.runtime.containers import CRIError
-from nri_policy.runtime.manifest import Amounts, ResourceChange
+from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.simulation.containers import CRIError
+from nri_policy.simulation.node import SimulatedNode
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 

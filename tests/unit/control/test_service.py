@@ -12,11 +12,12 @@ from typing import Any
 import grpc
 import pytest
 
-from nri_policy.control.chronicle import MOST_WAITING
+from nri_policy.control.decision_log import MOST_WAITING
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Started
 from nri_policy.engine.grant import Decision
-from nri_policy.nri.telling import MAX_TRIES
+from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.plugin.updates import MAX_TRIES
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.proto import nri_pb2
@@ -31,7 +32,6 @@ from nri_policy.report import (
     plain,
     pool_reports,
 )
-from nri_policy.runtime.manifest import Amounts, ResourceChange
 from nri_policy.settings_source.file import SettingsFile
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served

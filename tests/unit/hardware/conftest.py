@@ -10,9 +10,6 @@ import pytest
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
-from tests.unit.nri.conftest import pytest_pyfunc_call
-
-__all__ = ["pytest_pyfunc_call"]
 
 
 class Link(NamedTuple):

@@ -23,7 +23,7 @@ from nri_policy.hardware.hotplug import QUIET, Hotplug, Tell
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
-from nri_policy.nri.policy import Sources
+from nri_policy.plugin.policy import Sources
 from nri_policy.process import Options, run
 from nri_policy.report import StatusReport
 from nri_policy.settings_source.file import SettingsFile

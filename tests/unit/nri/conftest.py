@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import asyncio
-import inspect
 import os
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-HANGS = 20.0  # seconds; no test waits for time, so only one that hangs takes it
 
 HERE = Path(__file__).parent
 SHARED = Path(os.environ.get("NRI_POLICY_SHARED", HERE.parents[3] / "shared")) / "nri-vectors"
@@ -54,13 +50,3 @@ def conversation(request: pytest.FixtureRequest) -> Conversation:
 @pytest.fixture
 def lifecycle() -> Conversation:
     return by_hand()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run asynchronous tests, each in a loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), HANGS))
-    return True

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
+from nri_policy.clock import Clock
 from nri_policy.nri import channel as channel_module
 from nri_policy.nri import ttrpc
 from nri_policy.nri.channel import Channel
-from nri_policy.nri.clock import Clock
 from nri_policy.nri.errors import Code, LocalProtocolError, Refused, RemoteProtocolError
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.ttrpc import Request, Response

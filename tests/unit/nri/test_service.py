@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from nri_policy.clock import Clock
 from nri_policy.nri import service as service_module
-from nri_policy.nri.clock import Clock
 from nri_policy.nri.errors import Code, Refused
 from nri_policy.nri.plugin import overdue
 from nri_policy.nri.service import METHODS, Service

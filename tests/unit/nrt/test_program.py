@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware import synthetic
-from nri_policy.runtime.embedded import EmbeddedRuntime
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.apiserver import APIServer
 from tests.support.daemon import pod

@@ -15,10 +15,10 @@ from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
-from nri_policy.nri.policy import Sources
 from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
+from nri_policy.plugin.policy import Sources
 from nri_policy.report import StatusReport
 from nri_policy.workload.pod import Pod
 from tests.support import nodes

@@ -20,15 +20,15 @@ from click.testing import CliRunner
 
 from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.cli import main
-from nri_policy.cli.simulated_cgroups import SimulatedCgroups
 from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
-from nri_policy.nri.policy import Sources
+from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.plugin.policy import Sources
 from nri_policy.report import encode
-from nri_policy.runtime.containers import CRIError
-from nri_policy.runtime.embedded import EmbeddedRuntime
-from nri_policy.runtime.manifest import Amounts, ResourceChange
 from nri_policy.settings_source.file import SettingsFile
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.containers import CRIError
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support.daemon import Served, pod, served
 from tests.support.nodes import SMALL
 

@@ -17,7 +17,7 @@ from nri_policy.engine.event import (
     kind,
 )
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.tally import Tally
+from nri_policy.engine.statistics import Tally
 from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Settings
 from nri_policy.store import writer

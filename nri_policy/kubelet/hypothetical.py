@@ -1,0 +1,144 @@
+"""Hypothetical pods: from manifests to the containers that a runtime would ask a plugin about.
+
+Owns which objects make pods, and how many. What the kubelet and the runtime make of a pod is theirs
+(`kubelet`, `runtimespec`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from nri_policy import yamltext
+from nri_policy.engine.what_if import Start, Wanted
+from nri_policy.kubelet import runtimespec
+from nri_policy.kubelet.manifest import ManifestError, PodManifest, read_pod
+from nri_policy.kubelet.resources import Kubelet
+from nri_policy.proto import nri_pb2 as nri
+from nri_policy.wording import quoted
+from nri_policy.workload.pod import Container
+
+MAX_TEXT = 256 << 10  # characters
+MAX_CONTAINERS = 1000  # of all replicas together; a node has room for a few hundred
+
+# What holds a pod template, and the field of its spec that says how many there are of it; None: one
+# on each node.
+_TEMPLATED: dict[str, tuple[str, str | None]] = {
+    "Deployment": ("apps/v1", "replicas"),
+    "ReplicaSet": ("apps/v1", "replicas"),
+    "StatefulSet": ("apps/v1", "replicas"),
+    "DaemonSet": ("apps/v1", None),
+    "Job": ("batch/v1", "parallelism"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """What makes containers of a pod on a node."""
+
+    kubelet: Kubelet
+    convert: Callable[[nri.PodSandbox, nri.Container], Container]  # as of a plugin's request
+
+
+def wanted_pods(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]:
+    """Return the pods that the manifests in *text* (YAML or JSON) ask for.
+
+    *replicas* of each, or as many as it says where that is 0. ValueError names what is wrong.
+    """
+    try:
+        pods = [
+            (manifest, replicas or count)
+            for document in yamltext.read_all(text, max_size=MAX_TEXT)
+            for manifest, count in _manifests(document)
+        ]
+    except ManifestError as error:
+        raise ValueError(str(error)) from error
+    if not pods:
+        raise ValueError("there is no manifest in it")
+    total = sum(count * len(manifest.spec.every_container) for manifest, count in pods)
+    if total > MAX_CONTAINERS:
+        raise ValueError(f"{total} containers are too many to try; at most {MAX_CONTAINERS}")
+    return tuple(
+        Wanted(
+            namespace=manifest.metadata.namespace,
+            name=manifest.metadata.name,
+            replicas=count,
+            starts=partial(_starts, manifest, making),
+        )
+        for manifest, count in pods
+    )
+
+
+def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:
+    """Yield the pods that an object makes, and how many of each."""
+    kind = document.get("kind") if isinstance(document, Mapping) else "Pod"
+    if kind == "List":
+        for item in _field(document, "items", list):
+            yield from _manifests(item)
+    elif isinstance(kind, str) and kind in _TEMPLATED:
+        yield _templated(document, *_TEMPLATED[kind])
+    elif kind != "Pod":
+        known = ", ".join(["Pod", "List", *_TEMPLATED])
+        raise ManifestError(f"kind: {quoted(kind)} makes no pods; these do: {known}")
+    else:
+        yield read_pod(document), 1
+
+
+def _templated(
+    document: Mapping[str, Any], version: str, field: str | None
+) -> tuple[PodManifest, int]:
+    """Return the pod of an object with a template, by that object's name, and how many there are.
+
+    Names that a template gives are not its pods' own.
+    """
+    if document.get("apiVersion") != version:
+        raise ManifestError(f"apiVersion: {quoted(document.get('apiVersion'))} is not {version}")
+    owner, spec = _field(document, "metadata", dict), _field(document, "spec", dict)
+    template = _field(spec, "template", dict)
+    own = template.get("metadata") or {}
+    if not isinstance(own, dict):
+        raise ManifestError(f"spec.template.metadata: {quoted(own)} is not a map")
+    names = {key: owner[key] for key in ("name", "namespace") if key in owner}
+    pod = {**template, "apiVersion": "v1", "kind": "Pod", "metadata": {**own, **names}}
+    count = 1 if field is None else spec.get(field, 1)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise ManifestError(f"spec.{field}: {quoted(count)} is not a number of pods")
+    return read_pod(pod), count
+
+
+def _field(document: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+    value = document.get(name)
+    if not isinstance(value, kind):
+        wanted = "list" if kind is list else "map"
+        raise ManifestError(f"{name}: {quoted(value)} is not a {wanted}")
+    return value
+
+
+def _starts(manifest: PodManifest, making: Making, name: str) -> tuple[Start, ...]:
+    """Return the containers of a pod called *name*, as a runtime tells a plugin of them."""
+    uid = runtimespec.object_uid("what-if", manifest.metadata.namespace, name)
+    metadata = msgspec.structs.replace(manifest.metadata, name=name, uid=uid)
+    pod = msgspec.structs.replace(manifest, metadata=metadata)
+    sandbox = making.kubelet.sandbox(pod, seen="")
+    sandbox.id = runtimespec.object_id("what-if", pod.key)
+    runtimespec.complete_sandbox(sandbox, runtime="containerd", pid=0)
+    starts = []
+    for container in pod.spec.every_container:
+        message = making.kubelet.container(pod, container)
+        message.id = runtimespec.object_id("what-if", pod.key, container.name)
+        runtimespec.complete_container(
+            message, sandbox, runtime="containerd", image=container.image
+        )
+        init = container in pod.spec.init_containers
+        starts.append(
+            Start(
+                container=making.convert(sandbox, message),
+                init=init,
+                to_end=init and not container.sidecar,
+            )
+        )
+    return tuple(starts)

@@ -1,0 +1,90 @@
+"""Exporter: one scrape, from the daemon's loop to a text.
+
+A scrape comes on a thread of the endpoint. The loop is asked for the little that only it may read;
+the text is made of it on that thread, so that no answer to the runtime waits for a scrape. A loop
+that hangs fails the scrape instead of holding it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+
+from nri_policy.engine.engine import Engine
+from nri_policy.observability.inventory import Picture, families, picture_of
+from nri_policy.observability.metrics import Metrics
+
+PATIENCE = 2.0  # seconds that a scrape waits for the loop
+
+
+class ScrapeError(Exception):
+    """The daemon's loop did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """A picture, and when it was taken."""
+
+    picture: Picture
+    at: float
+
+
+class Exporter:
+    """Makes the text of a scrape; to be made on the loop's thread.
+
+    *turn* is shared with whatever else calls the engine. The engine's state is read at most once in
+    its settings' `instrumentation.reportPeriod`; what is counted is always of now.
+    """
+
+    def __init__(
+        self, metrics: Metrics, engine: Engine, turn: asyncio.Lock, now: Callable[[], float]
+    ) -> None:
+        self._metrics = metrics
+        self._engine = engine
+        self._turn = turn
+        self._now = now
+        self._loop = asyncio.get_running_loop()
+        self._taken: _Taken | None = None
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self, accepted: str) -> tuple[bytes, str]:
+        """Return a scrape and its content type, for an Accept header; ScrapeError.
+
+        For any thread but the loop's.
+        """
+        encode, content_type = choose_encoder(accepted)
+        return encode(self._registry), content_type
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics, as prometheus_client's registries ask for them; ScrapeError."""
+        reading = asyncio.run_coroutine_threadsafe(self._read(), self._loop)
+        try:
+            counted, picture = reading.result(PATIENCE)
+        except TimeoutError:
+            reading.cancel()
+            raise ScrapeError(f"the daemon is busy for more than {PATIENCE:g} seconds") from None
+        yield from (make() for make in counted)
+        yield from families(picture)
+
+    async def _read(self) -> tuple[tuple[Callable[[], Metric], ...], Picture]:
+        """Return what is counted, and a picture of the state that is not too old."""
+        layout = self._engine.layout
+        period = layout.settings.instrumentation.report_period
+        taken = self._taken
+        fresh = (
+            taken is not None
+            and taken.picture.layout is layout  # or pools would be shown that are no more
+            and self._now() - taken.at < period
+        )
+        if taken is None or not fresh:
+            async with self._turn:
+                picture = picture_of(self._engine.state)
+            taken = self._taken = _Taken(picture=picture, at=self._now())
+        return self._metrics.taken(), taken.picture

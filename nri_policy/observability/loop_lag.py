@@ -1,0 +1,42 @@
+"""Beat: how late the event loop is, as a timer sees it that should fire on time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NoReturn
+
+from nri_policy.clock import Clock
+
+log = logging.getLogger(__name__)
+
+EVERY = 0.25  # seconds
+NOTABLE = 1.0  # seconds; half of what a runtime grants a request
+
+
+def _unobserved(seconds: float) -> None:
+    """Take no note."""
+
+
+class Beat:
+    """Measures as long as `run` runs."""
+
+    def __init__(
+        self, clock: Clock | None = None, *, observe: Callable[[float], None] = _unobserved
+    ) -> None:
+        """*observe* is called with the seconds that each beat is late by."""
+        self._clock = clock or Clock()
+        self._observe = observe
+        self.latest = 0.0  # seconds that the last beat was late by
+        self.most = 0.0  # seconds, of all beats
+
+    async def run(self) -> NoReturn:
+        """Beat until cancelled."""
+        while True:
+            due = self._clock.now() + EVERY
+            await self._clock.sleep(EVERY)
+            self.latest = max(0.0, self._clock.now() - due)
+            self.most = max(self.most, self.latest)
+            self._observe(self.latest)
+            if self.latest > NOTABLE:
+                log.warning("event=loop-late seconds=%.3f", self.latest)

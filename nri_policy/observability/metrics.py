@@ -1,0 +1,263 @@
+"""Metrics: what is counted on the way, with one method for each thing to count.
+
+Owns the names and labels of all that is counted. What can be read from the engine's state instead
+is not counted: `inventory` has it. For the loop's thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+
+from nri_policy.engine.comparison import Lack
+from nri_policy.engine.event import (
+    Created,
+    Drifted,
+    Elapsed,
+    Event,
+    PodStopped,
+    Reconfigured,
+    Resized,
+    ResizeEnded,
+    Started,
+    Stopped,
+    Synchronized,
+)
+from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.state import State
+from nri_policy.nri.service import METHODS, Result
+from nri_policy.observability.counting import Counter, Durations
+from nri_policy.observability.inventory import Shortcoming, shortcomings
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import QoS
+
+# seconds: from an answer that nobody notices to one that a runtime has hardly waited for
+REQUEST_BOUNDS = (
+    *(50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3),
+    *(0.1, 0.25, 0.5, 1.0),
+)
+LAG_BOUNDS = (1e-3, 5e-3, 10e-3, 50e-3, 0.1, 0.5, 1.0, 5.0)  # seconds
+
+
+_EVENTS: dict[type[Event], str] = {
+    Created: "created",
+    Started: "started",
+    Elapsed: "elapsed",
+    Resized: "resized",
+    ResizeEnded: "resize-ended",
+    Stopped: "stopped",
+    PodStopped: "pod-stopped",
+    Synchronized: "synchronized",
+    Reconfigured: "reconfigured",
+    Drifted: "drifted",
+}
+_REASONS = {outcome: outcome.name.lower().replace("_", "-") for outcome in Outcome}
+_ANNOTATION = "annotation"
+
+
+class Metrics:
+    """Everything that is counted since the daemon started."""
+
+    def __init__(
+        self,
+        version: str,
+        now: float,
+        *,
+        generation: Callable[[], int],
+        late_answers: Callable[[], Mapping[str, int]],
+        publish_errors: Callable[[], int],
+    ) -> None:
+        """Take when the first settings were taken, in seconds since the epoch, and other counters.
+
+        *generation* is the number of decisions so far, *late_answers* that of answers given without
+        one, by method, *publish_errors* that of failed attempts to publish the node's topology:
+        others count them.
+        """
+        self._version = version
+        self._generation = generation
+        self._late_answers = late_answers
+        self._published_in_vain = publish_errors
+        self._settings_taken = now
+        self._settings_refused = False
+        self._requests = Counter(
+            "nri_policy_nri_requests",
+            "Requests of the runtime; refused: the answer is an error meant for it,"
+            " failed: an error of ours.",
+            event=METHODS,
+            result=Result,
+        )
+        self._request_seconds = Durations(
+            "nri_policy_nri_request_duration_seconds",
+            "From a request's arrival to its answer, waiting for its turn included.",
+            REQUEST_BOUNDS,
+            event=METHODS,
+        )
+        self._decision_seconds = Durations(
+            "nri_policy_decision_duration_seconds",
+            "How long the engine took for an event.",
+            REQUEST_BOUNDS,
+            event=_EVENTS.values(),
+        )
+        reasons = {*_REASONS.values(), *Lack, _ANNOTATION} - {_REASONS[Outcome.REFUSED]}
+        self._allocations = Counter(
+            "nri_policy_allocations",
+            "Containers placed or resized, and how that came about; those refused, and why.",
+            **{"class": QoS, "result": ("placed", "refused"), "reason": reasons},
+        )
+        self._degraded = Counter(
+            "nri_policy_degraded_placements",
+            "Containers placed or resized that got less than they should.",
+            kind=Shortcoming,
+        )
+        self._drift = Counter(
+            "nri_policy_drift",
+            "Running containers found to run differently from what was decided.",
+            what=("cpus", "mems", "threads"),
+        )
+        self._enforced = Counter(
+            "nri_policy_enforced",
+            "Cpusets written by the daemon itself, where the runtime had lost them or was slow.",
+        )
+        self._store_errors = Counter(
+            "nri_policy_store_errors", "Decisions that could not be stored at once."
+        )
+        self._reloads = Counter(
+            "nri_policy_config_reloads", "Changes of the settings.", result=("taken", "refused")
+        )
+        self._lag = Durations(
+            "nri_policy_loop_lag_seconds",
+            "How much later than asked for the daemon's loop came round.",
+            LAG_BOUNDS,
+        )
+
+    def requested(self, event: str, result: str, seconds: float) -> None:
+        """Count a request of the runtime: *event* is the method, *result* a service.Result."""
+        self._requests.add(event, result)
+        self._request_seconds.add(event, seconds=seconds)
+
+    def decided(
+        self,
+        event: Event,
+        outcome: Decision | RefusalError | AnnotationError | CapacityError,
+        state: State,
+        seconds: float,
+    ) -> None:
+        """Count what the engine made of *event* in *seconds*; *state* is the one after it."""
+        self._decision_seconds.add(_EVENTS[type(event)], seconds=seconds)
+        if not isinstance(outcome, Decision):
+            self._refused(event, outcome, state)
+            return
+        if outcome.container_id is None or outcome.explanation is None:
+            return
+        placed = state.placed[outcome.container_id]
+        self._allocations.add(placed.request.qos, "placed", _REASONS[outcome.explanation.outcome])
+        for shortcoming in shortcomings(placed, state.memory.bookings):
+            self._degraded.add(shortcoming)
+
+    def _refused(self, event: Event, error: Exception, state: State) -> None:
+        if isinstance(event, Created):
+            qos = event.container.pod.qos
+        elif isinstance(event, Resized):
+            qos = state.placed[event.container_id].request.qos
+        else:
+            return
+        reason = (error.lack or "") if isinstance(error, RefusalError) else _ANNOTATION
+        self._allocations.add(qos, "refused", reason)
+
+    def drifted(self, what: str) -> None:
+        """Count a container found to run differently: its cpus, mems or threads."""
+        self._drift.add(what)
+
+    def enforced(self) -> None:
+        """Count a cpuset that was written because the runtime had not done it."""
+        self._enforced.add()
+
+    def store_failed(self) -> None:
+        """Count a decision that could not be stored at once."""
+        self._store_errors.add()
+
+    def settings_taken(self, now: float) -> None:
+        """Count a reload that was taken, at *now*, in seconds since the epoch."""
+        self._reloads.add("taken")
+        self._settings_taken, self._settings_refused = now, False
+
+    def settings_refused(self) -> None:
+        """Count a reload that left the old settings in force."""
+        self._reloads.add("refused")
+        self._settings_refused = True
+
+    def lagged(self, seconds: float) -> None:
+        """Count by how much the loop came round too late."""
+        self._lag.add(seconds=seconds)
+
+    def taken(self) -> tuple[Callable[[], Metric], ...]:
+        """Take all that was counted by now; return what makes metrics of it, on any thread."""
+        counted = (
+            self._requests,
+            self._request_seconds,
+            self._decision_seconds,
+            self._allocations,
+            self._degraded,
+            self._drift,
+            self._enforced,
+            self._store_errors,
+            self._reloads,
+            self._lag,
+        )
+        return (*(each.taken() for each in counted), *self._single())
+
+    def _single(self) -> Iterator[Callable[[], Metric]]:
+        """Yield what makes the metrics of one number each."""
+        yield partial(
+            InfoMetricFamily,
+            "nri_policy_build",
+            "The version that runs.",
+            {"version": self._version},
+        )
+        yield partial(
+            CounterMetricFamily,
+            "nri_policy_reconnects",
+            "How often a runtime has taken the plugin in again.",
+            max(0, self._requests.total("Configure", Result.OK) - 1),
+        )
+        yield partial(_late, dict(self._late_answers()))
+        yield partial(
+            CounterMetricFamily,
+            "nri_policy_nrt_publish_errors",
+            "Failed attempts to publish the node's topology.",
+            self._published_in_vain(),
+        )
+        yield partial(
+            GaugeMetricFamily,
+            "nri_policy_config_last_reload_successful",
+            "Whether the latest settings that were given are in force.",
+            float(not self._settings_refused),
+        )
+        yield partial(
+            GaugeMetricFamily,
+            "nri_policy_config_last_reload_success_timestamp_seconds",
+            "When the settings in force were taken, in seconds since the epoch.",
+            self._settings_taken,
+        )
+        yield partial(
+            GaugeMetricFamily,
+            "nri_policy_state_generation",
+            "Decisions since the daemon started.",
+            self._generation(),
+        )
+
+
+def _late(answers: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(
+        "nri_policy_late_answers",
+        "Requests answered safely because the decision would have missed the deadline.",
+        labels=("event",),
+    )
+    for method in METHODS:
+        family.add_metric((method,), answers.get(method, 0))
+    return family

@@ -1,0 +1,305 @@
+"""Enforcement: sees changes in force, and puts those in force at once that must not wait.
+
+Owns when a cgroup is looked at, and when it is written. The runtime sets cgroups; it is given time
+for that. Two kinds of container cannot wait for it: one whose update the runtime has lost
+(`confirmation`), and one that is on a CPU of somebody else's own. Their cpuset is written here, and
+the runtime is told again, so that its spec agrees.
+
+Rule 1: files are read and written in a thread; a request waits for that only where the container
+that starts is in doubt, or has CPUs of its own that others are still to leave, and never longer
+than `MAX_WAIT`. Rule 2: first everybody leaves what is another's; only then does anybody get more.
+Rule 3: only what is decided at that moment is written; what changes meanwhile is looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.grant import Placement
+from nri_policy.engine.interim import known
+from nri_policy.engine.synchronization import parsed
+from nri_policy.plugin.confirmation import LIVING, SETTLED, Phase
+from nri_policy.plugin.updates import MAX_TRIES, Telling
+from nri_policy.workload.pod import Resources
+
+log = logging.getLogger(__name__)
+
+MAX_WAIT = 0.2  # seconds that a request waits for files
+MAX_SURVEY = 0.5  # seconds that the runtime's inventory waits for files
+FIRST_LOOK, LAST_LOOK = 0.05, 2.0  # seconds between looks at what is not in force yet
+GRACE = 2.0  # seconds that a runtime has to do what it was told
+BLIND_GRACE = 10.0  # the same, where no cgroup shows whether it has
+
+
+class Cgroups(Protocol):
+    """The containers' cgroups: `audit.cgroup.Cgroups`."""
+
+    def resources(self, cgroup: str) -> Resources | None:
+        """Return what the kernel says of a cgroup, by the runtime's name; None if not here."""
+        ...
+
+    def confine(self, cgroup: str, cpus: CPUSet) -> str:
+        """Set the CPUs of a cgroup; return why that failed, or nothing."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """A container that is looked at: what is decided, then what was found and done."""
+
+    placement: Placement
+    cgroup: str
+    own: CPUSet  # CPUs that nobody else may use
+    lost: bool
+    found: Resources | None = None
+    cpus: CPUSet = EMPTY  # of the cgroup, at the end
+    written: bool = False
+    error: str = ""
+
+    def write(self, cgroups: Cgroups, cpus: CPUSet) -> None:
+        """Set the CPUs of the cgroup."""
+        self.error = cgroups.confine(self.cgroup, cpus)
+        if not self.error:
+            self.cpus, self.written = cpus, True
+
+
+def enforce(cgroups: Cgroups, cases: Sequence[Case], taken: CPUSet) -> None:
+    """Look at *cases*, and write what cannot wait; *taken* are all CPUs that are somebody's own."""
+    for case in cases:
+        case.found = cgroups.resources(case.cgroup)
+        case.cpus = EMPTY if case.found is None else parsed(case.found.cpus)
+    pinned = [case for case in cases if case.found is not None and case.placement.cpus]
+    for case in pinned:
+        wanted = case.placement.cpus
+        surplus = case.cpus - wanted
+        if surplus and (case.lost or surplus & (taken - case.own)):
+            case.write(cgroups, case.cpus & wanted or wanted)
+    if any(case.error for case in cases):
+        return
+    for case in pinned:
+        if case.lost and case.cpus != case.placement.cpus:
+            case.write(cgroups, case.placement.cpus)
+
+
+class Enforcement:
+    """Sees to it that the containers of one engine run where they are to."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        telling: Telling,
+        cgroups: Cgroups | None,
+        *,
+        resize_overdue: Callable[[str, Resources | None], Awaitable[None]],
+        wrote: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Look at *cgroups*, if there are any; *wrote* is called for each that was set here.
+
+        *resize_overdue* is called with each container whose resize seems not to have ended, and
+        what was found of its cgroup.
+        """
+        self._engine = engine
+        self._telling = telling
+        self._confirmations = telling.confirmations
+        self._cgroups = cgroups
+        self._clock = telling.clock
+        self._resize_overdue = resize_overdue
+        self._wrote = wrote
+        self._looking = asyncio.Lock()
+        self._looks: set[asyncio.Task[None]] = set()  # that a request did not wait for any longer
+        self._tries: dict[str, int] = {}  # how often a container was told in vain
+        self._unwritable: set[str] = set()  # what was logged
+
+    @property
+    def unwritable(self) -> int:
+        """How many containers' cgroups could not be written."""
+        return len(self._unwritable)
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many containers have a change that was told, and not seen in force."""
+        return len(self._confirmations.sent)
+
+    @property
+    def overdue(self) -> int:
+        """How many of them had more time for it than a runtime needs."""
+        now = self._clock.now()
+        return sum(now - each.since > GRACE for each in self._confirmations.sent.values())
+
+    async def run(self) -> NoReturn:
+        """Look at what was told until it is seen in force."""
+        delay = FIRST_LOOK
+        while True:
+            self._telling.sent.clear()
+            sent = asyncio.ensure_future(self._telling.sent.wait())
+            try:
+                if not self._polled():
+                    await sent
+                if await self._clock.done_within(delay, sent):
+                    delay = FIRST_LOOK
+                    await self._clock.sleep(delay)
+                else:
+                    delay = min(2 * delay, LAST_LOOK)
+            finally:
+                sent.cancel()
+            try:
+                await self.look()
+            except Exception:
+                log.exception("event=enforcement-failed")
+
+    def expect(self) -> None:
+        """Look soon: what was told can be in force now."""
+        self._telling.sent.set()
+
+    async def observe(self, paths: Mapping[str, str]) -> Mapping[str, Resources]:
+        """Return what the kernel says of containers, by id; *paths* are the runtime's names.
+
+        Nothing of those that are not here, and of all of them where that takes too long.
+        """
+        cgroups = self._cgroups
+        if cgroups is None or not paths:
+            return {}
+
+        def read() -> dict[str, Resources]:
+            seen = ((each, cgroups.resources(path)) for each, path in paths.items())
+            return {each: found for each, found in seen if found is not None}
+
+        reading = asyncio.ensure_future(asyncio.to_thread(read))
+        if not await self._clock.done_within(MAX_SURVEY, reading):
+            log.warning("event=look-slow containers=%d", len(paths))
+            return {}
+        return reading.result()
+
+    async def settle(self, container_id: str) -> None:
+        """Look now if a container that starts is in doubt or takes CPUs from others."""
+        placed = self._engine.state.placed.get(container_id)
+        if placed is None or self._cgroups is None:
+            return
+        own, others = placed.grant.exclusive, len(self._confirmations.sent) > 1
+        untold = container_id in self._telling.untold
+        if not (untold or self._confirmations.lost(container_id) or (own and others)):
+            return
+        look = asyncio.create_task(self.look(container_id), name="look")
+        self._looks.add(look)
+        look.add_done_callback(self._looks.discard)
+        if not await self._clock.done_within(MAX_WAIT, look):
+            log.warning("event=look-slow container=%s", placed.container.full_name)
+
+    async def look(self, *also: str) -> None:
+        """Look at all that is in doubt, and at *also*; put in force what cannot wait."""
+        async with self._looking:
+            if self._telling.leaving:
+                return
+            ids = dict.fromkeys([*also, *self._confirmations.sent, *self._telling.untold])
+            cases = [case for each in ids if (case := self._case(each)) is not None]
+            if self._cgroups is not None and cases:
+                await asyncio.to_thread(enforce, self._cgroups, cases, self._taken())
+            for case in cases:
+                self._conclude(case)
+        for case in cases:
+            if self._is_overdue(case):
+                await self._resize_overdue(case.placement.container_id, case.found)
+
+    def _polled(self) -> bool:
+        """Whether anything is in doubt that can come into force without another request."""
+        phase = self._confirmations.phase
+        return any(phase(each) in LIVING for each in self._confirmations.sent)
+
+    def _taken(self) -> CPUSet:
+        """Return the CPUs that are somebody's own."""
+        state = self._engine.state
+        free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
+        return (state.layout.capacity.sharable | state.layout.capacity.isolated) - free
+
+    def _case(self, container_id: str) -> Case | None:
+        state = self._engine.state
+        placement = known(state, container_id)
+        if placement is None:
+            self._confirmations.forget(container_id)
+            self._tries.pop(container_id, None)
+            return None
+        placed, resizing = state.placed[container_id], state.resizing.get(container_id)
+        return Case(
+            placement=placement,
+            cgroup=placed.container.cgroup,
+            own=placed.grant.exclusive | (resizing.kept if resizing else EMPTY),
+            lost=self._confirmations.lost(container_id)
+            or (
+                container_id in self._telling.untold
+                and self._confirmations.phase(container_id) is Phase.STARTING
+            ),
+        )
+
+    def _conclude(self, case: Case) -> None:
+        """Take in what was found; have told again what is not in force and should be."""
+        each = case.placement.container_id
+        now = known(self._engine.state, each)
+        if now is None or (now.cpus, now.mems) != (case.placement.cpus, case.placement.mems):
+            return  # decided anew: it is told, and looked at again
+        self._note_written(case)
+        sent = self._confirmations.sent.get(each)
+        if sent is None:
+            return
+        late = self._clock.now() - sent.since > GRACE
+        phase = self._confirmations.phase(each)
+        if case.found is None:
+            if phase is Phase.RUNNING and sent.lost:
+                self._again(case.placement, hurry=True)
+            elif phase is Phase.RUNNING and (late or self._confirmations.handled(each)):
+                self._confirm(each)
+        elif self._in_force(case):
+            if phase in SETTLED:
+                self._confirm(each)
+        elif phase is Phase.RUNNING and (late or sent.lost):
+            self._again(case.placement, hurry=bool(case.error))
+
+    def _note_written(self, case: Case) -> None:
+        """Have the runtime hear of what was written here, and people of what could not be."""
+        name = self._engine.state.placed[case.placement.container_id].container.full_name
+        if case.written:
+            self._wrote()
+            log.info("event=enforced container=%s cpus=%s", name, case.cpus)
+            # what it was sent, and can still do, it will know without being reminded
+            if case.lost or case.placement.container_id not in self._confirmations.sent:
+                self._telling.remind([case.placement])
+        elif case.error and case.cgroup not in self._unwritable:
+            self._unwritable.add(case.cgroup)
+            log.warning("event=not-writable container=%s reason=%r", name, case.error)
+
+    def _is_overdue(self, case: Case) -> bool:
+        """Whether a container's resize should have ended, by all that is known."""
+        each = case.placement.container_id
+        sent = self._confirmations.sent.get(each)
+        if sent is None or self._confirmations.phase(each) is not Phase.UPDATING:
+            return False
+        grace = BLIND_GRACE if case.found is None else GRACE
+        return self._clock.now() - sent.since > grace
+
+    def _in_force(self, case: Case) -> bool:
+        cpus, mems = case.placement.cpus, case.placement.mems
+        found = EMPTY if case.found is None else parsed(case.found.mems)
+        return (not cpus or case.cpus == cpus) and (not mems or found == mems)
+
+    def _confirm(self, container_id: str) -> None:
+        self._confirmations.confirm(container_id)
+        self._tries.pop(container_id, None)
+
+    def _again(self, placement: Placement, *, hurry: bool) -> None:
+        """Have the runtime told again, but not for ever."""
+        each = placement.container_id
+        name = self._engine.state.placed[each].container.full_name
+        self._confirmations.confirm(each)  # what was sent counts no more
+        self._tries[each] = self._tries.get(each, 0) + 1
+        if self._tries[each] < MAX_TRIES:
+            log.info("event=telling-again container=%s cpus=%s", name, placement.cpus)
+            self._telling.note([placement], hurry=hurry)
+            return
+        del self._tries[each]
+        self._telling.refused[each] = placement
+        log.error("event=not-in-force container=%s cpus=%s", name, placement.cpus)

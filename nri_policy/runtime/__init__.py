@@ -1,1 +1,0 @@
-"""The embedded NRI runtime: the other side of the wire, for demo, simulation and tests."""

@@ -1,0 +1,94 @@
+"""The cgroups of a simulated node: what a kernel would say of the embedded runtime's containers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec.structs import replace
+
+from nri_policy.audit.comparison import Cpuset, Observed
+from nri_policy.cpuset import CPUSet
+from nri_policy.plugin.convert import resources_of
+from nri_policy.simulation.containers import Container, State
+from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.workload.pod import Resources
+
+
+class SimulatedCgroups:
+    """A `Reader` of containers that have no threads, and run where the runtime has set them."""
+
+    def __init__(self, runtime: EmbeddedRuntime) -> None:
+        self._runtime = runtime
+
+    def observe(
+        self,
+        container_id: str,
+        cgroup: str,  # noqa: ARG002 - the signature of a Reader
+        *,
+        turn: int,  # noqa: ARG002 - the same
+        watched: Iterable[int] = (),  # noqa: ARG002 - the same
+    ) -> Observed | None:
+        """Return where a container may run, None if it does not."""
+        for each in self._runtime.containers:
+            if each.id == container_id and each.state is State.RUNNING:
+                machine = self._runtime.machine
+                return Observed(
+                    cpus=_cpuset(each.cpus, machine.online_cpus),
+                    mems=_cpuset(each.mems, machine.memory_nodes),
+                    threads={},
+                )
+        return None
+
+    def resources(self, cgroup: str) -> Resources | None:
+        """Return what a container's cgroup is set to."""
+        container = self._of(cgroup)
+        if container is None or container.in_force is None:
+            return None
+        machine, found = self._runtime.machine, resources_of(container.in_force)
+        return replace(
+            found,
+            cpus=found.cpus or str(machine.online_cpus),
+            mems=found.mems or str(machine.memory_nodes),
+        )
+
+    def confine(self, cgroup: str, cpus: CPUSet) -> str:
+        """Set the CPUs of a container's cgroup."""
+        container = self._of(cgroup)
+        if container is None or container.in_force is None:
+            return f"{cgroup} is not there"
+        container.in_force.cpu.cpus = str(cpus)
+        return ""
+
+    def processes(self, cgroup: str) -> Collection[int]:
+        """Return the process of a container that runs."""
+        container = self._of(cgroup)
+        return [container.message.pid] if container and container.state is State.RUNNING else []
+
+    def has_process(self, pid: int) -> bool:
+        """Return whether a container that runs has it."""
+        running = (each for each in self._runtime.containers if each.state is State.RUNNING)
+        return any(each.message.pid == pid for each in running)
+
+    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+        """Return the containers of a pod that run, and its pause container."""
+        found: dict[str, Collection[int]] = {}
+        for pod in self._runtime.pods:
+            if pod.message.linux.cgroup_parent == folder and pod.ready:
+                found[pod.id] = [pod.message.pid]
+                for each in pod.containers:
+                    if each.state is State.RUNNING:
+                        found[each.id] = [each.message.pid]
+        return found
+
+    def _of(self, cgroup: str) -> Container | None:
+        for each in self._runtime.containers:
+            if each.message.linux.cgroups_path == cgroup:
+                return each
+        return None
+
+    def keep_only(self, container_ids: Iterable[str]) -> None:
+        """Forget nothing: nothing is kept."""
+
+
+def _cpuset(written: CPUSet, there: CPUSet) -> Cpuset:
+    return Cpuset(written=written, effective=written & there or there)

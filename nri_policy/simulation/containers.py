@@ -1,0 +1,231 @@
+"""The pods and containers that the embedded runtime keeps.
+
+Owns their states and what containers run with. A container's NRI message is its one source of
+truth; what reads better (`cpus`, `shares`, …) is computed from it. Must not know of plugins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.kubelet.manifest import PodManifest
+from nri_policy.nri.errors import Code, Refused
+from nri_policy.proto import nri_pb2 as nri
+from nri_policy.simulation.adjustment import overlay
+from nri_policy.wording import quoted
+
+_MIN_PERIOD, _MAX_PERIOD = 1000, 1_000_000  # microseconds
+_MIN_QUOTA = 1000  # microseconds; kernel/sched/core.c, tg_set_cfs_bandwidth
+
+
+class CRIError(Refused):
+    """A CRI call fails; the text is what kubelet shows to the owner of the pod."""
+
+
+class State(StrEnum):
+    """Where a container is in its life; CREATING until CreateContainer succeeds."""
+
+    CREATING = "creating"
+    CREATED = "created"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    REMOVED = "removed"
+
+
+_NRI_STATES = {
+    State.CREATING: nri.CONTAINER_UNKNOWN,
+    State.CREATED: nri.CONTAINER_CREATED,
+    State.RUNNING: nri.CONTAINER_RUNNING,
+    State.STOPPED: nri.CONTAINER_STOPPED,
+    State.REMOVED: nri.CONTAINER_UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Resources of a container changed, after its creation."""
+
+    cause: str  # the event and its subject, as in "CreateContainer default/pod1/c0"
+    container: str  # key of the container that changed
+    resources: nri.LinuxResources  # what was set
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Container:
+    """One container; a restart makes a new one of the same name."""
+
+    pod: Pod
+    name: str
+    message: nri.Container  # with its specification
+    state: State = State.CREATING
+    in_force: nri.LinuxResources | None = None  # of its cgroup, while there is one
+    asked: nri.LinuxResources | None = None  # what it was created with
+    usage: int = 0  # bytes of memory that no limit can be set below
+    updated_by: list[Update] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        """The runtime's id."""
+        return self.message.id
+
+    @property
+    def key(self) -> str:
+        """`namespace/pod/container`."""
+        return f"{self.pod.key}/{self.name}"
+
+    @property
+    def effective(self) -> nri.LinuxResources:
+        """What its cgroup is set to; before there is one, what it will be set to."""
+        return self.message.linux.resources if self.in_force is None else self.in_force
+
+    @property
+    def cpus(self) -> CPUSet:
+        """CPUs that it is pinned to, or will be; empty if it is not."""
+        return _parsed(self.effective.cpu.cpus)
+
+    @property
+    def mems(self) -> CPUSet:
+        """Memory nodes that it is pinned to, or will be; empty if it is not."""
+        return _parsed(self.effective.cpu.mems)
+
+    @property
+    def shares(self) -> int:
+        """CPU shares."""
+        return self.effective.cpu.shares.value
+
+    @property
+    def quota(self) -> int:
+        """CFS quota in microseconds per period; 0 or -1: none."""
+        return self.effective.cpu.quota.value
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes; 0: none."""
+        return self.effective.memory.limit.value
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment variables."""
+        return {name: value for name, _, value in (v.partition("=") for v in self.message.env)}
+
+    @property
+    def mounts(self) -> dict[str, str]:
+        """Destination → source."""
+        return {mount.destination: mount.source for mount in self.message.mounts}
+
+    def enter(self, state: State) -> None:
+        """Change to *state*, and show it to plugins."""
+        self.state = state
+        self.message.state = _NRI_STATES[state]
+
+    def make_cgroup(self) -> None:
+        """Make its cgroup, by the specification as it is now."""
+        self.in_force = nri.LinuxResources()
+        self.in_force.CopyFrom(self.message.linux.resources)
+
+    def apply(
+        self, wanted: nri.LinuxResources, *, machine: Machine, cause: str, into_cgroup: bool
+    ) -> None:
+        """Set what is *wanted*; 0 and "" leave alone. Raises CRIError, and then nothing is set.
+
+        Only a cgroup can refuse a value; what does not go *into_cgroup* changes the specification
+        alone, which may or may not be read again.
+        """
+        effective = nri.LinuxResources()
+        effective.CopyFrom(self.message.linux.resources)
+        asked = _surviving(wanted)
+        overlay(effective, asked)
+        if into_cgroup and self.in_force is not None:
+            machine.check(effective)
+            limit, before = (each.memory.limit.value for each in (effective, self.in_force))
+            if 0 < limit < self.usage and limit != before:
+                raise CRIError("runc: cannot decrease memory limit: device or resource busy")
+            self.in_force.CopyFrom(effective)
+        self.message.linux.resources.CopyFrom(effective)
+        if asked.ListFields():
+            self.updated_by.append(Update(cause=cause, container=self.key, resources=asked))
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Pod:
+    """One pod sandbox and its containers, in the order of their creation."""
+
+    manifest: PodManifest
+    message: nri.PodSandbox
+    ready: bool = True  # until it is stopped
+    calls: asyncio.Lock = field(default_factory=asyncio.Lock)  # the kubelet makes one at a time
+    containers: list[Container] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        """The runtime's id."""
+        return self.message.id
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return self.manifest.key
+
+    def container(self, name: str) -> Container:
+        """Return the latest container called *name*. Raises KeyError."""
+        for container in reversed(self.containers):
+            if container.name == name:
+                return container
+        raise KeyError(f"{self.key}/{name}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Machine:
+    """What the kernel lets a cgroup use."""
+
+    online_cpus: CPUSet
+    memory_nodes: CPUSet
+
+    def check(self, resources: nri.LinuxResources) -> None:
+        """Raise CRIError for values that runc could not write to a cgroup of this machine."""
+        cpu = resources.cpu
+        for file, text, present in (
+            ("cpuset.cpus", cpu.cpus, self.online_cpus),
+            ("cpuset.mems", cpu.mems, self.memory_nodes),
+        ):
+            if text and not EMPTY < _parsed(text) <= present:
+                raise CRIError(
+                    f"runc: failed to write {quoted(text)} to {file}: invalid argument "
+                    f"(there are {present})",
+                    code=Code.UNKNOWN,
+                )
+        if cpu.period.value and not _MIN_PERIOD <= cpu.period.value <= _MAX_PERIOD:
+            raise CRIError(
+                f"runc: failed to write {cpu.period.value} to the CPU period: invalid argument"
+            )
+        if 0 < cpu.quota.value < _MIN_QUOTA:
+            raise CRIError(
+                f"runc: failed to write {cpu.quota.value} to the CPU quota: invalid argument"
+            )
+
+
+def _surviving(wanted: nri.LinuxResources) -> nri.LinuxResources:
+    """Return what is left of an update on its way through CRI's LinuxContainerResources."""
+    kept = nri.LinuxResources()
+    for name in ("shares", "quota", "period"):
+        if value := getattr(wanted.cpu, name).value:
+            getattr(kept.cpu, name).value = value
+    if wanted.cpu.cpus:
+        kept.cpu.cpus = wanted.cpu.cpus
+    if wanted.cpu.mems:
+        kept.cpu.mems = wanted.cpu.mems
+    if limit := wanted.memory.limit.value:
+        kept.memory.limit.value = kept.memory.swap.value = limit
+    kept.hugepage_limits.extend(limit for limit in wanted.hugepage_limits if limit.limit)
+    kept.unified.update(wanted.unified)
+    return kept
+
+
+def _parsed(text: str) -> CPUSet:
+    try:
+        return CPUSet.parse(text)
+    except ValueError:
+        return EMPTY

@@ -1,0 +1,183 @@
+"""The kubelet's device manager: which devices a node has, and which container was given which.
+
+Owns the choice of devices when a pod is admitted, what a container gets with them, and what the
+kubelet says of it all over its PodResources API (nri.md §8). Device plugins are not modelled: what
+they would advertise is told to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import msgspec
+
+from nri_policy.hardware.synthetic_devices import MAJOR
+from nri_policy.kubelet.manifest import PodManifest
+from nri_policy.proto import nri_pb2 as nri
+from nri_policy.proto import podresources_pb2 as pb
+from nri_policy.proto.podresources_pb2_grpc import (
+    PodResourcesListerServicer,
+    add_PodResourcesListerServicer_to_server,
+)
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class AdmissionError(Exception):
+    """A pod that the kubelet does not admit, for want of devices."""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A device as a plugin advertises it."""
+
+    id: str
+    numa: int | None = None  # id of its NUMA node; None where that is unknown
+    file: str = ""  # the device file that comes with it, as a path in the container; empty for none
+
+    def __post_init__(self) -> None:
+        if self.numa is not None and self.numa < 0:
+            raise ValueError(f"numa: {self.numa} is no NUMA node")
+        if self.file and not self.file.startswith("/"):
+            raise ValueError(f"file: {self.file!r} is not a path that begins with /")
+
+
+_Given = list[tuple[str, Device]]  # resource, device
+
+
+class DeviceManager:
+    """The devices of one node."""
+
+    def __init__(self) -> None:
+        self._devices: Mapping[str, Sequence[Device]] = {}
+        self._given: dict[str, tuple[PodManifest, dict[str, _Given]]] = {}  # by uid; by container
+        self._minors: dict[tuple[str, str], int] = {}  # of device files, by resource and id
+
+    def advertise(self, devices: Mapping[str, Sequence[Device]]) -> dict[int, int | None]:
+        """Take all devices that the node has from now on, by resource.
+
+        Return their NUMA nodes by the minor numbers of their files. Whoever was given one that is
+        gone keeps it.
+        """
+        self._devices = devices
+        return {
+            self._minor(resource, device): device.numa
+            for resource, group in devices.items()
+            for device in group
+        }
+
+    def admit(self, pod: PodManifest) -> None:
+        """Give the containers of *pod*, whose uid is set, what they ask for; or AdmissionError."""
+        taken = {
+            (resource, device.id)
+            for _, containers in self._given.values()
+            for given in containers.values()
+            for resource, device in given
+        }
+        given: dict[str, _Given] = {}
+        spare: _Given = []  # of init containers: they have ended when the others start
+        for container in pod.spec.every_container:
+            own = given[container.name] = []
+            for resource, count in container.resources.limits.items():
+                if "/" not in resource:
+                    continue
+                free = [each for each in spare if each[0] == resource] + [
+                    (resource, device)
+                    for device in self._devices.get(resource, ())
+                    if (resource, device.id) not in taken
+                ]
+                if len(free) < count:
+                    raise AdmissionError(
+                        f"pod {pod.key}: container {container.name} asks for {count} {resource}, "
+                        f"{len(free)} of {len(self._devices.get(resource, ()))} are free"
+                    )
+                own += free[:count]
+                taken |= {(name, device.id) for name, device in free[:count]}
+            if pod.runs_to_end(container.name):
+                spare += [each for each in own if each not in spare]
+            else:
+                spare = [each for each in spare if each not in own]
+        self._given[pod.metadata.uid] = pod, given
+
+    def forget(self, uid: str) -> None:
+        """Take back what the pod of that uid was given."""
+        self._given.pop(uid, None)
+
+    def files(self, uid: str, container: str) -> Iterator[nri.LinuxDevice]:
+        """Yield the device files that a container gets."""
+        _, given = self._given[uid]
+        for resource, device in given[container]:
+            if device.file:
+                minor = self._minor(resource, device)
+                yield nri.LinuxDevice(path=device.file, type="c", major=MAJOR, minor=minor)
+
+    def pod_resources(self) -> list[pb.PodResources]:
+        """Return what the PodResources API tells of each pod: an entry a device.
+
+        Init containers that end are not in it, as with the kubelet.
+        """
+        return [
+            pb.PodResources(
+                name=pod.metadata.name,
+                namespace=pod.metadata.namespace,
+                containers=[
+                    pb.ContainerResources(name=name, devices=map(_entry, own))
+                    for name, own in given.items()
+                    if not pod.runs_to_end(name)
+                ],
+            )
+            for pod, given in self._given.values()
+        ]
+
+    def _minor(self, resource: str, device: Device) -> int:
+        return self._minors.setdefault((resource, device.id), len(self._minors))
+
+
+def _entry(given: tuple[str, Device]) -> pb.ContainerDevices:
+    resource, device = given
+    topology = None
+    if device.numa is not None:
+        topology = pb.TopologyInfo(nodes=[pb.NUMANode(ID=device.numa)])
+    return pb.ContainerDevices(resource_name=resource, device_ids=[device.id], topology=topology)
+
+
+class _PodResources(PodResourcesListerServicer):
+    """The API's methods that anybody calls here."""
+
+    def __init__(self, manager: DeviceManager) -> None:
+        self._manager = manager
+
+    async def List(  # noqa: N802 - the API's name
+        self, request: pb.ListPodResourcesRequest, context: _Context
+    ) -> pb.ListPodResourcesResponse:
+        """Return what all pods have."""
+        del request, context
+        return pb.ListPodResourcesResponse(pod_resources=self._manager.pod_resources())
+
+    async def Get(  # noqa: N802 - the API's name
+        self, request: pb.GetPodResourcesRequest, context: _Context
+    ) -> pb.GetPodResourcesResponse:
+        """Return what one pod has."""
+        pods = {(pod.namespace, pod.name): pod for pod in self._manager.pod_resources()}
+        found = pods.get((request.pod_namespace, request.pod_name))
+        if found is None:
+            await context.abort(grpc.StatusCode.UNKNOWN, f"pod {request.pod_name} not found")
+        return pb.GetPodResourcesResponse(pod_resources=found)
+
+
+@asynccontextmanager
+async def answering(manager: DeviceManager, socket: Path) -> AsyncIterator[None]:
+    """Serve the PodResources API at *socket*."""
+    server = grpc.aio.server()
+    add_PodResourcesListerServicer_to_server(  # type: ignore[no-untyped-call]  # generated
+        _PodResources(manager), server
+    )
+    server.add_insecure_port(f"unix:{socket}")
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(None)

@@ -1,0 +1,518 @@
+"""The embedded runtime: a container runtime without containers, for tests, demo and simulation.
+
+It speaks NRI over a real unix socket as containerd or CRI-O of a given release do, is called like
+a CRI, and keeps what every container would run with. Owns the sequence of events of each CRI call
+(spec: NRI on the wire, 3.6) and when a change takes effect.
+
+Unsolicited updates on NRI < 0.12.1 can deadlock it for good, as they do the original. Not modelled:
+the panic of NRI 0.11 at sysctl adjustments; a Synchronize over 4 MiB in one message
+on NRI < 0.7 (refused here); a plugin left deaf by a slow Synchronize on NRI < 0.7 (closed here);
+plugins started by the runtime; the built-in validator, and the owners in validation requests; net
+devices and memory policies in adjustments; containers that are missed for lack of a barrier
+between synchronization and events.
+
+Where the two runtimes differ:
+
+|                                | containerd        | CRI-O                          |
+|--------------------------------|-------------------|--------------------------------|
+| the cgroup is made             | at StartContainer | at CreateContainer             |
+| an update before POST_CREATE   | is skipped        | is skipped                     |
+| an update before POST_START    | changes the spec  | takes effect                   |
+| lists after its restart        | what it has set   | what was asked at the creation |
+| update of another fails        | is logged         | fails the call that carried it |
+| an update of Synchronize fails | is logged         | plugin is left deaf, or closed |
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.kubelet import runtimespec
+from nri_policy.kubelet.manifest import ContainerManifest, PodManifest, ResourceChange, read_pod
+from nri_policy.kubelet.resources import Kubelet
+from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.release import Release
+from nri_policy.nri.versions import Version
+from nri_policy.proto import nri_pb2 as nri
+from nri_policy.simulation.adaptation import Adaptation, Timeouts
+from nri_policy.simulation.containers import Container, CRIError, Machine, Pod, State
+from nri_policy.simulation.device_manager import AdmissionError, DeviceManager
+
+_NODE = Kubelet()
+_TIMEOUTS = Timeouts()
+_LIVE = (State.CREATED, State.RUNNING)
+
+log = logging.getLogger(__name__)
+
+# Where: "creating" (its creation was answered), "starting" (its cgroup is made), "started" (its
+# start was answered), "updating" (its update was answered).
+Between = Callable[[str, Container], Awaitable[None]]
+
+
+class PodStartError(CRIError):
+    """Containers of a pod did not start; the others did. *errors*: container name → error."""
+
+    def __init__(self, pod: Pod, errors: dict[str, CRIError]) -> None:
+        text = "; ".join(f"{pod.key}/{name}: {error}" for name, error in errors.items())
+        super().__init__(text, code=next(iter(errors.values())).code)
+        self.errors = errors
+
+
+class EmbeddedRuntime:
+    """A container runtime that plugins connect to at *socket_path*; an async context manager.
+
+    Its CRI calls raise CRIError with the text that kubelet would show. The pods and containers that
+    they return stay current. `machine` and `devices` may be changed at any time; *clock* is in
+    seconds since the epoch.
+    """
+
+    def __init__(  # noqa: PLR0913 - keywords, as many as a real runtime's settings that matter here
+        self,
+        socket_path: Path,
+        *,
+        online_cpus: CPUSet,
+        memory_nodes: CPUSet,
+        name: str = "containerd",
+        version: str = "2.1.9",
+        nri_version: Version | None = None,
+        kubelet: Kubelet = _NODE,
+        timeouts: Timeouts = _TIMEOUTS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.socket_path = socket_path
+        self.release = Release.of(name, version, nri_version)
+        self.machine = Machine(online_cpus=online_cpus, memory_nodes=memory_nodes)
+        self.kubelet = kubelet
+        self.devices = DeviceManager()
+        # Called where another call can come between: where in a container's life.
+        self.between: Between = _nobody
+        self._clock = clock
+        self._pods: dict[str, Pod] = {}
+        self._containers: dict[str, Container] = {}
+        self._serial = count(1)
+        self._pid = count(1000)
+        self._nri = Adaptation(socket_path, self.release, self, timeouts=timeouts)
+
+    async def __aenter__(self) -> Self:
+        """Start listening."""
+        await self._nri.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Disconnect all plugins and remove the socket."""
+        await self._nri.stop()
+
+    async def restart(self) -> None:
+        """Stop and start again: plugins see end of file and a new socket, containers run on."""
+        await self._nri.stop()
+        if self.release.name == "cri-o":
+            for container in self.containers:
+                if container.asked is not None:
+                    container.message.linux.resources.CopyFrom(container.asked)
+        await self._nri.start()
+
+    def vanish(self, container: Container) -> None:
+        """Let a container exit, and no plugin hear of it."""
+        container.enter(State.STOPPED)
+        container.in_force = None
+
+    # ---- what is there
+
+    @property
+    def pods(self) -> list[Pod]:
+        """Pods that are not removed, in the order of their creation."""
+        return list(self._pods.values())
+
+    @property
+    def containers(self) -> list[Container]:
+        """Containers that are not removed, in the order of their creation."""
+        return list(self._containers.values())
+
+    def pod(self, key: str) -> Pod:
+        """Return the pod called `namespace/name`, or `name` in `default`. Raises KeyError."""
+        key = key if "/" in key else f"default/{key}"
+        for pod in self.pods:
+            if pod.key == key:
+                return pod
+        raise KeyError(key)
+
+    def container(self, key: str) -> Container:
+        """Return the container called `namespace/pod/name` or `pod/name`. Raises KeyError."""
+        pod, _, name = key.rpartition("/")
+        return self.pod(pod).container(name)
+
+    # ---- plugins
+
+    @property
+    def plugins(self) -> list[str]:
+        """Active plugins as `NN-name`, in the order in which they are asked."""
+        return [plugin.name for plugin in self._nri.plugins if not plugin.closed]
+
+    @property
+    def synchronizations(self) -> int:
+        """How often a plugin became active, ever."""
+        return self._nri.synchronizations
+
+    async def synchronized(self, *, after: int = 0) -> None:
+        """Wait until more than *after* plugins became active, ever, and nothing is under way."""
+        async with self._nri.changed:
+            await self._nri.changed.wait_for(lambda: self.synchronizations > after)
+        await self._nri.settled()
+
+    async def disconnected(self) -> None:
+        """Wait until no plugin is active."""
+        async with self._nri.changed:
+            await self._nri.changed.wait_for(lambda: not self.plugins)
+
+    async def settled(self) -> None:
+        """Wait until no event, update or handshake is under way."""
+        await self._nri.settled()
+
+    # ---- like kubelet
+
+    async def start_pod(self, manifest: Mapping[str, Any] | PodManifest) -> Pod:
+        """Run a pod with all of its containers, init containers first, one after the other.
+
+        A container that fails does not keep the next from starting, unless it is an init container.
+        Raises ManifestError; PodStartError, with the pod there; CRIError, without.
+        """
+        pod = await self.run_pod(manifest)
+        errors: dict[str, CRIError] = {}
+        inits = pod.manifest.spec.init_containers
+        for container in pod.manifest.spec.every_container:
+            try:
+                await self._run_container(pod, container, to_end=container in inits)
+            except CRIError as error:
+                errors[container.name] = error
+                if container in inits:
+                    break
+        if errors:
+            raise PodStartError(pod, errors)
+        return pod
+
+    async def resize(self, pod: Pod, name: str, change: ResourceChange) -> None:
+        """Change what a container requests, in place: what *change* does not name stays.
+
+        Raises ManifestError if the API server would refuse, CRIError if the runtime does, KeyError.
+        """
+        manifest = pod.manifest.resized(name, change)
+        if self.release.updates_pods:
+            await self.update_pod(pod, self.kubelet.pod_resources(manifest))
+        wanted = self.kubelet.resources(manifest.container(name).resources)
+        await self.update_container(pod.container(name), wanted)
+        pod.manifest = manifest
+
+    async def delete_pod(self, pod: Pod) -> None:
+        """Stop and remove a pod and its containers."""
+        await self.stop_pod(pod)
+        await self.remove_pod(pod)
+
+    async def delete_container(self, container: Container) -> None:
+        """Stop and remove a container."""
+        await self.stop_container(container)
+        await self.remove_container(container)
+
+    async def _run_container(self, pod: Pod, manifest: ContainerManifest, *, to_end: bool) -> None:
+        container = await self.create_container(pod, manifest.name)
+        await self.start_container(container)
+        if to_end and not manifest.sidecar:
+            await self.delete_container(container)
+
+    # ---- CRI
+
+    async def run_pod(self, manifest: Mapping[str, Any] | PodManifest) -> Pod:
+        """RunPodSandbox, if the kubelet admits the pod. Raises ManifestError for a bad manifest."""
+        if not isinstance(manifest, PodManifest):
+            manifest = read_pod(manifest)
+        if any(pod.key == manifest.key for pod in self.pods):
+            raise CRIError(f"pod {manifest.key} exists already")
+        pod = self._new_pod(manifest)
+        async with self._call(pod):
+            try:
+                self.devices.admit(pod.manifest)
+            except AdmissionError as error:
+                raise CRIError(str(error)) from error
+            try:
+                async with self._nri.lock:
+                    await self._nri.notify(nri.RUN_POD_SANDBOX, pod.message)
+            except Refused:
+                self.devices.forget(pod.manifest.metadata.uid)
+                await self._tell(nri.STOP_POD_SANDBOX, pod)
+                await self._tell(nri.REMOVE_POD_SANDBOX, pod)
+                raise
+            self._pods[pod.id] = pod
+            return pod
+
+    async def create_container(
+        self, pod: Pod, name: str, *, devices: Iterable[nri.LinuxDevice] = ()
+    ) -> Container:
+        """CreateContainer, with what a device plugin would add. Raises KeyError for the name."""
+        manifest = pod.manifest.container(name)
+        async with self._call(pod):
+            if not pod.ready:
+                raise CRIError(f"pod {pod.key} is not ready")
+            if any(other.name == name and other.state in _LIVE for other in pod.containers):
+                raise CRIError(f"container {pod.key}/{name} is there already")
+            container = self._new_container(pod, manifest, devices)
+            self._containers[container.id] = container
+            pod.containers.append(container)
+            try:
+                await self._adjust(container)
+                await self.between("creating", container)
+                if self.release.makes_cgroups_early:
+                    self.machine.check(container.message.linux.resources)
+                    container.make_cgroup()
+            except Refused:
+                await self._stopped(container)
+                await self._removed(container)
+                raise
+            container.enter(State.CREATED)
+            self._show_time(container, "created_at")
+            await self._tell(nri.POST_CREATE_CONTAINER, pod, container)
+            return container
+
+    async def start_container(self, container: Container) -> None:
+        """StartContainer; one that fails is stopped."""
+        async with self._call(container.pod):
+            _require(container, State.CREATED)
+            try:
+                self.machine.check(container.message.linux.resources)
+                if not self.release.makes_cgroups_early:
+                    container.make_cgroup()
+                await self.between("starting", container)
+                async with self._nri.lock:
+                    await self._nri.notify(
+                        nri.START_CONTAINER, container.pod.message, container.message
+                    )
+            except Refused:
+                await self._stopped(container)
+                raise
+            await self.between("started", container)
+            container.enter(State.RUNNING)
+            container.message.pid = next(self._pid)
+            self._show_time(container, "started_at")
+            await self._tell(nri.POST_START_CONTAINER, container.pod, container)
+
+    async def update_container(self, container: Container, resources: nri.LinuxResources) -> None:
+        """UpdateContainerResources; what is not set, or 0, stays as it is."""
+        request = nri.LinuxResources()
+        request.CopyFrom(resources)
+        for value in (request.cpu.shares, request.cpu.quota, request.cpu.period):
+            value.SetInParent()  # the runtimes always fill in these, and the limit
+        request.memory.limit.SetInParent()
+        async with self._call(container.pod):
+            _require(container, *_LIVE, State.STOPPED)
+            cause = f"UpdateContainer {container.key}"
+            async with self._nri.lock:
+                results = await self._nri.update(container.pod.message, container.message, request)
+                self._update_others(results.others, cause)
+            await self.between("updating", container)
+            self._set(container, results.requested, cause)
+            await self._tell(nri.POST_UPDATE_CONTAINER, container.pod, container)
+
+    async def update_pod(
+        self,
+        pod: Pod,
+        resources: nri.LinuxResources,
+        *,
+        overhead: nri.LinuxResources | None = None,
+    ) -> None:
+        """UpdatePodSandboxResources; fails as unimplemented where the release has none."""
+        async with self._call(pod):
+            if not self.release.updates_pods:
+                raise CRIError("not implemented", code=Code.UNIMPLEMENTED)
+            linux = pod.message.linux
+            async with self._nri.lock:
+                await self._nri.update_pod(pod.message, overhead or linux.pod_overhead, resources)
+            linux.pod_resources.CopyFrom(resources)
+            if overhead is not None:
+                linux.pod_overhead.CopyFrom(overhead)
+            await self._tell(nri.POST_UPDATE_POD_SANDBOX, pod)
+
+    async def stop_container(self, container: Container) -> None:
+        """StopContainer; does nothing to a container that is stopped."""
+        async with self._call(container.pod):
+            await self._stopped(container)
+
+    async def remove_container(self, container: Container) -> None:
+        """RemoveContainer; stops it first."""
+        async with self._call(container.pod):
+            await self._stopped(container)
+            await self._removed(container)
+
+    async def stop_pod(self, pod: Pod) -> None:
+        """StopPodSandbox; stops its containers first."""
+        async with self._call(pod):
+            await self._pod_stopped(pod)
+
+    async def remove_pod(self, pod: Pod) -> None:
+        """RemovePodSandbox; stops it first, and removes its containers."""
+        async with self._call(pod):
+            await self._pod_stopped(pod)
+            for container in list(pod.containers):
+                await self._removed(container)
+            self.devices.forget(pod.manifest.metadata.uid)
+            if self._pods.pop(pod.id, None):
+                await self._tell(nri.REMOVE_POD_SANDBOX, pod)
+
+    # ---- what NRI asks
+
+    def inventory(self) -> tuple[list[nri.PodSandbox], list[nri.Container]]:
+        """Return what a new plugin is told of: all pods, and containers that did not end."""
+        return (
+            [pod.message for pod in self.pods],
+            [container.message for container in self.containers if container.state in _LIVE],
+        )
+
+    def apply_updates(
+        self, updates: Iterable[nri.ContainerUpdate], *, cause: str
+    ) -> list[nri.ContainerUpdate]:
+        """Change containers; skip unknown ones and those under creation; return what failed."""
+        failed = []
+        for update in updates:
+            container = self._containers.get(update.container_id)
+            if container is None or container.state is State.CREATING:
+                continue
+            try:
+                self._set(container, update.linux.resources, cause)
+            except CRIError as error:
+                log.warning(
+                    "event=update-failed container=%s cause=%r reason=%r",
+                    container.key,
+                    cause,
+                    str(error),
+                )
+                if not update.ignore_failure:
+                    failed.append(update)
+        return failed
+
+    # ---- parts of CRI calls
+
+    @asynccontextmanager
+    async def _call(self, pod: Pod) -> AsyncIterator[None]:
+        """Serialize a pod's CRI calls, and turn what plugins refuse into their errors.
+
+        Calls on other pods come between its events.
+        """
+        async with pod.calls:
+            try:
+                yield
+            except Refused as error:
+                raise CRIError(error.message, code=error.code) from error
+
+    async def _tell(self, event: nri.Event, pod: Pod, container: Container | None = None) -> None:
+        """Tell plugins of an event whose failure changes nothing."""
+        try:
+            async with self._nri.lock:
+                await self._nri.notify(event, pod.message, container.message if container else None)
+        except Refused as error:
+            log.warning(
+                "event=ignored-error pod=%s of=%s reason=%r",
+                pod.key,
+                nri.Event.Name(event),
+                str(error),
+            )
+
+    def _new_pod(self, manifest: PodManifest) -> Pod:
+        serial = next(self._serial)
+        uid = manifest.metadata.uid or runtimespec.object_uid("uid", manifest.key, serial)
+        metadata = msgspec.structs.replace(manifest.metadata, uid=uid)
+        manifest = msgspec.structs.replace(manifest, metadata=metadata)
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        message = self.kubelet.sandbox(manifest, seen=f"{now:%Y-%m-%dT%H:%M:%SZ}")
+        message.id = runtimespec.object_id("pod", manifest.key, serial)
+        if self.release.shows_ips:
+            message.ips.append(f"10.244.{serial >> 8 & 255}.{serial & 255}")
+        pid = next(self._pid)
+        runtimespec.complete_sandbox(message, runtime=self.release.name, pid=pid)
+        return Pod(manifest=manifest, message=message)
+
+    def _new_container(
+        self, pod: Pod, manifest: ContainerManifest, devices: Iterable[nri.LinuxDevice]
+    ) -> Container:
+        attempt = sum(container.name == manifest.name for container in pod.containers)
+        message = self.kubelet.container(pod.manifest, manifest, attempt=attempt)
+        message.id = runtimespec.object_id("container", pod.id, manifest.name, next(self._serial))
+        own = self.devices.files(pod.manifest.metadata.uid, manifest.name)
+        for device in (*devices, *own):
+            message.linux.devices.append(device)
+            message.linux.resources.devices.append(runtimespec.access_to(device))
+        runtimespec.complete_container(
+            message, pod.message, runtime=self.release.name, image=manifest.image
+        )
+        return Container(pod=pod, name=manifest.name, message=message)
+
+    async def _adjust(self, container: Container) -> None:
+        async with self._nri.lock:
+            results = await self._nri.create(container.pod.message, container.message)
+            self._update_others(results.others, f"CreateContainer {container.key}")
+        container.message.CopyFrom(results.container)
+        container.asked = nri.LinuxResources()
+        container.asked.CopyFrom(container.message.linux.resources)
+
+    def _set(self, container: Container, wanted: nri.LinuxResources, cause: str) -> None:
+        early = self.release.makes_cgroups_early
+        into_cgroup = early or container.state is State.RUNNING
+        container.apply(wanted, machine=self.machine, cause=cause, into_cgroup=into_cgroup)
+
+    def _update_others(self, updates: list[nri.ContainerUpdate], cause: str) -> None:
+        failed = self.apply_updates(updates, cause=cause)
+        if failed and self.release.name == "cri-o":
+            raise CRIError(f"NRI failed to update {len(failed)} containers")
+
+    async def _stopped(self, container: Container) -> None:
+        """End a container; plugins hear of it once, while it still seems to run."""
+        if container.state in (State.STOPPED, State.REMOVED):
+            return
+        try:
+            async with self._nri.lock:
+                results = await self._nri.stop_container(container.pod.message, container.message)
+                self._update_others(results.others, f"StopContainer {container.key}")
+        except Refused as error:
+            log.warning(
+                "event=ignored-error container=%s of=STOP_CONTAINER reason=%r",
+                container.key,
+                str(error),
+            )
+        self.vanish(container)
+        self._show_time(container, "finished_at")
+
+    async def _removed(self, container: Container) -> None:
+        if container.state is State.REMOVED:
+            return
+        await self._tell(nri.REMOVE_CONTAINER, container.pod, container)
+        container.enter(State.REMOVED)
+        container.pod.containers.remove(container)
+        del self._containers[container.id]
+
+    async def _pod_stopped(self, pod: Pod) -> None:
+        for container in pod.containers:
+            await self._stopped(container)
+        if pod.ready:
+            pod.ready = False
+            await self._tell(nri.STOP_POD_SANDBOX, pod)
+            if self.release.forgets_stopped_pods:
+                runtimespec.forget_task(pod.message)
+
+    def _show_time(self, container: Container, field: str) -> None:
+        if self.release.shows_times:
+            setattr(container.message, field, int(self._clock() * 1e9))
+
+
+async def _nobody(where: str, container: Container) -> None:
+    """Let nothing come between."""
+
+
+def _require(container: Container, *states: State) -> None:
+    if container.state not in states:
+        raise CRIError(f"container {container.key} is {container.state}")

@@ -1,0 +1,176 @@
+"""A simulated node: the daemon's own engine and session, in this process, for an embedded runtime.
+
+Owns what a real node has around the daemon: a clock, hardware that goes and comes, a kubelet that
+tells of devices, a folder for its state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.daemon import Daemon, Host
+from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.view import holdings
+from nri_policy.hardware.devices import read_devices
+from nri_policy.hardware.locality import Locator
+from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.notes import Notes
+from nri_policy.hardware.synthetic_devices import write_devices
+from nri_policy.hardware.sysfs import Tree
+from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.resources import Kubelet
+from nri_policy.plugin.policy import Sources
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.report import container_report, occupied_pools
+from nri_policy.settings import Settings, SettingsError, from_spec
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.device_manager import answering
+from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.simulation.playback import NodeError, Snapshot
+
+
+class SimulatedNode:
+    """A `Node` to be played with; `stack` ends its daemon."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        settings: Settings | None,
+        folder: Path,
+        stack: AsyncExitStack,
+    ) -> None:
+        self._whole = machine
+        self._online = machine.online
+        self._settings = settings
+        self._folder = folder
+        self._stack = stack
+        self._devices = folder / "devices"  # a root of their own: the machine's may be this host's
+        write_devices(self._devices, {}, {})
+        self._running: AsyncExitStack | None = None
+        self._daemon: Daemon | None = None
+        self._time = 1.7e9  # seconds since the epoch; moves only by `advance`
+        self.runtime = EmbeddedRuntime(
+            folder / "nri.sock",
+            online_cpus=machine.online,
+            memory_nodes=CPUSet(node.id for node in machine.nodes),
+            kubelet=Kubelet(memory_capacity=machine.memory),
+            clock=lambda: self._time,
+        )
+
+    @property
+    def daemon(self) -> Daemon | None:
+        """The daemon that runs now."""
+        return self._daemon
+
+    async def restart(self) -> None:
+        """Kill the daemon if it runs, and start it; raises NodeError."""
+        if self._settings is None:
+            raise NodeError("no settings: give them in the first step, or by --settings")
+        if self._running is not None:
+            await self._running.aclose()
+        self._running = AsyncExitStack()
+        self._stack.push_async_callback(self._running.aclose)
+        machine = self._machine()
+        assignments = None
+        if self._settings.agent.pod_resource_api:
+            socket = self._folder / "pod-resources.sock"
+            await self._running.enter_async_context(answering(self.runtime.devices, socket))
+            # the answer is waited for, however slow this machine is: time is the scenario's own
+            assignments = Assignments(socket, sleep=_forever)
+            await self._running.enter_async_context(assignments)
+        # the embedded runtime needs no rest between two plugins
+        host = Host(
+            state_dir=self._folder,
+            cgroups=SimulatedCgroups(self.runtime),
+            delay=lambda _failures: 0.0,
+            sources=Sources(
+                locator=Locator(self._devices, machine),
+                assignments=assignments,
+                now=lambda: self._time,
+            ),
+        )
+        try:
+            self._daemon = Daemon(machine, self._settings, host)
+        except CapacityError as error:
+            raise NodeError(str(error)) from error
+        self._running.push_async_callback(self._daemon.close)
+        await self._running.enter_async_context(self._daemon.serving(self.runtime.socket_path))
+
+    async def settings(self, spec: Mapping[str, Any]) -> None:
+        """Give settings, to the running daemon or for its start; raises NodeError."""
+        try:
+            settings = from_spec(dict(spec), "scenario")
+        except SettingsError as error:
+            raise NodeError(str(error)) from error
+        await self._reconfigure(settings=settings)
+        self._settings = settings
+
+    async def hotplug(self, *, offline: CPUSet, online: CPUSet) -> None:
+        """Tell of CPUs that went and came; raises NodeError."""
+        if not self._online - offline | online:
+            raise NodeError("no CPU would be online")
+        self._online = self._online - offline | online
+        await self._reconfigure(machine=self._machine())
+
+    async def attach(self, devices: Mapping[int, int | None], disks: Mapping[str, int]) -> None:
+        """Tell of all the devices and disks that there are from now on; raises NodeError."""
+        there = {node.id for node in self._whole.nodes}
+        for node in (*devices.values(), *disks.values()):
+            if node is not None and node not in there:
+                raise NodeError(f"there is no NUMA node {node}")
+        write_devices(self._devices, devices, disks)
+        await self._reconfigure(machine=self._machine())
+
+    async def advance(self, seconds: float) -> None:
+        """Move the clock that daemon and runtime share, and do what falls due."""
+        self._time += seconds
+        if self._daemon is not None:
+            await self._daemon.elapse()
+            await self._told(self._daemon)
+
+    async def snapshot(self) -> Snapshot:
+        """Return what the daemon holds; nothing if it does not run."""
+        if self._daemon is None:
+            return Snapshot(containers={}, pools=())
+        state = self._daemon.engine.state
+        return Snapshot(
+            containers={
+                holding.placed.container.full_name: container_report(holding, "placed")
+                for holding in holdings(state)
+            },
+            pools=occupied_pools(state),
+        )
+
+    def _machine(self) -> Machine:
+        machine = self._whole.restricted(self._online)
+        with Tree(self._devices, Notes()) as tree:
+            devices = read_devices(tree, machine.online, machine.near_cpus)
+        return replace(machine, devices=(*machine.devices, *devices))
+
+    async def _reconfigure(
+        self, *, settings: Settings | None = None, machine: Machine | None = None
+    ) -> None:
+        """Change something under the running daemon and wait until the runtime has heard all."""
+        if self._daemon is None:
+            return
+        try:
+            await self._daemon.reconfigure(settings=settings, machine=machine)
+        except (CapacityError, RefusalError) as error:
+            raise NodeError(str(error)) from error
+        await self._told(self._daemon)
+
+    async def _told(self, daemon: Daemon) -> None:
+        """Wait until the runtime has heard and done everything."""
+        await daemon.tell()
+        await self.runtime.settled()
+
+
+async def _forever(_seconds: float) -> None:
+    await asyncio.Event().wait()

@@ -1,0 +1,337 @@
+"""Scenario files: the steps of a simulation.
+
+Owns the format and its validation, manifests included: a scenario that exists can be played. Must
+not know how it is played.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from nri_policy import yamltext
+from nri_policy.cpuset import CPUSet
+from nri_policy.kubelet.manifest import (
+    ManifestError,
+    PodManifest,
+    ResourceChange,
+    read_part,
+    read_pod,
+)
+from nri_policy.simulation.device_manager import Device
+from nri_policy.units import parse_duration
+from nri_policy.wording import did_you_mean, quoted
+
+# What can be expected of a container: the fields of a result.
+FIELDS = (
+    "state",
+    "pool",
+    "cpus",
+    "exclusive",
+    "shared_milli",
+    "isolated",
+    "mems",
+    "shares",
+    "error",
+    "updated_by",
+)
+SET_FIELDS = ("cpus", "mems", "exclusive")  # in the kernel's list format
+
+
+_BLANK = re.compile(r"[\s\\]")
+
+
+class ScenarioError(Exception):
+    """A scenario that cannot be played; the text names file, line, step and field."""
+
+    def __init__(self, text: str, *, within: tuple[object, ...] = ()) -> None:
+        super().__init__(text)
+        self.within = within  # the path of the culprit in its step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """New settings: the spec of a TopologyAwarePolicy, not validated here."""
+
+    spec: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apply:
+    """Pods start, in this order."""
+
+    pods: tuple[PodManifest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Pods or containers go: `pod`, `ns/pod`, `pod/ctr` or `ns/pod/ctr`."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """A container is resized in place."""
+
+    pod: str  # `pod` or `ns/pod`
+    container: str
+    change: ResourceChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """The clock moves."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """The daemon or the runtime is killed and started again."""
+
+    what: Literal["daemon", "runtime"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hotplug:
+    """CPUs go offline or come online."""
+
+    offline: CPUSet
+    online: CPUSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """These are all devices that the node's device plugins offer from now on, by resource."""
+
+    devices: dict[str, list[Device]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disks:
+    """These are all disks from now on: NUMA nodes by mount point."""
+
+    nodes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """What containers should be like now; None for one that should not be there.
+
+    `error` is a part of what the last step that was no `expect` should have failed with.
+    """
+
+    containers: dict[str, dict[str, Any] | None]  # `pod/ctr` or `ns/pod/ctr` → field → value
+    error: str | None = None
+
+
+Step = Settings | Apply | Delete | Resize | Advance | Restart | Hotplug | Devices | Disks | Expect
+
+
+def read_scenario(path: Path) -> list[Step]:
+    """Return the steps of the file at *path*; manifests are looked up beside it.
+
+    Raises ScenarioError.
+    """
+    marks: yamltext.Marks = {}
+    try:
+        document = yamltext.read(path.read_bytes(), marks=marks)
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ScenarioError(f"{path}: {error}") from error
+    if not isinstance(document, list):
+        raise ScenarioError(f"{path}: a scenario is one list of steps")
+    steps = []
+    for number, step in enumerate(document):
+        try:
+            steps.append(read_step(step, folder=path.parent))
+        except ScenarioError as error:
+            mark = marks.get((number, *error.within), marks[(number,)])  # none within an alias
+            raise ScenarioError(f"{path}: line {mark.line}: step {number + 1}: {error}") from error
+    return steps
+
+
+def read_step(step: object, *, folder: Path) -> Step:
+    """Return one step; files that it names are looked up in *folder*. Raises ScenarioError."""
+    if not isinstance(step, Mapping) or len(step) != 1:
+        raise ScenarioError(f"a step is a map with one key, not {quoted(step)}")
+    ((kind, value),) = step.items()
+    if kind == "apply":
+        return _apply(value, folder)
+    reader = _READERS.get(kind)
+    if reader is None:
+        known = ["apply", *_READERS]
+        raise ScenarioError(
+            f"{quoted(kind)} is no step{did_you_mean(str(kind), known)} "
+            f"(there are {', '.join(known)})"
+        )
+    try:
+        return reader(value)
+    except (ValueError, ManifestError) as error:
+        raise ScenarioError(f"{kind}: {error}") from error
+
+
+def _load(path: Path) -> list[Any]:
+    """Return the documents of a YAML file, empty ones left out."""
+    try:
+        return yamltext.read_all(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ScenarioError(f"{path}: {error}") from error
+
+
+def _apply(value: object, folder: Path) -> Apply:
+    pods = []
+    for number, item in enumerate(value if isinstance(value, list) else [value]):
+        if isinstance(item, Mapping) and item.keys() == {"file"}:
+            source = folder / str(item["file"])
+            manifests = [(f"{source}: document {i}", d) for i, d in enumerate(_load(source), 1)]
+        else:
+            manifests = [(f"[{number}]" if isinstance(value, list) else "", item)]
+        for where, manifest in manifests:
+            try:
+                pods.append(read_pod(manifest))
+            except ManifestError as error:
+                text = ": ".join(filter(None, ["apply", where, str(error)]))
+                within = ("apply", number) if isinstance(value, list) else ("apply",)
+                raise ScenarioError(text, within=within) from error
+    return Apply(pods=tuple(pods))
+
+
+def _settings(value: object) -> Settings:
+    return Settings(spec=_map(value))
+
+
+def _delete(value: object) -> Delete:
+    names = value if isinstance(value, list) else [value]
+    return Delete(names=tuple(_name(name, parts=(1, 2, 3)) for name in names))
+
+
+def _resize(value: object) -> Resize:
+    fields = _map(value)
+    wanted = {"pod", "container", "resources"}
+    if fields.keys() != wanted:
+        raise ValueError(f"needs {', '.join(sorted(wanted))}, and nothing else")
+    try:
+        change = read_part(fields["resources"], ResourceChange)
+    except ManifestError as error:
+        raise ValueError(f"resources: {error}") from error
+    return Resize(
+        pod=_name(fields["pod"], parts=(1, 2)),
+        container=_name(fields["container"], parts=(1,)),
+        change=change,
+    )
+
+
+def _advance(value: object) -> Advance:
+    return Advance(seconds=parse_duration(value if isinstance(value, str) else quoted(value)))
+
+
+def _restart(value: object) -> Restart:
+    if value == "daemon":
+        return Restart(what="daemon")
+    if value == "runtime":
+        return Restart(what="runtime")
+    raise ValueError(f"{quoted(value)} is neither daemon nor runtime")
+
+
+def _offline(value: object) -> Hotplug:
+    return Hotplug(offline=_cpus(value), online=CPUSet())
+
+
+def _online(value: object) -> Hotplug:
+    return Hotplug(offline=CPUSet(), online=_cpus(value))
+
+
+def _devices(value: object) -> Devices:
+    devices = read_part(_map(value), dict[str, list[Device]])
+    for resource, group in devices.items():
+        if resource.count("/") != 1 or not all(resource.split("/")):
+            raise ValueError(f"{quoted(resource)} is no resource such as vendor.com/nic")
+        ids = [device.id for device in group]
+        for each in ids:
+            if ids.count(each) > 1:
+                raise ValueError(f"{resource}: two devices have the id {quoted(each)}")
+    return Devices(devices=devices)
+
+
+def _disks(value: object) -> Disks:
+    nodes = read_part(_map(value), dict[str, Annotated[int, msgspec.Meta(ge=0)]])
+    for path in nodes:
+        if not path.startswith("/") or path != posixpath.normpath(path) or _BLANK.search(path):
+            raise ValueError(f"{quoted(path)} is no mount point: a plain path that begins with /")
+    return Disks(nodes=nodes)
+
+
+def _expect(value: object) -> Expect:
+    containers: dict[str, dict[str, Any] | None] = {}
+    expected = dict(_map(value))
+    failure = expected.pop("error", None)
+    if failure is not None and not isinstance(failure, str):
+        raise ValueError(f"error: {quoted(failure)} is not a text")
+    for name, fields in expected.items():
+        try:
+            _name(name, parts=(2, 3))
+            containers[name] = None if fields is None else _expected(_map(fields))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    return Expect(containers=containers, error=failure)
+
+
+def _expected(fields: dict[str, Any]) -> dict[str, Any]:
+    expected = {}
+    for field, value in fields.items():
+        if field not in FIELDS:
+            raise ValueError(f"{quoted(field)} is no field{did_you_mean(field, FIELDS)}")
+        expected[field] = value
+        if field in SET_FIELDS:
+            expected[field] = str(_cpus(value))
+    return expected
+
+
+def _cpus(value: object) -> CPUSet:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"{quoted(value)} is not a list such as '0-3,8'")  # noqa: TRY004 - one kind
+    return CPUSet.parse(value)
+
+
+def _name(value: object, *, parts: tuple[int, ...]) -> str:
+    if (
+        not isinstance(value, str)
+        or len(value.split("/")) not in parts
+        or not all(value.split("/"))
+    ):
+        forms = {1: "name", 2: "name/name", 3: "name/name/name"}
+        raise ValueError(f"{quoted(value)} is not {' or '.join(forms[n] for n in parts)}")
+    return value
+
+
+def _map(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{quoted(value)} is not a map with names as keys")
+    return value
+
+
+_READERS: dict[str, Callable[[object], Step]] = {
+    "settings": _settings,
+    "delete": _delete,
+    "resize": _resize,
+    "advance": _advance,
+    "restart": _restart,
+    "offline": _offline,
+    "online": _online,
+    "devices": _devices,
+    "disks": _disks,
+    "expect": _expect,
+}

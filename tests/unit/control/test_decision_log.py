@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from nri_policy.control.decision_log import MOST_REFUSALS, MOST_WAITING, Chronicle, LaggingError
+from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
+from nri_policy.engine.placement import RefusalError
+from nri_policy.workload.pod import Container
+from tests.support import nodes
+from tests.support.engine_driver import Life
+
+
+class Told(Life):
+    """A life that a chronicle follows."""
+
+    def __init__(self, machine: str = nodes.SMALL) -> None:
+        super().__init__(machine)
+        self.chronicle = Chronicle(self.engine)
+
+    def note(self, event: Event) -> None:
+        """Apply *event* and tell the chronicle what became of it."""
+        try:
+            outcome = self.handle(event)
+        except RefusalError as refusal:
+            self.chronicle.note(event, refusal)
+        else:
+            self.chronicle.note(event, outcome)
+
+
+def created(container: Container) -> Created:
+    return Created(container=container)
+
+
+def test_the_oldest_refusals_are_forgotten() -> None:
+    life = Told("package:1 core:2")
+    refused = [nodes.container(9000) for _ in range(MOST_REFUSALS + 1)]
+    for container in refused:
+        life.note(created(container))
+    life.note(created(refused[1]))
+    names = list(life.chronicle.refusals)
+    assert len(names) == MOST_REFUSALS
+    assert refused[0].full_name not in names
+    assert names[-1] == refused[1].full_name, "refused again, it is the latest"
+
+
+def test_a_refusal_outlives_its_pod_and_says_so() -> None:
+    life = Told()
+    one, other = nodes.container(99_000), nodes.container(98_000)
+    life.note(created(one))
+    life.note(created(other))
+    life.note(PodStopped(pod_id=one.pod.id))
+    refusals = life.chronicle.refusals
+    assert not refusals[one.full_name].pod_exists
+    assert refusals[other.full_name].pod_exists
+    assert "98 exclusive CPUs" in refusals[other.full_name].reason
+    life.note(Synchronized(containers=()))
+    assert not refusals[other.full_name].pod_exists
+
+
+def test_a_refused_resize_is_forgotten_with_its_container() -> None:
+    life = Told()
+    container = nodes.container(1000)
+    life.note(created(container))
+    life.note(Resized(container_id=container.id, resources=nodes.resources(99_000, 99_000)))
+    assert container.full_name in life.chronicle.refusals
+    life.note(Stopped(container_id=container.id))
+    assert not life.chronicle.refusals
+
+
+def test_who_was_changed_by_another_is_remembered_while_it_runs() -> None:
+    life = Told("package:1 core:4")
+    guest, own = nodes.best_effort(), nodes.container(2000)
+    life.note(created(guest))
+    life.note(created(own))
+    cause = f"{own.full_name} was placed"
+    assert life.chronicle.causes == {guest.full_name: cause}
+    life.note(Stopped(container_id=own.id))
+    assert life.chronicle.causes == {guest.full_name: f"{own.full_name} stopped"}
+    life.note(Synchronized(containers=()))
+    assert not life.chronicle.causes
+
+
+async def test_a_watcher_that_lags_loses_the_rest_and_hears_of_it() -> None:
+    life = Told()
+    stop = Stopped(container_id="none")
+    with life.chronicle.watching() as watcher:
+        for _ in range(MOST_WAITING):
+            life.note(stop)
+        assert (await watcher.next()).event == "stopped"
+        life.note(stop)
+        life.note(stop)
+        with pytest.raises(LaggingError):
+            await watcher.next()

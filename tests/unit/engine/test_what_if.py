@@ -1,0 +1,165 @@
+"""What would be if pods came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nri_policy.engine.what_if import Start, Trial, Wanted
+from nri_policy.report import plain, what_if_report
+from nri_policy.workload.pod import Container, Pod, QoS
+from tests.support import nodes
+from tests.support.engine_driver import Life
+
+
+def wanted(name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int = 0) -> Wanted:
+    """Return a Guaranteed pod of containers of so many milli-CPU, and init containers before."""
+
+    def starts(pod_name: str) -> tuple[Start, ...]:
+        pod = Pod(
+            id=f"id-{pod_name}",
+            uid=f"uid-{pod_name}",
+            name=pod_name,
+            namespace="default",
+            qos=QoS.GUARANTEED,
+            labels={},
+            annotations={},
+        )
+
+        def one(name: str, milli: int) -> Container:
+            return nodes.container(milli, pod=pod, name=name)
+
+        inits = [Start(container=one("init", init), init=True, to_end=True)] if init else []
+        if sidecar:
+            inits.append(Start(container=one("side", sidecar), init=True, to_end=False))
+        return (
+            *inits,
+            *(
+                Start(container=one(f"c{i}", each), init=False, to_end=False)
+                for i, each in enumerate(cpus)
+            ),
+        )
+
+    return Wanted(namespace="default", name=name, replicas=replicas, starts=starts)
+
+
+def tried(life: Life, *pods: Wanted) -> Any:
+    trial = Trial(life.engine)
+    for pod in pods:
+        for _ in trial.run(pod):
+            pass
+    return plain(what_if_report(trial.result()))
+
+
+def cpus(document: Any) -> dict[str, str]:
+    return {name: fields["cpus"] for name, fields in document["containers"].items()}
+
+
+def test_a_pod_goes_where_it_would_be_placed_and_nothing_changes() -> None:
+    life = Life()
+    guest = nodes.best_effort()
+    life.create(guest)
+    before = life.engine.state.snapshot()
+    document = tried(life, wanted("new", 2000, 3000))
+    assert life.engine.state.snapshot() == before
+    assert document["fits"]
+    assert document["pods"] == [
+        {"pod": "default/new", "replicas": 1, "fit": 1, "more": True, "misfits": []}
+    ]
+    assert cpus(document) == {"default/new/c0": "8-9", "default/new/c1": "12-14"}
+    assert document["containers"]["default/new/c0"] == {
+        "qos": "Guaranteed",
+        "sort": "normal",
+        "pool": "NUMA node #2",
+        "cpus": "8-9",
+        "exclusive": "8-9",
+        "shared_milli": 0,
+        "isolated": "",
+        "mems": "2",
+        "shares": 2048,
+        "state": "created",
+        "error": None,
+        "outcome": "placed",
+        "summary": "placed: 2 exclusive CPUs on NUMA node #2, because it is the first of equals"
+        " (id)",
+        "decided_by": "id",
+        "misfit": None,
+    }
+    assert document["changes"] == {}
+
+
+def test_replicas_come_until_one_does_not_fit() -> None:
+    life = Life()
+    document = tried(life, wanted("web", 4000, replicas=5))
+    (web,) = document["pods"]
+    assert (web["replicas"], web["fit"], web["more"]) == (5, 3, False)
+    assert not document["fits"]
+    assert [*document["containers"]] == [f"default/web-{i}/c0" for i in (1, 2, 3, 4)]
+    assert document["containers"]["default/web-4/c0"]["state"] == "error"
+    assert "4 exclusive CPUs" in document["containers"]["default/web-4/c0"]["error"]
+
+
+def test_who_would_have_to_change_is_told_before_and_after() -> None:
+    life = Life("package:1 core:4")
+    guest = nodes.best_effort()
+    life.create(guest)
+    document = tried(life, wanted("new", 2000))
+    held = {"exclusive": "", "shared_milli": 0, "isolated": ""}
+    others = {"pool": "socket #0", "mems": "0", **held}
+    assert document["changes"] == {
+        guest.full_name: {
+            "before": {"cpus": "1-3", **others},
+            "after": {"cpus": "3", **others},
+        }
+    }
+
+
+def test_an_init_container_is_gone_before_the_next_comes_and_a_sidecar_is_not() -> None:
+    life = Life("package:1 core:4")
+    document = tried(life, wanted("new", 1000, init=3000, sidecar=2000))
+    assert cpus(document) == {
+        "default/new/init": "1-3",
+        "default/new/side": "1-2",
+        "default/new/c0": "3",
+    }
+    assert document["containers"]["default/new/init"]["state"] == "removed"
+    assert document["fits"]
+
+
+def test_after_a_refused_init_container_nothing_of_the_pod_comes() -> None:
+    document = tried(Life("package:1 core:4"), wanted("new", 1000, init=9000))
+    assert [*document["containers"]] == ["default/new/init"]
+    assert document["pods"][0]["fit"] == 0
+
+
+def test_a_refused_container_leaves_the_rest_of_its_pod_to_go_on() -> None:
+    document = tried(Life("package:1 core:4"), wanted("new", 9000, 1000))
+    states = {name: fields["state"] for name, fields in document["containers"].items()}
+    assert states == {"default/new/c0": "error", "default/new/c1": "created"}
+    assert document["pods"][0]["fit"] == 0
+
+
+def test_a_name_that_is_taken_gets_a_number() -> None:
+    life = Life()
+    there = nodes.container(1000)
+    life.create(there)
+    document = tried(life, wanted(there.pod.name, 1000), wanted(there.pod.name, 1000))
+    names = [f"default/{there.pod.name}-{i}/c0" for i in (1, 2)]
+    assert [*document["containers"]] == names
+    assert document["fits"]
+
+
+def test_it_stops_after_each_container_for_others() -> None:
+    trial = Trial(Life().engine)
+    steps = trial.run(wanted("new", 1000, 1000, replicas=2))
+    next(steps)
+    assert len(trial.result().newcomers) == 1
+    assert len([*steps]) == 3
+
+
+def test_a_fork_lives_on_its_own() -> None:
+    life = Life()
+    life.create(nodes.container(2000))
+    twin, before = life.engine.fork(), life.engine.state.snapshot()
+    assert twin.state.snapshot() == before
+    life.create(nodes.container(2000))
+    assert twin.state.snapshot() == before

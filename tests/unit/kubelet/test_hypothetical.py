@@ -1,0 +1,111 @@
+"""Manifests of pods that might come."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from nri_policy.kubelet.hypothetical import MAX_TEXT, Making, wanted_pods
+from nri_policy.kubelet.resources import Kubelet
+from nri_policy.plugin.convert import container_of
+from nri_policy.workload.pod import QoS
+from tests.support.daemon import pod
+
+MAKING = Making(kubelet=Kubelet(), convert=container_of)
+TEMPLATE: dict[str, Any] = {key: pod("template", "2")[key] for key in ("metadata", "spec")}
+
+
+def owner(kind: str, version: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "web", "namespace": "prod"},
+        "spec": {"template": TEMPLATE, **spec},
+    }
+
+
+def counted(*documents: object, replicas: int = 0) -> dict[str, int]:
+    text = "\n---\n".join(map(json.dumps, documents))
+    pods = wanted_pods(text, replicas, MAKING)
+    return {f"{each.namespace}/{each.name}": each.replicas for each in pods}
+
+
+def test_a_pod_is_what_a_runtime_would_tell_a_plugin() -> None:
+    manifest = pod("new", "1500m", annotations={"a": "b"})
+    manifest["metadata"]["labels"] = {"app": "x"}
+    manifest["spec"]["initContainers"] = [
+        {"name": "init"},
+        {"name": "side", "restartPolicy": "Always"},
+    ]
+    (wanted,) = wanted_pods(json.dumps(manifest), 0, MAKING)
+    starts = wanted.starts("other-name")
+    assert [(each.container.name, each.init, each.to_end) for each in starts] == [
+        ("init", True, True),
+        ("side", True, False),
+        ("main", False, False),
+    ]
+    main = starts[-1].container
+    assert main.full_name == "default/other-name/main"
+    assert (main.resources.cpu_request, main.resources.cpu_limit) == (1500, 1500)
+    assert main.pod.qos is QoS.BURSTABLE, "its init containers ask for nothing"
+    assert (main.pod.labels["app"], main.pod.annotations["a"]) == ("x", "b")
+    assert len({each.container.id for each in starts}) == 3
+    assert main.pod.id != wanted.starts("third")[0].container.pod.id
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "spec", "count"),
+    [
+        ("Deployment", "apps/v1", {"replicas": 3}, 3),
+        ("Deployment", "apps/v1", {}, 1),
+        ("StatefulSet", "apps/v1", {"replicas": 0}, 0),
+        ("ReplicaSet", "apps/v1", {"replicas": 2}, 2),
+        ("DaemonSet", "apps/v1", {}, 1),
+        ("Job", "batch/v1", {"parallelism": 4}, 4),
+    ],
+)
+def test_what_has_a_template_makes_pods_of_its_own_name(
+    kind: str, version: str, spec: dict[str, Any], count: int
+) -> None:
+    assert counted(owner(kind, version, **spec)) == {"prod/web": count}
+    assert counted(owner(kind, version, **spec), replicas=7) == {"prod/web": 7}
+
+
+def test_lists_and_several_documents_are_read_in_order() -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [pod("a"), owner("Job", "batch/v1")]}
+    assert [*counted(pod("z"), listed, None, pod("b"))] == [
+        "default/z",
+        "default/a",
+        "prod/web",
+        "default/b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "there is no manifest in it"),
+        ("- a", "a Pod manifest is a mapping, not a list (1 entries)"),
+        ("{kind: Service}", "kind: 'Service' makes no pods; these do: Pod, List, Deployment"),
+        ("{kind: [a]}", "kind: a list (1 entries) makes no pods"),
+        ("{kind: List}", "items: null is not a list"),
+        ("{kind: Deployment, apiVersion: v1}", "apiVersion: 'v1' is not apps/v1"),
+        ("{kind: Deployment, apiVersion: apps/v1}", "metadata: null is not a map"),
+        (json.dumps(owner("Deployment", "apps/v1", replicas=-1)), "spec.replicas: -1 is not"),
+        (json.dumps(owner("Deployment", "apps/v1", replicas=True)), "spec.replicas: true is not"),
+        (json.dumps(owner("Deployment", "apps/v1", template=3)), "template: 3 is not a map"),
+        (
+            json.dumps(owner("Deployment", "apps/v1", template={**TEMPLATE, "metadata": "x"})),
+            "spec.template.metadata: 'x' is not a map",
+        ),
+        (json.dumps(owner("Deployment", "apps/v1", replicas=1001)), "1001 containers are too many"),
+        (json.dumps(pod("new", "much")), "cpu: 'much'"),
+        ("#" * (MAX_TEXT + 1), "the text is longer than"),
+    ],
+)
+def test_a_manifest_that_makes_no_sense_names_the_field(text: str, message: str) -> None:
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the text is compared below
+        wanted_pods(text, 0, MAKING)
+    assert message in str(error.value)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from nri_policy.engine.event import Created, Event, Resized, Synchronized
+from nri_policy.engine.placement import RefusalError
+from nri_policy.nri.service import Result
+from nri_policy.observability.inventory import families, picture_of
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import QoS
+from tests.support import nodes
+from tests.support.engine_driver import Life
+from tests.support.metrics_client import counted
+from tests.support.stores import AMOUNTS
+
+
+class Counted(Life):
+    """A life whose decisions are counted."""
+
+    def __init__(self, machine: str = nodes.SMALL, **spec: Any) -> None:
+        super().__init__(machine, **spec)
+        self.metrics = counted(now=1000.0)
+
+    def meet(self, event: Event) -> None:
+        """Handle and count *event*, also if it is refused."""
+        try:
+            decision = self.engine.handle(event)
+        except (RefusalError, AnnotationError) as error:
+            self.metrics.decided(event, error, self.engine.state, 0.001)
+        else:
+            self.metrics.decided(event, decision, self.engine.state, 0.001)
+
+    def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
+        for family in (
+            *(make() for make in self.metrics.taken()),
+            *families(picture_of(self.engine.state)),
+        ):
+            for sample in family.samples:
+                yield sample.name, sample.labels, sample.value
+
+    def total(self, name: str, **labels: str) -> float:
+        wanted = {label.rstrip("_"): value for label, value in labels.items()}
+        return sum(
+            value
+            for other, found, value in self.samples()
+            if other == name and wanted.items() <= found.items()
+        )
+
+
+def test_placements_are_counted_by_class_and_by_how_they_came_about() -> None:
+    life = Counted()
+    life.meet(Created(container=nodes.container(2000)))
+    life.meet(Created(container=nodes.best_effort()))
+    life.meet(Created(container=nodes.container(100, 200, namespace="kube-system")))
+    count = "nri_policy_allocations_total"
+    assert life.total(count) == 3
+    assert life.total(count, class_="Guaranteed", result="placed", reason="placed") == 1
+    assert life.total(count, class_="BestEffort", result="placed", reason="placed") == 1
+    assert life.total(count, class_="Burstable", result="placed", reason="reserved") == 1
+    assert life.total("nri_policy_decision_duration_seconds_count", event="created") == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "reason"),
+    [
+        ({}, {}, "cpu"),
+        ({"alignment": "numa"}, {}, "aligned-cpu"),
+        ({}, {"require-isolated-cpus": "true"}, "isolated-cpu"),
+        ({}, {"pick-resources-by-hints": "perhaps"}, "annotation"),
+    ],
+)
+def test_refusals_are_counted_by_what_was_missing(
+    spec: dict[str, Any], annotations: dict[str, str], reason: str
+) -> None:
+    life = Counted(**spec)
+    annotated = {f"{key}.resource-policy.nri.io": text for key, text in annotations.items()}
+    life.meet(Created(container=nodes.container(40_000, annotations=annotated)))
+    count = "nri_policy_allocations_total"
+    assert life.total(count) == life.total(count, result="refused", reason=reason) == 1
+
+
+def test_a_refused_resize_is_counted_with_the_class_of_its_container() -> None:
+    life = Counted()
+    container = nodes.container(500, 600)
+    life.meet(Created(container=container))
+    resources = nodes.resources(90_000, 90_000)
+    life.meet(Resized(container_id=container.id, resources=resources))
+    labels = {"class_": "Burstable", "result": "refused", "reason": "cpu"}
+    assert life.total("nri_policy_allocations_total", **labels) == 1
+
+
+def test_events_that_place_nobody_are_no_allocations() -> None:
+    life = Counted()
+    life.meet(Synchronized(containers=()))
+    assert life.total("nri_policy_allocations_total") == 0
+    assert life.total("nri_policy_decision_duration_seconds_count", event="synchronized") == 1
+
+
+def test_a_runtime_that_configures_us_again_has_reconnected() -> None:
+    life = Counted()
+    assert life.total("nri_policy_reconnects_total") == 0
+    for result in (Result.OK, Result.FAILED, Result.OK, Result.OK):
+        life.metrics.requested("Configure", result, 0.001)
+    assert life.total("nri_policy_reconnects_total") == 2
+
+
+def test_the_settings_in_force_have_a_time_and_refused_ones_a_flag() -> None:
+    life = Counted()
+    gauges = (
+        "nri_policy_config_last_reload_successful",
+        "nri_policy_config_last_reload_success_timestamp_seconds",
+    )
+    assert [life.total(name) for name in gauges] == [1, 1000]
+    life.metrics.settings_refused()
+    assert [life.total(name) for name in gauges] == [0, 1000]
+    life.metrics.settings_taken(2000.0)
+    assert [life.total(name) for name in gauges] == [1, 2000]
+    assert life.total("nri_policy_config_reloads_total", result="refused") == 1
+    assert life.total("nri_policy_config_reloads_total", result="taken") == 1
+
+
+def test_what_others_find_out_is_counted_by_one_method_each() -> None:
+    life = Counted()
+    life.metrics.drifted("cpus")
+    life.metrics.store_failed()
+    life.metrics.lagged(0.3)
+    assert life.total("nri_policy_drift_total", what="cpus") == 1
+    assert life.total("nri_policy_late_answers_total", event="CreateContainer") == 3
+    assert life.total("nri_policy_store_errors_total") == 1
+    assert life.total("nri_policy_state_generation") == 1
+    assert life.total("nri_policy_nrt_publish_errors_total") == 2
+    assert life.total("nri_policy_loop_lag_seconds_bucket", le="0.5") == 1
+    assert life.total("nri_policy_loop_lag_seconds_bucket", le="0.1") == 0
+
+
+def test_the_series_are_bounded_by_the_machine_whatever_pods_come() -> None:
+    life = Counted()
+    choices = random.Random(1)
+    for number in range(1000):
+        request = choices.choice(AMOUNTS)
+        qos = choices.choice(list(QoS)) if request else QoS.BEST_EFFORT
+        container = nodes.container(
+            0 if qos is QoS.BEST_EFFORT else request,
+            request if qos is QoS.GUARANTEED else None,
+            qos=qos,
+            namespace=choices.choice((f"team-{number}", "kube-system")),
+            name=f"name-{number}",
+        )
+        life.meet(Created(container=container))
+        life.metrics.requested(f"Unheard{number}", "whatever", 0.001)
+        life.metrics.drifted(container.name)
+        if choices.random() < 0.5 and life.engine.state.placed:
+            placed = choices.choice([*life.engine.state.placed])
+            resources = nodes.resources(choices.choice(AMOUNTS), None)
+            life.meet(Resized(container_id=placed, resources=resources))
+    samples = [*life.samples()]
+    assert not re.search(r"name-|team-|Unheard|pod\d", str(samples))
+    pools = len(life.engine.layout.tree.pools)
+    assert len([s for s in samples if "zone" in s[1]]) <= pools * (6 + 2 * 3 + 3)
+    assert len([s for s in samples if "zone" not in s[1]]) <= 560

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.plugin.convert import devices_of, mounts_of
+from nri_policy.proto import nri_pb2 as pb
+from nri_policy.workload.hints import DeviceFile, Mount
+
+
+def container(**linux: Any) -> pb.Container:
+    return pb.Container(linux=pb.LinuxContainer(**linux))
+
+
+def rule(
+    allow: bool,
+    type_: str = "",
+    number: tuple[int | None, int | None] = (None, None),
+    access: str = "",
+) -> pb.LinuxDeviceCgroup:
+    major, minor = (None if part is None else pb.OptionalInt64(value=part) for part in number)
+    return pb.LinuxDeviceCgroup(allow=allow, type=type_, major=major, minor=minor, access=access)
+
+
+def device(type_: str = "c", number: tuple[int, int] = (226, 128)) -> pb.LinuxDevice:
+    return pb.LinuxDevice(path="/dev/dri/x", type=type_, major=number[0], minor=number[1])
+
+
+DENY_ALL, ALLOW_ALL = rule(False, access="rwm"), rule(True, access="rwm")
+OURS = rule(True, "c", (226, 128), "rw")
+
+
+def test_a_device_file_is_a_path_a_kind_and_a_number() -> None:
+    given = container(
+        devices=[device(), device("b", (8, 0)), device("p", (0, 0))],
+        resources=pb.LinuxResources(devices=[DENY_ALL, OURS, rule(True, "b", (8, None), "rwm")]),
+    )
+    assert devices_of(given) == (
+        DeviceFile(path="/dev/dri/x", kind="char", number="226:128"),
+        DeviceFile(path="/dev/dri/x", kind="block", number="8:0"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rules", "given"),
+    [
+        ([], False),
+        ([DENY_ALL], False),
+        ([DENY_ALL, OURS], True),
+        ([DENY_ALL, rule(True, "c", (226, 128))], True),
+        ([DENY_ALL, rule(True, "a", (226, 128), "rwm")], True),
+        ([DENY_ALL, rule(True, "c", (226, -1), "rwm")], True),
+        ([DENY_ALL, rule(True, "c", (226, 128), "rm")], False),
+        ([DENY_ALL, rule(True, "b", (226, 128), "rwm")], False),
+        ([DENY_ALL, rule(True, "c", (226, 129), "rwm")], False),
+        ([DENY_ALL, rule(True, "c", (0, 128), "rwm")], False),
+        ([OURS, DENY_ALL], False),
+        ([OURS, rule(False, "c", (226, 128), "w")], False),
+        ([OURS, rule(False, "c", (226, 128), "m")], True),
+        # a privileged container is allowed all devices: it was given none in particular
+        ([DENY_ALL, ALLOW_ALL], False),
+        ([DENY_ALL, rule(True, "c", (-1, -1), "rwm")], False),
+        ([DENY_ALL, OURS, ALLOW_ALL], True),
+    ],
+)
+def test_devices_count_that_a_rule_lets_the_container_write_to(
+    rules: list[pb.LinuxDeviceCgroup], given: bool
+) -> None:
+    found = devices_of(container(devices=[device()], resources=pb.LinuxResources(devices=rules)))
+    assert bool(found) is given
+
+
+@pytest.mark.parametrize(
+    ("options", "writable"),
+    [([], True), (["rbind", "rw"], True), (["rbind", "ro"], False), (["rbind", "rro"], False)],
+)
+def test_a_mount_is_writable_unless_an_option_says_no(options: list[str], writable: bool) -> None:
+    given = pb.Container(mounts=[pb.Mount(destination="/d", source="/s", options=options)])
+    assert mounts_of(given) == (Mount(destination="/d", source="/s", writable=writable),)

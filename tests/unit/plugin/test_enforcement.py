@@ -1,0 +1,71 @@
+"""What is written to cgroups, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.grant import Placement
+from nri_policy.plugin.enforcement import Case, enforce
+from nri_policy.workload.pod import Resources
+
+
+@dataclass
+class Files:
+    """Cgroups by name, and what was written to them."""
+
+    cpus: dict[str, str]
+    failing: str = ""
+    written: list[tuple[str, str]] = field(default_factory=list)
+
+    def resources(self, cgroup: str) -> Resources | None:
+        return Resources(cpus=self.cpus[cgroup]) if cgroup in self.cpus else None
+
+    def confine(self, cgroup: str, cpus: CPUSet) -> str:
+        if cgroup == self.failing:
+            return "Device or resource busy"
+        self.written.append((cgroup, str(cpus)))
+        return ""
+
+
+def case(cgroup: str, wanted: str, *, own: str = "", lost: bool = False) -> Case:
+    placement = Placement(
+        container_id=cgroup, cpus=CPUSet.parse(wanted), mems=EMPTY, shares=None, cause=""
+    )
+    return Case(placement=placement, cgroup=cgroup, own=CPUSet.parse(own), lost=lost)
+
+
+def written(files: Files, *cases: Case, taken: str) -> list[tuple[str, str]]:
+    enforce(files, cases, CPUSet.parse(taken))
+    return files.written
+
+
+def test_who_is_on_a_cpu_of_somebody_elses_own_leaves_it_at_once() -> None:
+    files = Files({"a": "1-3", "b": "1-3"})
+    assert written(files, case("a", "2-3"), case("b", "1", own="1"), taken="1") == [("a", "2-3")]
+
+
+def test_what_harms_nobody_is_left_to_the_runtime() -> None:
+    files = Files({"more": "1", "less": "1-3", "right": "1-2"})
+    cases = case("more", "1-3"), case("less", "1-2"), case("right", "1-2"), case("away", "1")
+    assert written(files, *cases, taken="0") == []
+
+
+def test_what_the_runtime_has_lost_is_set_and_nobody_gets_more_before_the_others_have_left() -> (
+    None
+):
+    files = Files({"more": "1", "moved": "4", "less": "1-3"})
+    cases = [case(name, cpus, lost=True) for name, cpus in (("more", "1-4"), ("moved", "5"))]
+    assert written(files, *cases, case("less", "1", lost=True), taken="") == [
+        ("moved", "5"),
+        ("less", "1"),
+        ("more", "1-4"),
+    ]
+
+
+def test_nobody_gets_more_while_another_cannot_be_made_to_leave() -> None:
+    files = Files({"more": "1", "stays": "1-3"}, failing="stays")
+    stays = case("stays", "1", lost=True)
+    assert written(files, case("more", "1-3", lost=True), stays, taken="") == []
+    assert (stays.error, stays.written) == ("Device or resource busy", False)
+    assert stays.cpus == CPUSet.parse("1-3")

@@ -1,0 +1,367 @@
+"""Two owners of one CPU: what the runtime loses of what it is told, and that it is made up for.
+
+The embedded runtime loses what the real ones lose, held against them in tests/e2e/test_owners.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nri_policy.audit import auditor, presence
+from nri_policy.cpuset import CPUSet
+from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.plugin import enforcement
+from nri_policy.plugin import updates as telling
+from nri_policy.proto import nri_pb2 as pb
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.containers import Container, CRIError, State
+from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.units import parse_bytes, parse_cpu
+from tests.support.daemon import Served, pod, served
+
+ONE_POOL = "package:1 numa:1 core:4 pu:1"
+RUNTIMES = pytest.mark.parametrize(
+    "runtime",
+    [
+        ("containerd", "1.7.24"),
+        ("containerd", "2.1.9"),
+        ("containerd", "2.4.0"),
+        ("cri-o", "1.36.3"),
+    ],
+)
+
+
+class Gate:
+    """Keeps one container where it is in its life, until it is opened."""
+
+    def __init__(self, runtime: EmbeddedRuntime, where: str, name: str) -> None:
+        self.reached, self.open = asyncio.Event(), asyncio.Event()
+        self._at = where, name
+        runtime.between = self
+
+    async def __call__(self, where: str, container: Container) -> None:
+        if (where, container.pod.manifest.metadata.name) == self._at:
+            self.reached.set()
+            await self.open.wait()
+
+
+class Unwritable(SimulatedCgroups):
+    """Cgroups on a file system that is mounted read-only."""
+
+    def confine(self, cgroup: str, cpus: CPUSet) -> str:  # noqa: ARG002 - the signature
+        return "Read-only file system"
+
+
+def owners(it: Served) -> dict[int, list[str]]:
+    """Return who runs on each CPU that is somebody's own and should have one user."""
+    state = it.daemon.engine.state
+    own = CPUSet.union(each.grant.exclusive for each in state.placed.values())
+    using = {
+        cpu: [each.key for each in it.runtime.containers if each.in_force and cpu in each.cpus]
+        for cpu in own
+    }
+    return {cpu: users for cpu, users in using.items() if len(users) > 1}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what it waits for announces itself by no event
+        await asyncio.sleep(0.001)
+
+
+@RUNTIMES
+@pytest.mark.parametrize("where", ["creating", "starting", "started"])
+async def test_an_update_that_a_starting_container_loses_is_made_up_for_before_it_runs(
+    where: str, runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
+    ) as it:
+        gate = Gate(it.runtime, where, "slow")
+        starting = asyncio.create_task(it.start(pod("slow")))
+        await gate.reached.wait()
+        await it.start(pod("own", "1"))
+        slow, own = (it.runtime.container(f"{each}/main") for each in ("slow", "own"))
+        assert len(own.cpus) == 1
+        if where == "started":  # it runs, as far as anybody knows
+            assert own.cpus.isdisjoint(slow.cpus)
+        gate.open.set()
+        await starting
+        assert owners(it) == {}
+        assert slow.cpus == it.daemon.engine.state.told[slow.id][0]
+        await until(lambda: not it.daemon._policy.enforcement.unconfirmed)
+        # and the runtime's own idea of it is put right with the next answer
+        await it.start(pod("next"))
+        assert CPUSet.parse(slow.message.linux.resources.cpu.cpus).isdisjoint(own.cpus)
+        assert it.runtime.synchronizations == 1
+
+
+@RUNTIMES
+@pytest.mark.parametrize("cgroups", [None, Unwritable], ids=["unseen", "read-only"])
+@pytest.mark.parametrize("where", ["creating", "starting", "started"])
+async def test_where_no_cgroup_can_be_written_the_runtime_is_told_again_at_once(
+    where: str,
+    cgroups: type[SimulatedCgroups] | None,
+    runtime: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(telling, "PATIENCE", 0.0)
+    async with served(
+        tmp_path, ONE_POOL, cgroups=cgroups, name=runtime[0], version=runtime[1]
+    ) as it:
+        gate = Gate(it.runtime, where, "slow")
+        starting = asyncio.create_task(it.start(pod("slow")))
+        await gate.reached.wait()
+        await it.start(pod("own", "1"))
+        gate.open.set()
+        await starting
+        await until(lambda: owners(it) == {})
+        slow = it.runtime.container("slow/main")
+        await until(lambda: slow.cpus == it.daemon.engine.state.told[slow.id][0])
+
+
+async def test_what_is_told_counts_only_once_it_is_seen_in_force(tmp_path: Path) -> None:
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("shared", "500m"))
+        shared = it.runtime.container("shared/main")
+        gate = Gate(it.runtime, "creating", "own")
+        starting = asyncio.create_task(it.start(pod("own", "1")))
+        await gate.reached.wait()
+        assert shared.id in it.daemon._telling.confirmations.sent
+        assert shared.in_force is not None
+        decided, shared.in_force.cpu.cpus = shared.cpus, "1-3"  # it never got that far
+        gate.open.set()
+        await starting
+        assert owners(it) == {}
+        assert shared.cpus == decided
+        await until(lambda: not it.daemon._telling.confirmations.sent)
+
+
+async def test_a_runtime_that_believes_a_container_elsewhere_hears_where_it_is(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("shared", "500m"))
+        shared = it.runtime.container("shared/main")
+        decided = shared.cpus
+        shared.message.linux.resources.cpu.cpus = "0"  # the word of what we wrote was lost
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=1)
+        await it.runtime.settled()
+        assert CPUSet.parse(shared.message.linux.resources.cpu.cpus) == shared.cpus == decided
+
+
+@RUNTIMES
+@pytest.mark.parametrize("where", ["creating", "starting", "started"])
+async def test_a_container_that_was_created_while_the_daemon_registered_is_placed(
+    where: str, runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    """The runtime does not list it yet, or it comes up without its creation."""
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
+    ) as it:
+        await it.start(pod("own", "1"))
+        it.daemon._session.reconnect()
+        await it.runtime.disconnected()
+        gate = Gate(it.runtime, where, "missed")
+        starting = asyncio.create_task(it.start(pod("missed")))
+        await gate.reached.wait()
+        missed = it.runtime.container("missed/main")
+        await it.runtime.synchronized(after=1)
+        gate.open.set()
+        await starting
+        assert missed.id in it.daemon.engine.state.placed
+        assert owners(it) == {}
+        await it.start(pod("next"))
+        assert missed.cpus == it.daemon.engine.state.told[missed.id][0]
+
+
+@RUNTIMES
+async def test_a_container_that_is_stopped_before_its_start_is_placed_anew_at_it(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
+    ) as it:
+        made = await it.runtime.run_pod(pod("again", "1"))
+        again = await it.runtime.create_container(made, "main")
+        await it.runtime.stop_container(again)
+        assert not it.daemon.engine.state.placed
+        await it.start(pod("own", "1"))
+        again.enter(State.CREATED)  # as crictl can have it
+        await it.runtime.start_container(again)
+        assert again.id in it.daemon.engine.state.placed
+        assert owners(it) == {}
+        await it.start(pod("next"))
+        assert again.cpus == it.daemon.engine.state.told[again.id][0]
+
+
+def amounts(cpu: str, memory: str = "") -> ResourceChange:
+    each = Amounts(cpu=parse_cpu(cpu))
+    if memory:
+        each["memory"] = parse_bytes(memory)
+    return ResourceChange(requests=each, limits=each)
+
+
+@RUNTIMES
+async def test_what_a_resize_frees_is_nobody_elses_until_it_is_in_force(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    async with served(
+        tmp_path,
+        "package:1 numa:1 core:6 pu:1",
+        cgroups=SimulatedCgroups,
+        name=runtime[0],
+        version=runtime[1],
+    ) as it:
+        await it.start(pod("shrinks", "3"))
+        (shrinks,) = it.runtime.containers
+        before = shrinks.cpus
+        gate = Gate(it.runtime, "updating", "shrinks")
+        resizing = asyncio.create_task(it.runtime.resize(shrinks.pod, "main", amounts("1")))
+        await gate.reached.wait()
+        assert shrinks.cpus == before
+        assert await it.start(pod("next", "3")), "there is no room for it yet"
+        await it.runtime.delete_pod(it.runtime.pod("next"))
+        gate.open.set()
+        await resizing
+        assert len(shrinks.cpus) == 1
+        assert await it.start(pod("next", "3")) == []
+        assert owners(it) == {}
+
+
+@RUNTIMES
+@pytest.mark.parametrize("cpu", ["500m", "1", "1500m", "4"])
+async def test_a_resize_that_the_runtime_refuses_is_taken_back(
+    cpu: str, runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "GRACE", 0.1)
+    async with served(
+        tmp_path,
+        "package:1 numa:1 core:6 pu:1",
+        cgroups=SimulatedCgroups,
+        name=runtime[0],
+        version=runtime[1],
+    ) as it:
+        await it.start(pod("full", "3", memory="96Mi"), pod("guest"))
+        full, guest = it.runtime.containers
+        full.usage = 50 << 20
+        before, beside = full.cpus, guest.cpus
+        with pytest.raises(CRIError, match="cannot decrease memory limit"):
+            await it.runtime.resize(full.pod, "main", amounts(cpu, "24Mi"))
+        errors = await it.start(pod("next", "1"))
+        assert owners(it) == {}
+        await until(lambda: not it.daemon.engine.state.resizing)
+        assert it.daemon.engine.state.placed[full.id].grant.exclusive == before
+        notes = it.daemon.engine.state.placed[full.id].explanation.notes
+        assert "the runtime refused its resize: it keeps what it had" in notes
+        if not errors:
+            await it.runtime.delete_pod(it.runtime.pod("next"))
+        await it.start(pod("last"))
+        assert (full.cpus, guest.cpus) == (before, beside)
+        assert owners(it) == {}
+
+
+async def test_a_resize_to_nonsense_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "GRACE", 0.1)
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("own", "2"))
+        (own,) = it.runtime.containers
+        before = it.daemon.engine.state.placed[own.id].container.resources
+        nonsense = pb.LinuxResources()
+        nonsense.cpu.period.value = (1 << 64) - 7
+        with pytest.raises(CRIError, match="CPU period"):
+            await it.runtime.update_container(own, nonsense)
+        await until(lambda: not it.daemon.engine.state.resizing)
+        assert it.daemon.engine.state.placed[own.id].container.resources == before
+
+
+async def test_a_resize_that_seemed_refused_counts_when_it_ends_after_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "GRACE", 0.0)
+    async with served(tmp_path, "package:1 numa:1 core:6 pu:1", cgroups=SimulatedCgroups) as it:
+        await it.start(pod("slow", "3"))
+        (slow,) = it.runtime.containers
+        gate = Gate(it.runtime, "updating", "slow")
+        resizing = asyncio.create_task(it.runtime.resize(slow.pod, "main", amounts("1")))
+        await gate.reached.wait()
+        await until(lambda: not it.daemon.engine.state.resizing)
+        assert len(it.daemon.engine.state.placed[slow.id].grant.exclusive) == 3
+        gate.open.set()
+        await resizing
+        assert len(it.daemon.engine.state.placed[slow.id].grant.exclusive) == 1
+        await it.start(pod("next", "3"))
+        await until(lambda: owners(it) == {})
+
+
+@RUNTIMES
+async def test_a_restart_of_the_runtime_undoes_no_resize(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    """CRI-O lists what containers were created with; their cgroups say otherwise."""
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
+    ) as it:
+        await it.start(pod("resized", "1"), pod("guest"))
+        resized, guest = it.runtime.containers
+        await it.runtime.resize(resized.pod, "main", amounts("2"))
+        places, updates = (resized.cpus, guest.cpus), len(guest.updated_by)
+        assert len(resized.cpus) == 2
+        await it.runtime.restart()
+        await it.runtime.synchronized(after=1)
+        assert (resized.cpus, guest.cpus) == places
+        news = guest.updated_by[updates:]  # at most where it is already, for the runtime to know
+        assert {CPUSet.parse(each.resources.cpu.cpus) for each in news} <= {guest.cpus}
+        assert it.daemon.engine.state.placed[resized.id].request.milli == 2000
+
+
+async def test_a_container_that_ends_unheard_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "GRACE", 0.0)
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, audit="off") as it:
+        await it.start(pod("ends", "2"), pod("stays", "1"))
+        ends, stays = it.runtime.containers
+        it.runtime.vanish(ends)
+        await it.daemon.auditor.round()
+        assert [*it.daemon.engine.state.placed] == [stays.id]
+        assert await it.start(pod("next", "1")) == []
+
+
+async def test_a_container_that_was_missed_altogether_is_found_and_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "GRACE", 0.0)
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("own", "1"), pod("missed"))
+        own, missed = it.runtime.containers
+        it.daemon._policy.release([missed.id])  # as if nothing had been heard of it
+        await it.daemon.auditor.round()
+        await it.runtime.synchronized(after=1)
+        assert missed.id in it.daemon.engine.state.placed
+        await it.daemon.auditor.round()
+        assert not it.daemon.auditor.presence.strangers
+        assert own.cpus.isdisjoint(missed.cpus)
+
+
+@pytest.mark.parametrize("audit", ["off", "report", "repair"])
+async def test_who_is_put_on_a_cpu_of_anothers_own_is_put_off_it_whatever_the_audit_does(
+    audit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditor, "GRACE", 0.0)
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, audit=audit) as it:
+        await it.start(pod("own", "1"), pod("guest"))
+        own, guest = it.runtime.containers
+        decided = guest.cpus
+        assert guest.in_force is not None
+        await until(lambda: not it.daemon._policy.enforcement.unconfirmed)
+        guest.in_force.cpu.cpus = str(guest.cpus | own.cpus)
+        await it.daemon.auditor.round()
+        assert guest.cpus == decided

@@ -1,0 +1,295 @@
+"""The policy behind a service: what is answered late is decided in its turn, and told then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from nri_policy.engine.engine import Engine
+from nri_policy.nri.errors import Refused
+from nri_policy.nri.plugin import Identity
+from nri_policy.nri.service import LATE, Service
+from nri_policy.nri.session import Session
+from nri_policy.plugin.exposure import Exposure
+from nri_policy.plugin.policy import Policy, Sources
+from nri_policy.plugin.updates import Telling
+from nri_policy.proto import nri_pb2 as pb
+from nri_policy.workload.pod import shares_of
+from tests.support import nodes
+from tests.unit.nri.peer import FakeTime
+
+BUDGET = 2.0  # seconds
+
+
+class Stage:
+    """A policy, asked over one service."""
+
+    def __init__(self, folder: Path, **spec: Any) -> None:
+        self.engine = Engine(nodes.machine(), nodes.settings(**spec))
+        self.telling = Telling(self.engine)
+        self.synchronized = 0
+        self.policy = Policy(
+            self.engine,
+            Exposure(folder),
+            self.telling,
+            sources=Sources(now=lambda: 0.0),
+            synchronized=self._synchronized,
+            decided=lambda *_: None,
+        )
+        self.turn, self.time = asyncio.Lock(), FakeTime()
+        self.service = Service(self.policy, self.turn, self.time.clock)
+
+    def _synchronized(self) -> None:
+        self.synchronized += 1
+
+    def ask(self, method: str, request: Message) -> asyncio.Task[bytes]:
+        """Ask, in a task of its own."""
+        return asyncio.create_task(
+            self.service.answer(
+                method,
+                request.SerializeToString(),
+                received=self.time.reading,
+                budget=BUDGET,
+            )
+        )
+
+    async def answer(self, method: str, request: Message) -> Any:
+        """Return the answer while nobody has the turn."""
+        return _response(method, await self.ask(method, request))
+
+    async def late(self, method: str, request: Message) -> Any:
+        """Return the answer while somebody else has the turn."""
+        assert self.turn.locked()
+        asking = self.ask(method, request)
+        await self.time.asleep.wait()
+        self.time.asleep.clear()
+        self.time.advance(LATE * BUDGET)
+        return _response(method, await asking)
+
+    async def create(self, *made: tuple[pb.PodSandbox, pb.Container]) -> None:
+        for pod, container in made:
+            await self.answer(
+                "CreateContainer", pb.CreateContainerRequest(pod=pod, container=container)
+            )
+
+    def told(self) -> dict[str, str]:
+        """Return what is told with the next response: cpusets by container."""
+        return {
+            update.container_id: update.linux.resources.cpu.cpus for update in self.telling.take()
+        }
+
+    async def settle(self) -> None:
+        """Wait until all who have asked for the turn have had it."""
+        async with self.turn:
+            pass
+
+
+def _response(method: str, payload: bytes) -> Message:
+    declared = pb.DESCRIPTOR.services_by_name["Plugin"].methods_by_name[method]
+    return GetMessageClass(declared.output_type).FromString(payload)
+
+
+def made(
+    name: str, milli: int, *, namespace: str = "default", annotation: str = ""
+) -> tuple[pb.PodSandbox, pb.Container]:
+    """Return a Guaranteed pod of one container."""
+    pod = pb.PodSandbox(id=f"pod-{name}", uid=name, name=name, namespace=namespace)
+    pod.linux.cgroup_parent = f"/kubepods/pod{name}"
+    key, _, value = annotation.partition("=")
+    if key:
+        pod.annotations[f"{key}.resource-policy.nri.io/pod"] = value
+    container = pb.Container(id=name, pod_sandbox_id=pod.id, name="main")
+    container.linux.resources.CopyFrom(amounts(milli))
+    return pod, container
+
+
+def amounts(milli: int) -> pb.LinuxResources:
+    resources = pb.LinuxResources()
+    resources.cpu.shares.value = shares_of(milli)
+    resources.cpu.quota.value = 100 * milli
+    resources.cpu.period.value = 100_000
+    return resources
+
+
+async def test_a_container_for_which_there_is_no_time_waits_on_cpus_that_are_nobodys_own(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path)
+    await stage.create(made("first", 2000))
+    (own,) = stage.engine.state.placed.values()
+    pod, container = made("late", 1000)
+    async with stage.turn:
+        answer = await stage.late(
+            "CreateContainer", pb.CreateContainerRequest(pod=pod, container=container)
+        )
+        cpu = answer.adjust.linux.resources.cpu
+        assert cpu.cpus == str(stage.engine.state.supply.free_cpus())
+        assert not own.grant.exclusive & stage.engine.state.supply.free_cpus()
+        assert not cpu.mems
+        assert not cpu.HasField("shares")
+        assert not answer.update
+    await stage.settle()
+    late = stage.engine.state.placed["late"]
+    (update,) = stage.telling.take()
+    assert update.container_id == "late"
+    assert update.linux.resources.cpu.cpus == str(late.grant.exclusive)
+    assert update.linux.resources.cpu.mems == str(late.grant.mems)
+    assert update.linux.resources.cpu.shares.value == shares_of(1000)
+    assert stage.policy.late_answers == {"CreateContainer": 1}
+
+
+@pytest.mark.parametrize(
+    ("container", "cpus"),
+    [
+        (made("a", 1000, namespace="kube-system"), "0"),
+        (made("a", 1000, annotation="cpu.preserve=true"), ""),
+        (made("a", 1000, annotation="cpu.preserve=nonsense"), "1-15"),
+        (made("a", 2000, annotation="hide-hyperthreads=true"), "1-2,4,6,8,10,12,14"),
+    ],
+)
+async def test_what_is_certain_of_a_container_holds_before_its_decision(
+    container: tuple[pb.PodSandbox, pb.Container], cpus: str, tmp_path: Path
+) -> None:
+    stage = Stage(tmp_path)
+    request = pb.CreateContainerRequest(pod=container[0], container=container[1])
+    async with stage.turn:
+        answer = await stage.late("CreateContainer", request)
+    assert answer.adjust.linux.resources.cpu.cpus == cpus
+
+
+async def test_no_answer_waits_for_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    stage = Stage(tmp_path)
+    await stage.policy.create_container(*made("a", 1000))
+    assert "event=placed" not in caplog.text
+    await asyncio.sleep(0)
+    assert "event=placed container=default/a/main" in caplog.text
+
+
+async def test_nothing_is_pinned_that_settings_leave_alone(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, pinCPU=False)
+    pod, container = made("a", 1000)
+    async with stage.turn:
+        answer = await stage.late(
+            "CreateContainer", pb.CreateContainerRequest(pod=pod, container=container)
+        )
+    assert not answer.adjust.linux.resources.cpu.cpus
+
+
+async def test_a_late_resize_leaves_the_cpuset_and_is_made_up_for(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    pod, container = made("a", 1000)
+    await stage.create((pod, container))
+    before = stage.engine.state.placed["a"].grant
+    request = pb.UpdateContainerRequest(pod=pod, container=container, linux_resources=amounts(3000))
+    async with stage.turn:
+        (own,) = (await stage.late("UpdateContainer", request)).update
+        assert own.container_id == "a"
+        assert own.linux.resources.cpu.cpus == str(before.exclusive)
+        assert own.linux.resources.cpu.mems == str(before.mems)
+    await stage.settle()
+    after = stage.engine.state.placed["a"].grant
+    assert len(after.exclusive) == 3
+    assert stage.told() == {"a": str(after.exclusive)}
+
+
+async def test_what_comes_after_a_late_request_is_decided_after_it(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    pod, container = made("a", 1000)
+    async with stage.turn:
+        for method in ("CreateContainer", "StartContainer", "StopContainer", "RemoveContainer"):
+            request = GetMessageClass(
+                pb.DESCRIPTOR.services_by_name["Plugin"].methods_by_name[method].input_type
+            )(pod=pod, container=container)
+            answer = await stage.late(method, request)
+            assert method == "CreateContainer" or not answer.ByteSize()
+    await stage.settle()
+    assert not stage.engine.state.placed
+    assert stage.engine.state.supply.free_cpus() == stage.engine.layout.capacity.sharable
+    assert stage.policy.late_answers.total() == 4
+
+
+async def test_a_late_synchronize_is_answered_without_updates_and_told_later(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path)
+    await stage.answer("Configure", pb.ConfigureRequest(NRI_version="v0.12.2"))
+    parts = [made("a", 1000), made("b", 2000)]
+    async with stage.turn:
+        for pod, container in parts:
+            container.state = pb.CONTAINER_RUNNING
+            more = pod.name == "a"
+            request = pb.SynchronizeRequest(pods=[pod], containers=[container], more=more)
+            answer = await stage.late("Synchronize", request)
+            assert answer == pb.SynchronizeResponse(more=more)
+        assert stage.synchronized == 0
+    await stage.settle()
+    assert stage.synchronized == 1
+    assert stage.service.synchronized
+    assert stage.service.trouble is None
+    placed = stage.engine.state.placed
+    assert stage.told() == {each: str(placed[each].grant.exclusive) for each in ("a", "b")}
+
+
+async def test_a_late_configure_subscribes_all_the_same(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    request = pb.ConfigureRequest(NRI_version="v0.12.2")
+    async with stage.turn:
+        answer = await stage.late("Configure", request)
+    assert answer == await stage.answer("Configure", request)
+    assert answer.events
+
+
+@pytest.mark.parametrize(
+    ("late", "why"),
+    [
+        (made("late", 4000), "no pool has room for 4 exclusive CPUs"),
+        (made("late", 4000, annotation="cpu.preserve=nonsense"), "annotation cpu.preserve"),
+        (made("late", 1000, annotation="cpu.preserve=nonsense"), "annotation cpu.preserve"),
+    ],
+    ids=["no room", "no room and nonsense", "nonsense"],
+)
+async def test_a_late_container_that_would_be_refused_gets_a_place_all_the_same(
+    late: tuple[pb.PodSandbox, pb.Container], why: str, tmp_path: Path
+) -> None:
+    """It runs already; out of the books its CPUs could become somebody else's own."""
+    stage = Stage(tmp_path)
+    await stage.create(made("large", 14_000))
+    request = pb.CreateContainerRequest(pod=late[0], container=late[1])
+    async with stage.turn:
+        answer = await stage.late("CreateContainer", request)
+        assert answer.adjust.linux.resources.cpu.cpus == "1"
+    await stage.settle()
+    placed = stage.engine.state.placed["late"]
+    assert any(why in note for note in placed.explanation.notes), "explain says so"
+    assert stage.told() == {"late": "1"}
+    with pytest.raises(Refused, match="no pool has room"):
+        await stage.create(made("next", 1000))
+    await stage.answer("StopContainer", pb.StopContainerRequest(pod=late[0], container=late[1]))
+    await stage.create(made("next", 1000))
+
+
+async def test_a_resize_that_is_late_while_we_leave_does_not_pin_who_runs_anywhere(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path)
+    pod, container = made("a", 1000)
+    await stage.create((pod, container))
+    session = Session(stage.policy, Identity(name="a", index="01"))
+    leaving = asyncio.create_task(stage.telling.leave(session, 10.0))
+    await asyncio.sleep(0)
+    request = pb.UpdateContainerRequest(pod=pod, container=container, linux_resources=amounts(3000))
+    async with stage.turn:
+        (own,) = (await stage.late("UpdateContainer", request)).update
+        assert own.linux.resources.cpu.cpus == "0-15"
+    await stage.settle()
+    assert stage.told() == {"a": "0-15"}
+    leaving.cancel()

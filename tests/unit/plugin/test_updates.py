@@ -1,0 +1,453 @@
+"""What the runtime hears outside of events, when, and by which way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import operator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created, Stopped
+from nri_policy.engine.grant import Placement
+from nri_policy.engine.interim import known
+from nri_policy.nri.errors import Code
+from nri_policy.nri.plugin import CALL, Call, Identity
+from nri_policy.nri.session import UPDATE_TIMEOUT, Session
+from nri_policy.nri.ttrpc import Request
+from nri_policy.plugin import updates as telling_module
+from nri_policy.plugin.convert import update_of
+from nri_policy.plugin.updates import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER, Telling
+from nri_policy.proto import nri_pb2 as pb
+from tests.support import nodes
+from tests.unit.nri.peer import FakeTime, Peer, RecordingPlugin, listening
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let everybody run until *condition* holds; the test's own time limit ends it otherwise."""
+    while not condition():  # noqa: ASYNC110 - what it waits for announces itself by no event
+        await asyncio.sleep(0)
+
+
+async def idle() -> None:
+    """Let everybody run for a while in which nothing is to happen."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """A telling of containers that all hold a grant, and the runtime that is told."""
+
+    engine: Engine
+    telling: Telling
+    session: Session
+    time: FakeTime
+    peers: asyncio.Queue[Peer]
+    peer: Peer
+    ids: list[str] = field(default_factory=list)
+
+    def placement(self, number: int, cpus: str = "") -> Placement:
+        """Return what a container was told last, or is to be told instead."""
+        told = known(self.engine.state, self.ids[number])
+        assert told is not None
+        if cpus:
+            self.engine.state.told[self.ids[number]] = CPUSet.parse(cpus), told.mems
+            return self.placement(number)
+        return told
+
+    def note(self, *numbers: int) -> None:
+        self.telling.note([self.placement(number) for number in numbers])
+
+    async def wait(self, seconds: float) -> None:
+        """Let *seconds* pass once the telling waits, and for no answer to a call."""
+        await until(
+            lambda: any(due - self.time.reading < 20 for due in self.time.sleepers.values())
+        )
+        self.time.advance(seconds)
+
+    async def call(self) -> tuple[Request, list[pb.ContainerUpdate]]:
+        """Return the runtime's next request, and what it is to update."""
+        request = await self.peer.request("UpdateContainers")
+        return request, [*pb.UpdateContainersRequest.FromString(request.payload).update]
+
+    def fail(self, request: Request, *updates: pb.ContainerUpdate) -> None:
+        response = pb.UpdateContainersResponse(failed=updates).SerializeToString()
+        self.peer.refuse(request, Code.UNKNOWN, "failed to update", response)
+
+    def silent(self) -> bool:
+        return not self.peer.events
+
+
+@asynccontextmanager
+async def scene(tmp_path: Path, nri: str = "v0.12.2") -> AsyncIterator[Scene]:
+    path, time = tmp_path / "nri.sock", FakeTime()
+    engine = Engine(nodes.machine(), nodes.settings())
+    containers = [nodes.container(100, 200) for _ in range(3)]
+    for container in containers:
+        engine.handle(Created(container=container))
+    telling = Telling(engine, time.clock)
+    session = Session(
+        RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock, delay=lambda _: 1.0
+    )
+    async with listening(path) as peers, asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(session.run(str(path)), name="session"),
+            group.create_task(telling.run(session), name="telling"),
+        ]
+        peer = await peers.get()
+        await peer.handshake(nri)
+        yield Scene(
+            engine=engine,
+            telling=telling,
+            session=session,
+            time=time,
+            peers=peers,
+            peer=peer,
+            ids=[container.id for container in containers],
+        )
+        for task in tasks:
+            task.cancel()
+
+
+async def test_the_next_response_takes_along_what_others_have_not_heard(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0, 1, 2)
+        taken = it.telling.take(it.ids[1])
+        assert [update.container_id for update in taken] == [it.ids[0], it.ids[2]]
+        assert all(update.ignore_failure for update in taken)
+        assert taken[0].linux.resources.cpu.cpus == str(it.placement(0).cpus)
+        assert it.telling.take() == []
+        await idle()
+        it.time.advance(PATIENCE)
+        await idle()
+        it.peer.send("RunPodSandbox", pb.RunPodSandboxRequest())
+        await it.peer.event()  # the answer: nothing was said before it
+        assert it.silent()
+
+
+@pytest.mark.parametrize("nri", ["v0.12.1", "v0.12.2"])
+async def test_what_no_response_takes_along_is_told_in_one_call(tmp_path: Path, nri: str) -> None:
+    async with scene(tmp_path, nri) as it:
+        it.note(0)
+        it.note(1)
+        await it.wait(PATIENCE - 0.01)
+        await idle()
+        it.time.advance(0.01)
+        request, updates = await it.call()
+        assert [update.container_id for update in updates] == it.ids[:2]
+        assert not any(update.ignore_failure for update in updates)
+        it.peer.respond(request)
+        await it.telling.tell(it.session)
+        assert it.telling.take() == []
+        assert it.telling.refused == {}
+
+
+@pytest.mark.parametrize("nri", ["v0.12.0", "v0.8.0", ""])
+async def test_a_runtime_that_could_hang_is_told_by_registering_again(
+    tmp_path: Path, nri: str
+) -> None:
+    async with scene(tmp_path, nri) as it:
+        it.note(0)
+        await it.wait(PATIENCE_TO_REGISTER - 0.01)
+        await idle()
+        assert it.session.synchronized
+        it.time.advance(0.01)
+        await it.peer.closed_by_plugin()
+        assert it.silent()
+        await until(lambda: any(t.get_name() == "session" for t in it.time.sleepers))
+        it.time.advance(1.0)
+        await (await it.peers.get()).handshake(nri)
+        # the plugin itself returns them from Synchronize
+        assert [update.container_id for update in it.telling.take()] == [it.ids[0]]
+
+
+async def test_each_change_is_given_the_time_to_go_along(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0)
+        await it.wait(PATIENCE - 0.1)
+        assert len(it.telling.take()) == 1
+        await idle()
+        it.note(1)
+        await it.wait(PATIENCE - 0.1)
+        await idle()
+        assert [u.container_id for u in it.telling.take()] == [it.ids[1]]
+        it.note(2)
+        await idle()
+        await it.wait(PATIENCE)
+        _, updates = await it.call()
+        assert [u.container_id for u in updates] == [it.ids[2]]
+
+
+async def test_what_comes_late_after_a_response_is_told_again_at_once(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0, 1)
+        await it.wait(PATIENCE)
+        request, _ = await it.call()
+        it.telling.note([it.placement(0, "8-11")])
+        (overtaking,) = (u for u in it.telling.take() if u.container_id == it.ids[0])
+        it.peer.respond(request)
+        request, (again,) = await it.call()
+        assert again.container_id == it.ids[0]
+        assert again.linux.resources.cpu.cpus == overtaking.linux.resources.cpu.cpus == "8-11"
+        it.peer.respond(request)
+        await it.telling.tell(it.session)
+
+
+async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0, 1)
+        for tries in range(MAX_TRIES):
+            await it.wait(PATIENCE * 2**tries - 0.01)
+            await idle()
+            it.time.advance(0.01)
+            request, updates = await it.call()
+            assert [u.container_id for u in updates] == it.ids[: 1 if tries else 2]
+            assert it.telling.refused == {}
+            it.fail(request, updates[0])
+            if tries < MAX_TRIES - 1:
+                expected = {it.ids[0]: tries + 1}
+                await until(partial(operator.eq, it.telling._tries, expected))
+                assert it.telling.take() == []  # a response would not say whether it fails again
+        await until(lambda: bool(it.telling.refused))
+        assert it.telling.refused == {it.ids[0]: it.placement(0)}
+        assert [r.levelno for r in caplog.records if "not-taken" in r.message] == [logging.ERROR]
+        it.note(0)
+        assert it.telling.refused == {}
+        await it.wait(PATIENCE)
+        request, _ = await it.call()
+        it.peer.respond(request)
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_call_of_which_nobody_knows_what_came_leads_to_a_new_registration(
+    tmp_path: Path, *, silent: bool
+) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0)
+        await it.wait(PATIENCE)
+        request, _ = await it.call()
+        if silent:
+            it.time.advance(UPDATE_TIMEOUT)
+        else:
+            it.peer.refuse(request, Code.UNAVAILABLE, "not now")
+        await it.peer.closed_by_plugin()
+        assert [update.container_id for update in it.telling.take()] == [it.ids[0]]
+
+
+async def test_nothing_is_lost_with_the_connection(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0)
+        await it.wait(PATIENCE)
+        await it.call()
+        it.peer.close()
+        await until(lambda: not it.session.synchronized)
+        assert [update.container_id for update in it.telling.take()] == [it.ids[0]]
+
+
+async def test_more_than_fits_into_a_message_goes_into_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0, 1, 2)
+        size = update_of(it.placement(0), ignore_failure=True).ByteSize()
+        monkeypatch.setattr(telling_module, "MAX_MESSAGE", 5 * (size + 8) // 2)
+        await it.wait(PATIENCE)
+        request, updates = await it.call()
+        assert [u.container_id for u in updates] == it.ids[:2]
+        it.peer.respond(request)
+        request, updates = await it.call()
+        assert [u.container_id for u in updates] == it.ids[2:]
+        it.peer.respond(request)
+        await it.telling.tell(it.session)
+        it.note(0, 1, 2)
+        assert [[u.container_id for u in it.telling.take()] for _ in range(3)] == [
+            it.ids[:2],
+            it.ids[2:],
+            [],
+        ]
+
+
+async def test_500_containers_are_one_message(tmp_path: Path) -> None:
+    """On the largest machine, with cpusets that are as long as they come there."""
+    async with scene(tmp_path) as it:
+        cpus = ",".join(map(str, range(0, 4096, 8)))
+        for _ in range(497):
+            container = nodes.best_effort()
+            it.engine.handle(Created(container=container))
+            it.ids.append(container.id)
+        it.telling.note(
+            replace(it.placement(number), cpus=CPUSet.parse(cpus)) for number in range(400)
+        )
+        it.note(*range(400, 500))
+        await it.wait(PATIENCE)
+        sent, updates = await it.call()
+        assert len(updates) == 500
+        assert len(sent.payload) < 4 << 20
+
+
+async def test_who_is_gone_is_not_told(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0, 1)
+        it.engine.handle(Stopped(container_id=it.ids[0]))
+        await it.wait(PATIENCE)
+        request, updates = await it.call()
+        assert [u.container_id for u in updates] == [it.ids[1]]
+        it.engine.handle(Stopped(container_id=it.ids[1]))
+        it.fail(request, *updates)
+        await it.telling.tell(it.session)
+        assert it.telling.refused == {}
+
+
+async def test_a_response_takes_nothing_along_for_who_is_gone(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0, 1)
+        it.telling.refused[it.ids[2]] = it.placement(2)
+        for gone in (0, 2):
+            it.engine.handle(Stopped(container_id=it.ids[gone]))
+        assert [u.container_id for u in it.telling.take()] == [it.ids[1]]
+        assert it.telling.refused == {}
+
+
+async def test_what_changed_there_and_back_during_a_call_is_told_again(tmp_path: Path) -> None:
+    """Which came last, the call or the response that went there, only the runtime knows."""
+    async with scene(tmp_path) as it:
+        before = it.placement(0)
+        it.telling.note([before])
+        await it.wait(PATIENCE)
+        request, _ = await it.call()
+        it.telling.note([it.placement(0, "8-11")])
+        assert len(it.telling.take()) == 1
+        it.telling.note([it.placement(0, str(before.cpus))])
+        it.peer.respond(request)
+        await it.wait(PATIENCE)
+        request, (again,) = await it.call()
+        assert again.linux.resources.cpu.cpus == str(before.cpus)
+        it.peer.respond(request)
+        await it.telling.tell(it.session)
+
+
+async def test_shares_are_not_forgotten_for_a_newer_change(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        it.telling.note([replace(it.placement(0), shares=77)])
+        it.telling.note([it.placement(0, "8-11")])
+        (update,) = it.telling.take()
+        assert update.linux.resources.cpu.shares.value == 77
+        assert update.linux.resources.cpu.cpus == "8-11"
+
+
+async def test_a_response_that_comes_too_late_takes_nothing_along(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        it.note(0)
+        call = Call(method="StopContainer", received=0, deadline=1, clock=lambda: 0.0)
+        call.answered = True
+        token = CALL.set(call)
+        assert it.telling.take() == []
+        CALL.reset(token)
+        assert len(it.telling.take()) == 1
+
+
+async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> None:
+    """It calls us over gRPC: no session is connected."""
+    time = FakeTime()
+    engine = Engine(nodes.machine(), nodes.settings())
+    container = nodes.container(100, 200)
+    engine.handle(Created(container=container))
+    telling = Telling(engine, time.clock)
+    session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
+    running = asyncio.create_task(telling.run(session), name="telling")
+    told = known(engine.state, container.id)
+    assert told is not None
+    telling.note([told])
+    for _ in range(3):
+        await until(lambda: bool(time.sleepers))
+        time.advance(PATIENCE)
+        await idle()
+    assert not running.done()
+    assert len(telling.take()) == 1
+    running.cancel()
+
+
+async def test_those_who_are_left_behind_run_anywhere(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        leaving = asyncio.create_task(it.telling.leave(it.session, 10.0))
+        request, updates = await it.call()
+        assert [u.container_id for u in updates] == it.ids
+        for update in updates:
+            assert update.linux.resources.cpu.cpus == "0-15"
+            assert update.linux.resources.cpu.mems == "0-3"
+        # from now on nobody is told anything else, whatever is decided
+        it.telling.note([it.placement(0, "8-11")])
+        assert {u.linux.resources.cpu.cpus for u in it.telling.take()} == {"0-15"}
+        it.telling.only([it.placement(1, "8-11")])
+        assert [u.linux.resources.cpu.cpus for u in it.telling.take()] == ["0-15"] * 3
+        it.peer.respond(request)
+        await until(lambda: leaving in it.time.sleepers)
+        it.time.advance(1)
+        assert await leaving
+
+
+async def test_leaving_does_not_wait_for_ever(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        leaving = asyncio.create_task(it.telling.leave(it.session, 10.0))
+        await it.call()
+        it.time.advance(10.0)
+        assert not await leaving
+
+
+@asynccontextmanager
+async def deserted(tmp_path: Path) -> AsyncIterator[tuple[Telling, Session, FakeTime]]:
+    """Yield the telling of a container, and a session without anyone at the other end."""
+    time, engine = FakeTime(), Engine(nodes.machine(), nodes.settings())
+    engine.handle(Created(container=nodes.container(1000)))
+    session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
+    running = asyncio.create_task(session.run(str(tmp_path / "none.sock")))
+    await session.missing.wait()
+    yield Telling(engine, time.clock), session, time
+    running.cancel()
+
+
+async def test_nobody_waits_for_a_runtime_that_is_not_there(tmp_path: Path) -> None:
+    async with deserted(tmp_path) as (telling, session, _):
+        assert not await telling.leave(session, 10.0), "though no time passes"
+
+
+async def test_a_runtime_that_goes_while_it_is_told_is_not_waited_for(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        leaving = asyncio.create_task(it.telling.leave(it.session, 10.0))
+        await it.call()
+        (tmp_path / "nri.sock").unlink()
+        it.peer.close()
+        await until(lambda: any(t.get_name() == "session" for t in it.time.sleepers))
+        assert not leaving.done(), "it may be back in a second"
+        it.time.advance(1.0)
+        assert not await leaving
+
+
+async def test_a_runtime_that_calls_us_has_its_time_though_there_is_no_session(
+    tmp_path: Path,
+) -> None:
+    async with deserted(tmp_path) as (telling, session, time):
+        leaving = asyncio.create_task(telling.leave(session, 10.0, called=True))
+        await idle()
+        assert len(telling.take()) == 1
+        await until(lambda: leaving in time.sleepers)
+        time.advance(1.0)
+        assert await leaving
+
+
+async def test_with_nobody_to_be_told_leaving_takes_no_time(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        for each in it.ids:
+            it.engine.handle(Stopped(container_id=each))
+        assert await it.telling.leave(it.session, 10.0)
