@@ -17,8 +17,9 @@ demo: $(BUILT)
 	test $$(nproc) -ge 16 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
 	  $(VENV)/bin/nri-policy simulate configs/demo.yaml "$$@"
 
+# on all cores; the end-to-end tests, which share the host's cgroups, on one of them
 test: $(BUILT) lint
-	$(PY) -m pytest
+	$(PY) -m pytest --numprocesses auto --dist loadgroup
 
 # kill, freeze, starve and confuse the daemon: make faults ROUNDS=5000 SEED=7
 faults: $(BUILT)
