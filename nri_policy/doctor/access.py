@@ -21,6 +21,7 @@ from nri_policy.units import parse_cpu
 NEEDED = (
     ("", "", "nodes", ("get",)),
     ("", GROUP, "noderesourcetopologies", ("get", "create", "patch", "delete")),
+    ("", "", "events", ("create",)),
     ("kube-system", "config.nri", "topologyawarepolicies", ("list", "watch")),
     ("kube-system", "config.nri", "topologyawarepolicies/status", ("patch",)),
 )

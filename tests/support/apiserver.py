@@ -33,6 +33,7 @@ _SETTINGS = re.compile(
     r"/apis/config\.nri/v1alpha1/namespaces/(?P<namespace>[^/]+)/topologyawarepolicies"
     r"(/(?P<name>[^/]+)(?P<status>/status)?)?"
 )
+_EVENTS = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/events")
 _NRT, _POLICY = "noderesourcetopologies", "topologyawarepolicies"
 _GROUPS = {_NRT: "topology.node.k8s.io", _POLICY: "config.nri"}
 _ACCOUNT = "system:serviceaccount:kube-system:nri-policy"
@@ -93,6 +94,7 @@ class APIServer:
         self.versions = {"v1alpha2", "v1alpha1"}
         self.nodes = {node: "uid-of-the-node"}
         self.settings: dict[str, dict[str, Any]] = {}  # TopologyAwarePolicy objects
+        self.events: dict[str, dict[str, Any]] = {}  # that people see, by name
         self._events: list[tuple[int, str, dict[str, Any]]] = []  # of these, by revision
         self.allocatable = {"cpu": "15250m"}  # of every node
         self.tokens = {"first"}
@@ -230,6 +232,8 @@ class APIServer:
             return self._review(request)
         if request.path.partition("/nodes")[0] == "/api/v1":
             return self._node(request)
+        if match := _EVENTS.fullmatch(request.path):
+            return self._event(request, match["namespace"])
         if match := _SETTINGS.fullmatch(request.path):
             return self._policy(request, match)
         match = _PATH.fullmatch(request.path)
@@ -257,6 +261,20 @@ class APIServer:
         metadata = {"name": name, "uid": self.nodes[name], "resourceVersion": "1000000"}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
         return Answer(status=200, body={**node, "status": {"allocatable": self.allocatable}})
+
+    def _event(self, request: Request, namespace: str) -> Answer:
+        """Create an event, as the rules for those of the core group are."""
+        new, name = request.body, request.body["metadata"]["name"]
+        self._permit("events", "create", "")
+        about = new["involvedObject"].get("namespace") or "default"
+        if not namespace == new["metadata"]["namespace"] == about:
+            text = f'Event "{name}" is invalid: involvedObject.namespace: does not match'
+            raise StatusError(422, text, "Invalid")
+        if name in self.events:
+            text = f'events "{name}" already exists'
+            raise StatusError(409, text, "AlreadyExists", details=_details("events", name))
+        self.events[name] = new
+        return Answer(status=201, body=new)
 
     def put_settings(self, name: str, **spec: Any) -> None:
         """Make or change a TopologyAwarePolicy object, as an admin does."""

@@ -126,6 +126,7 @@ def test_the_daemons_account_may_do_no_more_than_it_does(
         ("ClusterRole", "topology.node.k8s.io", "noderesourcetopologies"): [
             *("get", "create", "patch", "delete")
         ],
+        ("ClusterRole", "", "events"): ["create"],
         ("Role", "config.nri", "topologyawarepolicies"): ["list", "watch"],
         ("Role", "config.nri", "topologyawarepolicies/status"): ["patch"],
     }

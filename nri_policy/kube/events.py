@@ -1,0 +1,173 @@
+"""Events of the cluster: what `kubectl describe` shows of the pod or the Node that they are about.
+
+Rule 1: nobody waits for them: `record` puts an event into a queue, and `run` creates what is there.
+Rule 2: their number is bounded: BURST at once, then one every INTERVAL seconds, and none that was
+recorded in the last SAME seconds. Where the queue is full, the oldest ones make way. Rule 3: an API
+server that gives no answer is asked again; an event that it refuses is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from http.client import CONFLICT, FORBIDDEN, INTERNAL_SERVER_ERROR, TOO_MANY_REQUESTS
+from itertools import count
+from typing import NoReturn
+
+from nri_policy.backoff import backoff
+from nri_policy.kube.client import Client, Kind, Object
+from nri_policy.kube.errors import APIError
+
+log = logging.getLogger(__name__)
+
+EVENTS = Kind(plural="events")
+COMPONENT = "nri-policy"
+BURST = 25  # events at once
+INTERVAL = 10.0  # seconds for each one more
+SAME = 600.0  # seconds in which the same event is not recorded again
+MAX_WAITING = 100  # events in the queue
+MAX_REMEMBERED = 1000  # events that are recognized as the same
+MAX_TEXT = 1024  # characters of a message, by the API
+LOG_AGAIN = 300.0  # seconds before a failure is logged again
+_MAX_NAME = 200  # characters of the subject's name in the event's
+_DELAY = partial(backoff, least=1.0, most=60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The object that an event is about."""
+
+    kind: str
+    name: str
+    uid: str
+    namespace: str = ""
+
+    @staticmethod
+    def pod(namespace: str, name: str, uid: str) -> Subject:
+        """Return a pod."""
+        return Subject(kind="Pod", namespace=namespace, name=name, uid=uid)
+
+    @staticmethod
+    def node(name: str) -> Subject:
+        """Return a Node; its events have its name for a UID, as those of the kubelet do."""
+        return Subject(kind="Node", name=name, uid=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What is to be said of an object."""
+
+    about: Subject
+    reason: str  # in CamelCase, for machines
+    text: str
+    warning: bool = True
+
+
+class Events:
+    """Creates events in one cluster, as one node's daemon."""
+
+    def __init__(  # noqa: PLR0913 - keywords: time, for tests to replace
+        self,
+        client: Client,
+        node: str,
+        *,
+        date: Callable[[], float] = time.time,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        delay: Callable[[int], float] = _DELAY,
+    ) -> None:
+        """Take the node's name, the time and date in seconds, and the pause after n failures."""
+        self._client = client
+        self._node = node
+        self._date = date
+        self._now = now
+        self._sleep = sleep
+        self._delay = delay
+        self._waiting: deque[Object] = deque(maxlen=MAX_WAITING)
+        self._some = asyncio.Event()  # some are waiting
+        self._recorded: dict[Event, float] = {}  # when, the oldest first
+        self._numbers = count()
+        self._paid_until = now()  # when as many as were created would be through, one an INTERVAL
+        self._log_at = now()  # when a failure may be logged
+
+    def record(self, event: Event) -> None:
+        """Have an event created, unless the same one was recorded lately."""
+        now = self._now()
+        for each, at in [*self._recorded.items()]:
+            if now - at < SAME and len(self._recorded) <= MAX_REMEMBERED:
+                break
+            del self._recorded[each]
+        if event not in self._recorded:
+            self._recorded[event] = now
+            self._waiting.append(self._object(event))
+            self._some.set()
+
+    async def run(self) -> NoReturn:
+        """Create what was recorded."""
+        failures = 0
+        while True:
+            await self._some.wait()
+            await self._sleep(max(0.0, self._paid_until - (BURST - 1) * INTERVAL - self._now()))
+            new = self._waiting.popleft()
+            try:
+                await self._client.create(EVENTS, new, namespace=new["metadata"]["namespace"])
+            except APIError as error:
+                self._log(new, error)
+                if _passes(error):
+                    failures += 1
+                    if len(self._waiting) < MAX_WAITING:
+                        self._waiting.appendleft(new)
+                    await self._sleep(max(error.wait, self._delay(failures)))
+                    continue
+            failures = 0
+            self._paid_until = max(self._paid_until, self._now()) + INTERVAL
+            if not self._waiting:
+                self._some.clear()
+
+    def _object(self, event: Event) -> Object:
+        """Return the object that an event is; its name is its own, so no attempt makes a second."""
+        about, date = event.about, self._date()
+        stamp = datetime.fromtimestamp(date, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        name = about.name[:_MAX_NAME].rstrip("-.")
+        namespace = about.namespace or "default"
+        involved = {"kind": about.kind, "apiVersion": "v1", "name": about.name, "uid": about.uid}
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{name}.{int(date * 1000):x}.{next(self._numbers):x}",
+                "namespace": namespace,
+            },
+            "involvedObject": involved | ({"namespace": namespace} if about.namespace else {}),
+            "type": "Warning" if event.warning else "Normal",
+            "reason": event.reason,
+            "message": event.text[:MAX_TEXT],
+            "source": {"component": COMPONENT, "host": self._node},
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+
+    def _log(self, new: Object, error: APIError) -> None:
+        """Log that an event was not created, unless one was lately."""
+        now = self._now()
+        if error.code != CONFLICT and now >= self._log_at:
+            self._log_at = now + LOG_AGAIN
+            remedy = "configs/kubernetes/rbac.yaml has what is needed"
+            log.warning(
+                "event=event-not-created about=%s/%s reason=%r",
+                new["metadata"]["namespace"],
+                new["involvedObject"]["name"],
+                f"{error}; {remedy}" if error.code == FORBIDDEN else str(error),
+            )
+
+
+def _passes(error: APIError) -> bool:
+    """Whether the same request may succeed later."""
+    return error.code in {0, TOO_MANY_REQUESTS} or error.code >= INTERNAL_SERVER_ERROR
