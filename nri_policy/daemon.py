@@ -43,6 +43,14 @@ from nri_policy.kubelet.resources import Kubelet
 from nri_policy.kubelet.stock import Left
 from nri_policy.nri.grpc_service import PATHS, plugin_handler
 from nri_policy.nri.plugin import Identity
+from nri_policy.nri.beat import Beat
+from nri_policy.nri.clock import Clock
+from nri_policy.nri.decisions import Outcome
+from nri_policy.nri.enforcement import Cgroups as Writer
+from nri_policy.nri.exposure import Exposure
+from nri_policy.nri.grpc_service import PATHS, plugin_handler
+from nri_policy.nri.plugin import Identity
+from nri_policy.nri.policy import Policy, Sources
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, registration_delay
 from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
@@ -136,8 +144,8 @@ class Daemon:
             self.engine,
             self._turn,
             node=host.node_name,
-            pods=self._policy.exclusive_pods.values,
-            coming=self._policy.guaranteed_pods.values,
+            pods=self._policy.pods.exclusive.values,
+            coming=self._policy.pods.guaranteed.values,
             synchronized=self.synchronized,
             devices=host.devices,
         )
@@ -313,7 +321,7 @@ class Daemon:
     def _wanted(self, manifests: str, replicas: int) -> tuple[Wanted, ...]:
         """Return the pods of *manifests* as this node's kubelet would ask for them."""
         kubelet = Kubelet(memory_capacity=max(1, self.engine.layout.machine.memory))
-        making = Making(kubelet=kubelet, convert=self._policy.container)
+        making = Making(kubelet=kubelet, convert=self._policy.pods.container)
         return wanted_pods(manifests, replicas, making)
 
     async def _proposed(self, text: str) -> Reconfigured:
@@ -362,7 +370,7 @@ class Daemon:
     async def books(self) -> Books:
         """Return who runs, and whom there is, by the books."""
         async with self._turn:
-            return books(self.engine.state, self._policy.pids, self._policy.folders)
+            return books(self.engine.state, self._policy.pids, self._policy.pods.folders)
 
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended, though the runtime has not said so."""

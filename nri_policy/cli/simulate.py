@@ -171,7 +171,7 @@ def _in_the_way(folder: Path) -> str:
 @contextmanager
 def _refusals_shown() -> Iterator[None]:
     """Keep refusals out of the log: the drawing, or the document, has them."""
-    log = logging.getLogger("nri_policy.plugin.policy")
+    log = logging.getLogger("nri_policy.plugin.decisions")
 
     def others(record: logging.LogRecord) -> bool:
         return not record.msg.startswith("event=refused")

@@ -78,9 +78,9 @@ async def _asked(daemon: Daemon, requests: list[tuple[str, Message]]) -> set[int
             await service.answer(method, request.SerializeToString(), received=0, budget=math.inf)
         except Refused as refusal:
             codes.add(refusal.code)
-    showing = daemon._policy._showing
-    if showing is not None:
-        await showing
+    updating = daemon._policy._resources._updating
+    if updating is not None:
+        await updating
     return codes
 
 

@@ -55,7 +55,7 @@ async def follow(path: Path, folder: Path) -> int:
                 continue
             topology = await node.daemon.topology()
             engine = node.daemon.engine
-            state = with_coming(engine, node.daemon._policy.guaranteed_pods.values())
+            state = with_coming(engine, node.daemon._policy.pods.guaranteed.values())
             aside = {
                 container: placed.request.milli
                 for container, placed in state.placed.items()

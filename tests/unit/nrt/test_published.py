@@ -149,7 +149,7 @@ async def test_pods_with_devices_are_counted_where_the_kubelet_is_asked(tmp_path
         folder.mkdir()
         async with served(folder, sources=sources, agent={"podResourceAPI": asked}) as node:
             await node.start(pod("gpu", "1", shared=True), pod("none", "1", shared=True))
-            assert [*node.daemon._policy.exclusive_pods.values()] == expected
+            assert [*node.daemon._policy.pods.exclusive.values()] == expected
 
 
 async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stopped(

@@ -1,0 +1,81 @@
+"""Exposed resources: what containers see of what they hold, kept as the engine has it.
+
+A new container's are there before it is; a change is written later, by a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from itertools import islice
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.view import exposed
+from nri_policy.nri.exposure import Exposure
+from nri_policy.proto.nri_pb2 import Mount
+
+log = logging.getLogger(__name__)
+
+# A thread that writes takes the interpreter from who answers, at each of its calls of the system:
+# it begins when the answer has long left, and what changes in a row is written together.
+REST = 0.1  # seconds
+MOST_WRITTEN = 32  # containers at a time
+
+
+class ExposedResources:
+    """What the containers of one engine see."""
+
+    def __init__(self, engine: Engine, exposure: Exposure) -> None:
+        self._engine = engine
+        self._exposure = exposure
+        self._stale: dict[str, None] = {}  # containers whose files are out of date
+        self._updating: asyncio.Task[None] | None = None
+
+    def add(self, container_id: str) -> Mount | None:
+        """Return the mount that shows a new container its resources.
+
+        None where that fails: it must not keep the container from running.
+        """
+        try:
+            self._exposure.add(container_id, exposed(self._engine.state, container_id))
+        except (OSError, ValueError) as error:
+            log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
+            return None
+        return self._exposure.mount(container_id)
+
+    def update(self, container_id: str) -> None:
+        """Show a container its changed resources, without anyone waiting for the disk."""
+        self._stale[container_id] = None
+        if self._updating is None or self._updating.done():
+            self._updating = asyncio.create_task(self._update_stale(), name="exposed resources")
+
+    def restart(self) -> None:
+        """Show all containers there are their resources, and forget the others."""
+        self._exposure.keep_only(self._engine.state.placed.keys())
+        for container_id in self._engine.state.placed:
+            self.update(container_id)
+
+    def remove(self, container_id: str) -> None:
+        """Forget a container that is gone."""
+        self._exposure.remove(container_id)
+
+    async def _update_stale(self) -> None:
+        while self._stale:
+            await asyncio.sleep(REST)
+            state = self._engine.state
+            batch = [*islice(self._stale, MOST_WRITTEN)]
+            for each in batch:
+                del self._stale[each]
+            resources = {each: exposed(state, each) for each in batch if each in state.placed}
+            await asyncio.to_thread(self._write, resources)
+
+    def _write(self, resources: Mapping[str, Mapping[str, str]]) -> None:
+        """Show containers that run what has changed for them; this can wait for the disk."""
+        for container_id, each in resources.items():
+            try:
+                self._exposure.replace(container_id, each)
+            except FileNotFoundError:
+                continue  # it came without us, and has no mount to see it by
+            except (OSError, ValueError) as error:
+                log.warning("event=not-exposed container=%r error=%r", container_id, str(error))

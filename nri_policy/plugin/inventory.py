@@ -1,0 +1,99 @@
+"""Inventory: what the runtime lists when it takes the plugin in, and what of that is believed.
+
+A list can be old: CRI-O has what a container was created with, containerd what it was told, even if
+the container never got it. So the cgroup counts for the cpuset, and for an amount wherever it
+agrees with what is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import StoredGrant
+from nri_policy.engine.grant import Placement
+from nri_policy.engine.interim import known
+from nri_policy.engine.synchronization import not_older, parsed
+from nri_policy.nri.convert import resources_of
+from nri_policy.nri.enforcement import Enforcement
+from nri_policy.nri.pods import Pods
+from nri_policy.nri.telling import Telling
+from nri_policy.proto import nri_pb2
+from nri_policy.workload.pod import Container, Resources
+
+
+class Inventory:
+    """Reads the lists of one runtime."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        pods: Pods,
+        telling: Telling,
+        enforcement: Enforcement,
+        held: Callable[[], Mapping[str, StoredGrant]],
+    ) -> None:
+        """*held* returns what an earlier daemon granted, by container id."""
+        self._engine = engine
+        self._pods = pods
+        self._telling = telling
+        self._enforcement = enforcement
+        self._held = held
+
+    async def read(
+        self, pods: Iterable[nri_pb2.PodSandbox], listed: Sequence[nri_pb2.Container]
+    ) -> tuple[tuple[Container, ...], Mapping[str, StoredGrant]]:
+        """Return the containers as they are, by all that is known, and what was granted before."""
+        by_id = {pod.id: pod for pod in pods}
+        found = await self._enforcement.observe(
+            {each.id: each.linux.cgroups_path for each in listed}
+        )
+        held = self._held()
+        return (
+            tuple(
+                self._corrected(by_id[each.pod_sandbox_id], each, found.get(each.id), held)
+                for each in listed
+            ),
+            held,
+        )
+
+    def misremembered(self, listed: Iterable[nri_pb2.Container]) -> Iterator[Placement]:
+        """Yield where containers are that the runtime believes elsewhere, for it to know."""
+        for each in listed:
+            placement = known(self._engine.state, each.id)
+            said = resources_of(each.linux.resources)
+            if placement is not None and (
+                (placement.cpus and parsed(said.cpus) != placement.cpus)
+                or (placement.mems and parsed(said.mems) != placement.mems)
+            ):
+                yield placement
+
+    def _corrected(
+        self,
+        pod: nri_pb2.PodSandbox,
+        container: nri_pb2.Container,
+        found: Resources | None,
+        held: Mapping[str, StoredGrant],
+    ) -> Container:
+        """Return a container that the runtime lists, with the cpuset that was *found* in force.
+
+        Where there is nothing to be found, the runtime's word on the cpuset does not count for one
+        that has something to hear, or was told when updates are lost.
+        """
+        listed = self._pods.container(pod, container)
+        said, cpus, mems = listed.resources, "", ""
+        if found is not None:  # of what was never set the kernel names all there is
+            cpus, mems = said.cpus and found.cpus, said.mems and found.mems
+            placed, stored = self._engine.state.placed.get(listed.id), held.get(listed.id)
+            if placed is not None:
+                before, milli = placed.container.resources, placed.request.milli
+                said = not_older(before, milli, said, found)
+            elif stored is not None and stored.resources is not None:
+                said = not_older(stored.resources, stored.request.milli, said, found)
+        elif listed.id not in self._telling.untold and not self._telling.confirmations.lost(
+            listed.id
+        ):
+            return listed
+        return replace(listed, resources=replace(said, cpus=cpus, mems=mems))

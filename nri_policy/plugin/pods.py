@@ -1,0 +1,167 @@
+"""Pods: the sandboxes there are, and what counts for a pod rather than for one of its containers.
+
+Owns what schedulers count of a pod before its containers run, and the questions to the kubelet
+about its devices.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.engine import Engine
+from nri_policy.hardware.locality import Locator
+from nri_policy.nri.convert import container_of, devices_of, mounts_of, pod_of
+from nri_policy.proto import nri_pb2
+from nri_policy.workload.annotation_table import warnings
+from nri_policy.workload.hints import candidates
+from nri_policy.workload.pod import Container, Pod, QoS
+
+log = logging.getLogger(__name__)
+
+# of a container that has run, or does
+STARTED = {nri_pb2.CONTAINER_RUNNING, nri_pb2.CONTAINER_PAUSED, nri_pb2.CONTAINER_STOPPED}
+
+
+class Assignments(Protocol):
+    """Where devices are that the kubelet has assigned; `kubelet.podresources.Assignments`."""
+
+    def ask(self, pod: Pod) -> None:
+        """Ask for a new pod's devices, without waiting."""
+
+    def ask_all(self, pods: Iterable[Pod]) -> None:
+        """Ask for the devices of all pods there are, without waiting."""
+
+    async def ready(self, pods: Iterable[Pod]) -> None:
+        """Wait a little for what was asked."""
+
+    def devices(self, pod: Pod, container: str) -> Mapping[str, tuple[CPUSet, ...]]:
+        """Return the memory nodes of each device, by resource."""
+        ...
+
+    def forget(self, pod: Pod) -> None:
+        """Forget a pod that is gone."""
+
+
+class Pods:
+    """The pods of one runtime."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        locator: Locator | None,
+        assignments: Assignments | None,
+        changed: Callable[[], None],
+    ) -> None:
+        """Have *changed* called when there are others of the `exclusive` or `guaranteed` ones.
+
+        Without a *locator* devices and mounts are no hints; without *assignments* the kubelet is
+        not asked.
+        """
+        # those that schedulers count: sandbox -> namespace and name of the pod (nrt.md §1.5)
+        self.exclusive: dict[str, tuple[str, str]] = {}
+        # sandbox -> what all containers of the pod ask for, those to come too, as one container
+        self.guaranteed: dict[str, Container] = {}
+        self.folders: dict[str, str] = {}  # sandbox -> its containers' parent cgroup, while it runs
+        self.locator = locator
+        self._engine = engine
+        self._assignments = assignments
+        self._changed = changed
+
+    async def restart(
+        self, pods: Sequence[nri_pb2.PodSandbox], containers: Iterable[nri_pb2.Container]
+    ) -> None:
+        """Take the pods that the runtime lists, with their containers, for all there are."""
+        by_id = {pod.id: pod for pod in pods}
+        # what a runtime lists without namespaces and containers has stopped (nri.md §4)
+        living = {
+            each.pod_sandbox_id for each in containers if each.state != nri_pb2.CONTAINER_STOPPED
+        }
+        for pod in pods:
+            if pod.id in living and pod.id not in self.folders:
+                _warn_of(pod)
+        running = [pod for pod in pods if pod.id in living or pod.linux.namespaces]
+        self.folders = {pod.id: pod.linux.cgroup_parent for pod in running}
+        if assignments := self._kubelet:
+            listed = [pod_of(pod) for pod in pods]
+            assignments.ask_all(listed)
+            await assignments.ready(listed)
+        for ended in self.exclusive.keys() - self.folders.keys():
+            del self.exclusive[ended]
+        self.guaranteed.clear()
+        for pod in running:
+            self._expect(pod)
+        for container in containers:
+            if container.pod_sandbox_id in self.folders and container.state in STARTED:
+                self.started(by_id[container.pod_sandbox_id], container)
+
+    def add(self, pod: nri_pb2.PodSandbox) -> None:
+        """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
+        if assignments := self._kubelet:
+            assignments.ask(pod_of(pod))
+        self.folders[pod.id] = pod.linux.cgroup_parent
+        self._expect(pod)
+        _warn_of(pod)
+
+    def stop(self, pod: nri_pb2.PodSandbox) -> None:
+        """Forget a pod that has stopped."""
+        if self._assignments is not None:
+            self._assignments.forget(pod_of(pod))
+        self.exclusive.pop(pod.id, None)
+        self.folders.pop(pod.id, None)
+        self.guaranteed.pop(pod.id, None)
+
+    async def ready(self, pod: nri_pb2.PodSandbox) -> None:
+        """Wait a little for what the kubelet was asked about a pod."""
+        if assignments := self._kubelet:
+            await assignments.ready([pod_of(pod)])
+
+    def started(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
+        """Count a pod of which a container has started, if schedulers take it to hold its own.
+
+        These are the Guaranteed ones, and those with devices, as far as the kubelet is asked.
+        """
+        holder, assignments = pod_of(pod), self._kubelet
+        if holder.qos is QoS.GUARANTEED or (
+            assignments is not None and assignments.devices(holder, container.name)
+        ):
+            self.exclusive[pod.id] = pod.namespace, pod.name
+            self._changed()
+
+    def container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
+        """Return the engine's view of a container, with what is near to it."""
+        plain = container_of(pod, container)
+        if self.locator is None:
+            return plain
+        assignments = self._kubelet
+        assigned = assignments.devices(plain.pod, plain.name) if assignments else {}
+        interfaces = container.linux.net_devices
+        hints = candidates(
+            mounts_of(container), devices_of(container), interfaces, assigned, self.locator
+        )
+        return replace(plain, hints=hints)
+
+    def _expect(self, pod: nri_pb2.PodSandbox) -> None:
+        """Note what a Guaranteed pod asks for, as far as its sandbox says."""
+        whole = nri_pb2.Container(
+            id=pod.id, linux=nri_pb2.LinuxContainer(resources=pod.linux.pod_resources)
+        )
+        if QoS.of_cgroup(pod.linux.cgroup_parent) is QoS.GUARANTEED:
+            self.guaranteed[pod.id] = container_of(pod, whole)
+            self._changed()
+
+    @property
+    def _kubelet(self) -> Assignments | None:
+        """What the kubelet has assigned, if the settings say that it is asked."""
+        asked = self._engine.layout.settings.agent.pod_resource_api
+        return self._assignments if asked else None
+
+
+def _warn_of(pod: nri_pb2.PodSandbox) -> None:
+    """Log what is odd about the keys of a pod's annotations."""
+    for warning in warnings(pod.annotations):
+        log.warning("event=annotation pod=%s/%s text=%r", pod.namespace, pod.name, warning)

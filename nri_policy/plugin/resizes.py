@@ -1,0 +1,92 @@
+"""Resizes: those that the runtime was answered, until it is known what became of them.
+
+The CPUs that a resize frees stay booked until it has ended. Of one that the runtime refuses nothing
+is heard: `enforcement` says when it should have ended, and what the cgroup has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Resized, ResizeEnded
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.synchronization import has
+from nri_policy.nri.confirmation import Phase
+from nri_policy.nri.decisions import Decisions
+from nri_policy.nri.exposed_resources import ExposedResources
+from nri_policy.nri.telling import Telling
+from nri_policy.workload.pod import Resources
+
+
+class Resizes:
+    """The resizes of one runtime's containers."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        decisions: Decisions,
+        telling: Telling,
+        resources: ExposedResources,
+        turn: asyncio.Lock,
+    ) -> None:
+        self._engine = engine
+        self._decisions = decisions
+        self._telling = telling
+        self._confirmations = telling.confirmations
+        self._resources = resources
+        self._turn = turn
+        self._overdue: dict[str, Resources] = {}  # what was asked for, and refused as it seems
+
+    def begin(self, container_id: str, asked: Resources) -> Decision:
+        """Decide on a resize, which ends later if the container runs."""
+        self._overdue.pop(container_id, None)
+        running = self._confirmations.phase(container_id) in (Phase.RUNNING, Phase.UPDATING)
+        decision = self._decisions.decide(
+            Resized(container_id=container_id, resources=asked, certain=not running)
+        )
+        if decision.placement is not None:
+            self._resources.update(container_id)
+        return decision
+
+    def answered(self, container_id: str) -> None:
+        """Take note that the answer about a resize is on its way."""
+        self._telling.answered(container_id)
+        if self._confirmations.phase(container_id) is Phase.RUNNING:
+            self._confirmations.enter(container_id, Phase.UPDATING)
+
+    def end(self, container_id: str) -> None:
+        """Take note that a resize is in force, be it after it was taken back."""
+        if self._confirmations.phase(container_id) is Phase.UPDATING:
+            self._confirmations.enter(container_id, Phase.RUNNING)
+        overdue = self._overdue.pop(container_id, None)
+        if container_id in self._engine.state.resizing:
+            self._decisions.decide(ResizeEnded(container_id=container_id))
+        elif overdue is not None:
+            decision = self._decisions.decide(Resized(container_id=container_id, resources=overdue))
+            if decision.placement is not None:
+                self._telling.note([decision.placement])
+
+    async def overdue(self, container_id: str, found: Resources | None) -> None:
+        """Take back a resize of which no end was heard, unless it was *found* in force."""
+        async with self._turn:
+            resizing = self._engine.state.resizing.get(container_id)
+            self._confirmations.enter(container_id, Phase.RUNNING)
+            self._confirmations.confirm(container_id)
+            if resizing is None:
+                return
+            placed = self._engine.state.placed[container_id]
+            asked = placed.container.resources
+            refused = found is None or not has(found, asked, placed.request.milli)
+            if refused:
+                self._overdue[container_id] = asked
+            self._decisions.decide(ResizeEnded(container_id=container_id, refused=refused))
+            self._resources.update(container_id)
+
+    def forget(self, container_id: str) -> None:
+        """Forget a container that is gone."""
+        self._overdue.pop(container_id, None)
+
+    def restart(self) -> None:
+        """Forget all: the runtime has just said what its containers have."""
+        self._overdue.clear()
