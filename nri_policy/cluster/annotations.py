@@ -12,8 +12,9 @@ from typing import Any, get_args
 
 import msgspec
 
+from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import DocumentError, join
-from nri_policy.cluster.group import MAX_COUNT, Algorithm, Request, Slice
+from nri_policy.cluster.group import Algorithm, Request, Slice
 from nri_policy.wording import did_you_mean, quoted
 
 KUEUE = "kueue.x-k8s.io/podset-"

@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from nri_policy.cluster.assignment import Assignment
 from nri_policy.cluster.document import PODS, Amounts, DocumentError, join
-from nri_policy.cluster.group import GROUP_LABEL, Assignment, PlacementGroup, Request, Status
+from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, Request, Status
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.placement import assign
 from nri_policy.cluster.pod import Pod

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, cast
 
+import msgspec
 from msgspec import Struct
 
+from nri_policy.cluster.assignment import (
+    Assignment,
+    StoredAssignment,
+    check_count,
+    restore,
+    store,
+)
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.pod import PodSpec, Template, read_template
 from nri_policy.wording import quoted
@@ -13,7 +21,6 @@ from nri_policy.wording import quoted
 API_VERSION = "placement.nri/v1alpha1"
 KIND = "PlacementGroup"
 GROUP_LABEL = "placement.nri/group"
-MAX_COUNT = 2**31 - 1  # pods; counts are int32
 
 Algorithm = Literal["Mixed", "BestFit", "LeastFree", "Balanced"]
 State = Literal["Waiting", "Placed", "Running", "Degraded", "Unplaceable"]
@@ -34,7 +41,7 @@ class Request(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """Where a pod set is to go; `requests.py` has the rules."""
+    """Where a pod set is to go."""
 
     required: str | None = None
     preferred: str | None = None
@@ -54,21 +61,6 @@ class PodSet(Struct, frozen=True):
     count: int
     template: Template
     request: Request | None = None
-
-
-class Placed(Struct, frozen=True):
-    """Pods in a leaf, by its values at the levels of its assignment."""
-
-    values: list[str]
-    count: int
-
-
-class Assignment(Struct, frozen=True, rename="camel"):
-    """Where the pods of a pod set are, by path."""
-
-    pod_set: str
-    levels: list[str]
-    domains: list[Placed]
 
 
 class Status(Struct, frozen=True, rename="camel"):
@@ -98,7 +90,7 @@ class _Meta(Struct):
 class _PodSet(Struct, forbid_unknown_fields=True):
     name: str
     count: int
-    template: dict[str, object] | None = None
+    template: dict[str, Any] | None = None
     request: Request | None = None
 
 
@@ -107,15 +99,26 @@ class _Spec(Struct, rename="camel", forbid_unknown_fields=True):
     priority: int | None = None
 
 
-class _Group(Struct, rename="camel"):
+class _Status(Struct, rename="camel"):
+    state: State = "Waiting"
+    message: str = ""
+    pods: int = 0
+    domains: int = 0
+    assignments: list[StoredAssignment] = []
+    unhealthy_nodes: list[str] = []
+
+
+class GroupObject(Struct, rename="camel"):
+    """A PlacementGroup as the API server has it."""
+
     metadata: _Meta
     spec: _Spec
-    status: Status | None = None
+    status: _Status | None = None
 
 
 def read_group(value: object, path: str = "") -> PlacementGroup:
     """Return the group in a PlacementGroup object; raises DocumentError."""
-    document = convert(value, _Group, path)
+    document = convert(value, GroupObject, path)
     if not document.metadata.name:
         raise DocumentError(join(path, "metadata.name"), "a group has a name")
     pod_sets = []
@@ -125,7 +128,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         if each.name in names:
             raise DocumentError(join(place, "name"), f"{quoted(each.name)} names two pod sets")
         names.add(each.name)
-        _check_count(each.count, 0, join(place, "count"))
+        check_count(each.count, 0, join(place, "count"))
         template = Template(spec=PodSpec())
         if each.template is not None:
             template = read_template(each.template, join(place, "template"))
@@ -137,9 +140,16 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
                 request=each.request,
             )
         )
-    status = document.status or Status()
-    for number, assignment in enumerate(status.assignments):
-        _check_assignment(assignment, join(join(path, "status.assignments"), number))
+    given = document.status or _Status()
+    place = join(path, "status.assignments")
+    status = Status(
+        state=given.state,
+        message=given.message,
+        assignments=[
+            restore(each, join(place, number)) for number, each in enumerate(given.assignments)
+        ],
+        unhealthy_nodes=given.unhealthy_nodes,
+    )
     return PlacementGroup(
         namespace=document.metadata.namespace or "default",
         name=document.metadata.name,
@@ -149,17 +159,20 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
     )
 
 
-def _check_count(count: int, least: int, path: str) -> None:
-    if not least <= count <= MAX_COUNT:
-        raise DocumentError(path, f"{quoted(count)} is not from {least} to {MAX_COUNT}")
-
-
-def _check_assignment(assignment: Assignment, path: str) -> None:
-    for number, each in enumerate(assignment.domains):
-        place = join(join(path, "domains"), number)
-        _check_count(each.count, 0, join(place, "count"))
-        if len(each.values) != len(assignment.levels):
-            levels = ", ".join(assignment.levels)
-            raise DocumentError(
-                join(place, "values"), f"{len(each.values)} values do not name levels {levels}"
+def write_status(group: PlacementGroup) -> dict[str, Any]:
+    """Return the `status` of *group* as its object stores it, numbers for its columns included."""
+    status = group.status
+    domains = {(*one.values,) for each in status.assignments for one in each.domains}
+    return cast(
+        "dict[str, Any]",
+        msgspec.to_builtins(
+            _Status(
+                state=status.state,
+                message=status.message,
+                pods=sum(each.count for each in group.pod_sets),
+                domains=len(domains),
+                assignments=[store(each) for each in status.assignments],
+                unhealthy_nodes=status.unhealthy_nodes,
             )
+        ),
+    )

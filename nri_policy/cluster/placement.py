@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from nri_policy._counts import Counts
 from nri_policy._packing import Refusal, pack
+from nri_policy.cluster.assignment import Assignment, Placed
 from nri_policy.cluster.filter import Filter
-from nri_policy.cluster.group import Assignment, Placed
 from nri_policy.cluster.message import not_fit
 from nri_policy.cluster.request import Plan, Refused, Unit, plan
 from nri_policy.cluster.settings import Settings

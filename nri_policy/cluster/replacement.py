@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from nri_policy.cluster.group import Assignment, Placed, PodSet, Request, Status
+from nri_policy.cluster.assignment import Assignment, Placed
+from nri_policy.cluster.group import PodSet, Request, Status
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.placement import assignment, search
 from nri_policy.cluster.request import NO_LEVEL, Refused, Unit, asks, plan

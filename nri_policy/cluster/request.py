@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from nri_policy.cluster.annotations import MAX_LAYERS, read_request
+from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import DocumentError, join
-from nri_policy.cluster.group import MAX_COUNT, PlacementGroup, PodSet, Request, Slice
+from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Slice
 from nri_policy.cluster.settings import Settings
 from nri_policy.wording import quoted
 

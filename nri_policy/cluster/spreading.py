@@ -20,9 +20,10 @@ from nri_policy._counts import Counts
 from nri_policy._domains import Domains, Rows, Vector
 from nri_policy._spreading import MAX_WEIGHT
 from nri_policy._spreading import spread as fill
+from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import PODS, Amounts, DocumentError, join
 from nri_policy.cluster.filter import Filter
-from nri_policy.cluster.group import MAX_COUNT, PodSet, Request
+from nri_policy.cluster.group import PodSet, Request
 from nri_policy.cluster.matching import Toleration
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.pod import PodSpec

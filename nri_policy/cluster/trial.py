@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from nri_policy.cluster.assignment import Assignment, Placed
 from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import Assignment, Placed, PlacementGroup, Status
+from nri_policy.cluster.group import PlacementGroup, Status
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.request import asks
 

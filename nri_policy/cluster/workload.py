@@ -18,8 +18,9 @@ from msgspec import Struct
 
 from nri_policy.cluster import group as placement
 from nri_policy.cluster.annotations import GROUP, POD_SET, read_request, read_size
+from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import DocumentError, convert, join
-from nri_policy.cluster.group import MAX_COUNT, PlacementGroup, PodSet, read_group
+from nri_policy.cluster.group import PlacementGroup, PodSet, read_group
 from nri_policy.cluster.pod import Template, read_pod, read_template
 from nri_policy.wording import did_you_mean, quoted
 
