@@ -43,14 +43,6 @@ from nri_policy.kubelet.resources import Kubelet
 from nri_policy.kubelet.stock import Left
 from nri_policy.nri.grpc_service import PATHS, plugin_handler
 from nri_policy.nri.plugin import Identity
-from nri_policy.nri.beat import Beat
-from nri_policy.nri.clock import Clock
-from nri_policy.nri.decisions import Outcome
-from nri_policy.nri.enforcement import Cgroups as Writer
-from nri_policy.nri.exposure import Exposure
-from nri_policy.nri.grpc_service import PATHS, plugin_handler
-from nri_policy.nri.plugin import Identity
-from nri_policy.nri.policy import Policy, Sources
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, registration_delay
 from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
@@ -60,9 +52,10 @@ from nri_policy.observability.exporter import Exporter
 from nri_policy.observability.loop_lag import Beat
 from nri_policy.observability.metrics import Metrics
 from nri_policy.observability.watchdog import Heart
+from nri_policy.plugin.decisions import Outcome
 from nri_policy.plugin.enforcement import Cgroups as Writer
 from nri_policy.plugin.exposure import Exposure
-from nri_policy.plugin.policy import Outcome, Policy, Sources
+from nri_policy.plugin.policy import Policy, Sources
 from nri_policy.plugin.updates import Telling
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import AuditReport

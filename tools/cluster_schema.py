@@ -1,4 +1,4 @@
-"""Generate the kinds of the cluster side, as CRDs, from its types.
+"""Generate the kinds of the cluster side, as CRDs, from its types and settings.
 
 Writes them below configs/cluster and into the Helm chart. Takes the folder to write to, as a
 stand-in for the repository's root; default: that root. Like the other kinds', the schemas leave
@@ -7,6 +7,7 @@ open what the controller explains better: unknown fields, numbers out of range.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from nri_policy.cluster import group
-from tools.settings_schema import CHART, ROOT, Schema
+from nri_policy.cluster.group import GroupObject
+from nri_policy.cluster.settings import Settings
+from tools.settings_schema import CHART, ROOT, Schema, spec_schema, structural
 
 FOLDER = Path("configs/cluster")
 OPEN: Schema = {"x-kubernetes-preserve-unknown-fields": True}
@@ -70,7 +72,10 @@ def _described(name: str, schema: Schema) -> Schema:
 
 def generate(out: Path) -> None:
     """Write all of it below *out*."""
-    whole = of_type(group.GroupObject)["properties"]
+    settings = json.loads(json.dumps(structural(spec_schema(Settings))))  # no part stands twice
+    del settings["nullable"]
+    _write(out, "settings-crd.yaml", {"spec": settings})
+    whole = of_type(GroupObject)["properties"]
     _write(out, "placement-groups-crd.yaml", {"spec": whole["spec"], "status": whole["status"]})
 
 

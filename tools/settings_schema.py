@@ -17,12 +17,13 @@ import sys
 from enum import StrEnum
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
+from nri_policy.cluster import settings as cluster
 from nri_policy.settings import Settings, values
 from nri_policy.settings.schema import Section
 
@@ -54,6 +55,25 @@ _TAKEN: dict[Any, Schema] = {
         "type": "object",
         "additionalProperties": {"type": "string", "enum": [*map(str, values.NODE_KINDS)]},
     },
+    cluster.read_text: _TEXT,
+    cluster.read_duration: {**_TEXT, "description": "as in 30s or 10m"},
+    cluster.read_levels: {
+        "description": "node labels, coarse to fine; kubernetes.io/hostname only last",
+        "type": "array",
+        "items": _TEXT,
+    },
+    cluster.read_zone_types: {
+        "description": "types of NodeResourceTopology zones, coarse to fine, as in socket, Node",
+        "type": "array",
+        "items": _TEXT,
+    },
+    cluster.read_labels: {"type": "object", "additionalProperties": _TEXT},
+    cluster.read_weights: {"type": "object", "additionalProperties": {"type": "integer"}},
+    cluster.read_tolerations: {
+        "description": "as pods have them; they count for every pod",
+        "type": "array",
+        "items": {"type": "object"},
+    },
 }
 
 
@@ -80,6 +100,8 @@ def spec_schema(section: type[Section] = Settings) -> Schema:
 
 def _of_field(field: FieldInfo) -> Schema | None:
     """Return the schema of a field, None for those that are no part of the document."""
+    if get_origin(field.type) is list:
+        return {"type": "array", "items": spec_schema(*get_args(field.type))}
     if get_origin(field.type) is not Annotated:
         is_section = isinstance(field.type, type) and issubclass(field.type, Section)
         return spec_schema(field.type) if is_section else None
@@ -89,6 +111,8 @@ def _of_field(field: FieldInfo) -> Schema | None:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         names = [each.value for each in kind]
         return {"enum": [*names, False] if "off" in names else names}
+    if get_origin(kind) is Literal:
+        return {"enum": [*get_args(kind)]}
     return _TAKEN[reader]
 
 
@@ -104,7 +128,8 @@ def structural(schema: Schema) -> Schema:
         return {**described, **opened}
     kept: Schema = {**described, "type": schema["type"], "nullable": True}
     if "items" in schema:
-        kept["items"] = schema["items"]
+        is_object = schema["items"]["type"] == "object"
+        kept["items"] = structural(schema["items"]) if is_object else schema["items"]
     if "properties" in schema:
         inner = {name: structural(each) for name, each in schema["properties"].items()}
         kept |= {"properties": inner, **opened}

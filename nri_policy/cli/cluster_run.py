@@ -8,13 +8,12 @@ from pathlib import Path
 import click
 
 from nri_policy.cli.failure import Exit, Failure
-from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.files import read_documents
-from nri_policy.cluster.settings import Settings, read_settings
+from nri_policy.cluster.settings import Settings, load
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import KubeconfigError
 from nri_policy.observability.logs import Form, set_up
+from nri_policy.settings import SettingsError
 
 _PATH = click.Path(path_type=Path)
 
@@ -80,11 +79,8 @@ def read_cluster_settings(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     try:
-        (document,) = read_documents(path.read_bytes(), str(path))
-        return read_settings(document)
+        return load(path.read_bytes(), str(path))
     except OSError as error:
-        raise Failure(str(error)) from error
-    except DocumentError as error:
-        raise Failure(f"{path}: {error}", Exit.SETTINGS) from error
-    except ValueError as error:
-        raise Failure(f"{path}: it is not one document", Exit.SETTINGS) from error
+        raise Failure(str(error), Exit.SETTINGS) from error
+    except SettingsError as error:
+        raise Failure(str(error), Exit.SETTINGS) from error

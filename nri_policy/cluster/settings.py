@@ -1,38 +1,122 @@
-"""ClusterPlacement: the settings of the cluster side; every default stands here."""
+"""ClusterPlacement: the settings of the cluster side; every default stands here.
+
+Read as the node's settings are: all errors at once, each with its path and its place in the text.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, get_args
 
-from msgspec import Struct, field
+from msgspec import field
 
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.matching import Toleration
 from nri_policy.cluster.node import HOSTNAME
+from nri_policy.settings import (
+    API_VERSION,
+    Problem,
+    Section,
+    SettingsError,
+    load_kind,
+    read_section,
+    values,
+)
 from nri_policy.units import parse_duration
-from nri_policy.wording import quoted
+from nri_policy.wording import did_you_mean, quoted
 
-API_VERSION = "config.nri/v1alpha1"
 KIND = "ClusterPlacement"
 ZONE = "topology.kubernetes.io/zone"
 ZONE_LEVEL = "zone/"  # what a level below the host begins with
 MAX_LEVELS = 16
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]
+Packing = Literal["Mixed", "BestFit", "LeastFree"]
+FailurePolicy = Literal["PodTermination", "Fixed30s"]
 
 
-class _Section(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    pass
+def read_text(value: object) -> str:
+    """Read a text that says something."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{quoted(value)} is not a text")
+    return value
 
 
-class Topology(_Section, frozen=True):
+def one_of(kind: Any) -> Callable[[object], Any]:
+    """Return the reader of a Literal."""
+    names = get_args(kind)
+
+    def read(value: object) -> Any:
+        if value in names:
+            return value
+        hint = did_you_mean(value, names) if isinstance(value, str) else ""
+        raise ValueError(f"{quoted(value)} is not one of {', '.join(names)}{hint}")
+
+    return read
+
+
+def read_levels(value: object) -> list[str]:
+    """Read the labels that are levels, coarse to fine."""
+    found = [*values.names(value)]
+    if not 1 <= len(found) <= MAX_LEVELS:
+        raise ValueError(f"{len(found)} levels are not 1 to {MAX_LEVELS}")
+    for number, level in enumerate(found):
+        if level.startswith(ZONE_LEVEL):
+            raise ValueError(f"{quoted(level)} is not a node label")
+        if level in found[:number]:
+            raise ValueError(f"{quoted(level)} is there twice")
+        if level == HOSTNAME and number < len(found) - 1:
+            raise ValueError(f"{HOSTNAME} can only be the last level")
+    return found
+
+
+def read_zone_types(value: object) -> list[str]:
+    """Read types of zones, coarse to fine."""
+    found = [*values.names(value)]
+    for number, zone in enumerate(found):
+        if zone in found[:number]:
+            raise ValueError(f"{quoted(zone)} is there twice")
+    return found
+
+
+def read_labels(value: object) -> dict[str, str]:
+    """Read a map of labels."""
+    return convert(value, dict[str, str], "")
+
+
+def read_weights(value: object) -> dict[str, int]:
+    """Read a map of resources to their weights."""
+    return convert(value, dict[str, int], "")
+
+
+def read_tolerations(value: object) -> list[Toleration]:
+    """Read tolerations as pods have them."""
+    return convert(value, list[Toleration], "")
+
+
+def read_duration(value: object) -> str:
+    """Read a duration, which stays as written."""
+    parse_duration(value)  # type: ignore[arg-type]  # refuses other types itself
+    return read_text(value)
+
+
+Flag = Annotated[bool, values.flag]
+
+
+class Topology(Section, frozen=True, kw_only=True):
     """A tree of domains: levels are node labels, coarse to fine."""
 
-    name: str = "default"
-    levels: list[str] = field(default_factory=lambda: [ZONE, HOSTNAME])
-    node_labels: dict[str, str] = {}  # the nodes it is made of
-    tolerations: list[Toleration] = []  # added to every pod's
-    below_host: list[str] = []  # types of NodeResourceTopology zones, coarse to fine
+    name: Annotated[str, read_text] = "default"
+    levels: Annotated[list[str], read_levels] = field(default_factory=lambda: [ZONE, HOSTNAME])
+    node_labels: Annotated[dict[str, str], read_labels] = field(
+        name="nodeLabels", default_factory=dict
+    )
+    tolerations: Annotated[list[Toleration], read_tolerations] = field(
+        default_factory=list
+    )  # added to every pod's
+    below_host: Annotated[list[str], read_zone_types] = field(
+        name="belowHost", default_factory=list
+    )
 
     @property
     def every_level(self) -> tuple[str, ...]:
@@ -44,97 +128,87 @@ class Topology(_Section, frozen=True):
         """Whether its leaves are hosts, or parts of them."""
         return self.levels[-1] == HOSTNAME
 
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield that zones are of no host."""
+        if self.below_host and not self.by_host:
+            yield "belowHost", f"zones come only behind the level {HOSTNAME}"
 
-class Extender(_Section, frozen=True):
+
+class Extender(Section, frozen=True, kw_only=True):
     """How the scheduler extender filters and scores."""
 
-    strategy: Strategy = "LeastAllocated"
-    resources: dict[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
-    choose: bool = False
-    strict: bool = False
+    strategy: Annotated[Strategy, one_of(Strategy)] = "LeastAllocated"
+    resources: Annotated[dict[str, int], read_weights] = field(
+        default_factory=lambda: {"cpu": 1, "memory": 1}
+    )
+    choose: Flag = False
+    strict: Flag = False
 
 
-class Groups(_Section, frozen=True):
+class Groups(Section, frozen=True, kw_only=True):
     """How groups wait."""
 
-    gate: str = "placement.nri/group"
-    timeout: str = "10m"
-    preemption: bool = False
+    gate: Annotated[str, read_text] = "placement.nri/group"
+    timeout: Annotated[str, read_duration] = "10m"
+    preemption: Flag = False
 
 
-class Failure(_Section, frozen=True):
+class Failure(Section, frozen=True, kw_only=True):
     """When a node counts as failed, and how often replacement is tried."""
 
-    policy: Literal["PodTermination", "Fixed30s"] = "PodTermination"
-    fail_fast: bool = True
+    policy: Annotated[FailurePolicy, one_of(FailurePolicy)] = "PodTermination"
+    fail_fast: Flag = field(name="failFast", default=True)
 
 
-class Settings(_Section, frozen=True):
-    """All settings."""
+class Settings(Section, frozen=True, kw_only=True):
+    """The `spec` of a ClusterPlacement, checked and typed."""
 
     topologies: list[Topology] = field(default_factory=lambda: [Topology()])
-    algorithm: Literal["Mixed", "BestFit", "LeastFree"] = "Mixed"
-    balanced: bool = False
-    preferred_node_affinity: bool = True
+    algorithm: Annotated[Packing, one_of(Packing)] = "Mixed"
+    balanced: Flag = False
+    preferred_node_affinity: Flag = field(name="preferredNodeAffinity", default=True)
     extender: Extender = Extender()
     groups: Groups = Groups()
     failure: Failure = Failure()
 
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the topologies as a whole."""
+        if not self.topologies:
+            yield "topologies", "at least one topology is required"
+        names = [each.name for each in self.topologies]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                yield f"topologies[{number}].name", f"{quoted(name)} names two topologies"
 
-class _Object(Struct, rename="camel"):
-    api_version: str = API_VERSION
-    kind: str = KIND
-    spec: Settings | None = None
+
+def load(text: str | bytes, origin: str) -> Settings:
+    """Return the settings in a ClusterPlacement document; *origin* names it in messages.
+
+    Raises SettingsError.
+    """
+
+    def read_spec(spec: Any, problems: list[Problem]) -> Settings:
+        settings = read_section(Settings, spec, "spec", problems)
+        if problems:
+            raise SettingsError(origin, (*problems,))
+        return settings
+
+    return load_kind(text, origin, KIND, read_spec)
 
 
 def read_settings(value: object, path: str = "") -> Settings:
     """Return the settings in a ClusterPlacement object, the defaults for None.
 
-    Raises DocumentError.
+    Raises DocumentError for the first thing that is wrong.
     """
-    if value is None:
-        return Settings()
-    document = convert(value, _Object, path)
-    for name, given, expected in (
-        ("apiVersion", document.api_version, API_VERSION),
-        ("kind", document.kind, KIND),
-    ):
-        if given != expected:
-            raise DocumentError(join(path, name), f"{quoted(given)} is not {expected}")
-    settings = document.spec or Settings()
-    names: set[str] = set()
-    for number, topology in enumerate(settings.topologies):
-        place = join(join(path, "spec.topologies"), number)
-        _check_topology(topology, place)
-        if topology.name in names:
-            raise DocumentError(
-                join(place, "name"), f"{quoted(topology.name)} names two topologies"
-            )
-        names.add(topology.name)
-    if not settings.topologies:
-        raise DocumentError(join(path, "spec.topologies"), "at least one topology is required")
-    try:
-        parse_duration(settings.groups.timeout)
-    except ValueError as error:
-        raise DocumentError(join(path, "spec.groups.timeout"), str(error)) from None
+    given = {} if value is None else value
+    if not isinstance(given, dict):
+        raise DocumentError(path, f"{quoted(value)} is not an object")
+    for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if given.get(name, expected) != expected:
+            raise DocumentError(join(path, name), f"{quoted(given[name])} is not {expected}")
+    problems: list[Problem] = []
+    settings = read_section(Settings, given.get("spec"), join(path, "spec"), problems)
+    if problems:
+        raise DocumentError(problems[0].path, problems[0].text)
     return settings
-
-
-def _check_topology(topology: Topology, path: str) -> None:
-    levels = join(path, "levels")
-    if not 1 <= len(topology.levels) <= MAX_LEVELS:
-        raise DocumentError(levels, f"{len(topology.levels)} levels are not 1 to {MAX_LEVELS}")
-    for number, level in enumerate(topology.levels):
-        place = join(levels, number)
-        if not level or level.startswith(ZONE_LEVEL):
-            raise DocumentError(place, f"{quoted(level)} is not a node label")
-        if level in topology.levels[:number]:
-            raise DocumentError(place, f"{quoted(level)} is there twice")
-        if level == HOSTNAME and number < len(topology.levels) - 1:
-            raise DocumentError(place, f"{HOSTNAME} can only be the last level")
-    for number, zone in enumerate(topology.below_host):
-        place = join(join(path, "belowHost"), number)
-        if not topology.by_host:
-            raise DocumentError(place, f"zones come only behind the level {HOSTNAME}")
-        if not zone or zone in topology.below_host[:number]:
-            raise DocumentError(place, f"{quoted(zone)} is empty or there twice")

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from nri_policy.cluster.document import CPU, PODS, Amounts, DocumentError, parse_amounts
 from nri_policy.cluster.node import HOSTNAME
-from nri_policy.cluster.settings import API_VERSION, KIND
+from nri_policy.cluster.settings import KIND
+from nri_policy.settings import API_VERSION
 from nri_policy.units import format_cpu
 from nri_policy.wording import quoted
 

@@ -15,9 +15,9 @@ from nri_policy.engine.event import Created, Event, Reconfigured, Resized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
 from nri_policy.nri.errors import Refused
-from nri_policy.nri.exposed_resources import ExposedResources
 from nri_policy.nri.plugin import overdue
-from nri_policy.nri.telling import Telling
+from nri_policy.plugin.exposed_resources import ExposedResources
+from nri_policy.plugin.updates import Telling
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.view import exposed
-from nri_policy.nri.exposure import Exposure
+from nri_policy.plugin.exposure import Exposure
 from nri_policy.proto.nri_pb2 import Mount
 
 log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.interim import known
 from nri_policy.engine.synchronization import not_older, parsed
-from nri_policy.nri.convert import resources_of
-from nri_policy.nri.enforcement import Enforcement
-from nri_policy.nri.pods import Pods
-from nri_policy.nri.telling import Telling
+from nri_policy.plugin.convert import resources_of
+from nri_policy.plugin.enforcement import Enforcement
+from nri_policy.plugin.pods import Pods
+from nri_policy.plugin.updates import Telling
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.pod import Container, Resources
 

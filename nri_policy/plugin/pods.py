@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.hardware.locality import Locator
-from nri_policy.nri.convert import container_of, devices_of, mounts_of, pod_of
+from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.annotation_table import warnings
 from nri_policy.workload.hints import candidates

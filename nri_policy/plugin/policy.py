@@ -31,35 +31,23 @@ from nri_policy.engine.event import (
 from nri_policy.engine.interim import known
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
-from nri_policy.nri.errors import Refused
 from nri_policy.nri.plugin import overdue
 from nri_policy.nri.versions import Runtime
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.convert import (
     adjustment_of,
     container_of,
-    devices_of,
-    mounts_of,
-    pod_of,
     resources_of,
     update_of,
 )
+from nri_policy.plugin.decisions import Decisions, Outcome
 from nri_policy.plugin.enforcement import Cgroups, Enforcement
+from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.exposure import Exposure
+from nri_policy.plugin.inventory import Inventory
+from nri_policy.plugin.pods import Assignments, Pods
+from nri_policy.plugin.resizes import Resizes
 from nri_policy.plugin.updates import Telling
-from nri_policy.pools.capacity import CapacityError
-from nri_policy.nri.confirmation import Phase
-from nri_policy.nri.convert import adjustment_of, container_of, resources_of, update_of
-from nri_policy.nri.decisions import Decisions, Outcome
-from nri_policy.nri.enforcement import Cgroups, Enforcement
-from nri_policy.nri.exposed_resources import ExposedResources
-from nri_policy.nri.exposure import Exposure
-from nri_policy.nri.inventory import Inventory
-from nri_policy.nri.plugin import overdue
-from nri_policy.nri.pods import Assignments, Pods
-from nri_policy.nri.resizes import Resizes
-from nri_policy.nri.telling import Telling
-from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
 from nri_policy.workload.pod import State

@@ -12,10 +12,10 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.synchronization import has
-from nri_policy.nri.confirmation import Phase
-from nri_policy.nri.decisions import Decisions
-from nri_policy.nri.exposed_resources import ExposedResources
-from nri_policy.nri.telling import Telling
+from nri_policy.plugin.confirmation import Phase
+from nri_policy.plugin.decisions import Decisions
+from nri_policy.plugin.exposed_resources import ExposedResources
+from nri_policy.plugin.updates import Telling
 from nri_policy.workload.pod import Resources
 
 

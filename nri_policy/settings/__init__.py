@@ -11,7 +11,9 @@ from nri_policy.settings.document import (
     effective,
     from_spec,
     load,
+    load_kind,
     place_of,
+    read_section,
     to_spec,
 )
 from nri_policy.settings.outcome import Reload
@@ -21,6 +23,7 @@ from nri_policy.settings.schema import (
     Instrumentation,
     Log,
     Reserved,
+    Section,
     Settings,
 )
 from nri_policy.settings.values import (
@@ -61,11 +64,14 @@ __all__ = [
     "Rebalance",
     "Reload",
     "Reserved",
+    "Section",
     "Settings",
     "SettingsError",
     "effective",
     "from_spec",
     "load",
+    "load_kind",
     "place_of",
+    "read_section",
     "to_spec",
 ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, reduce
-from typing import Annotated, Any, NamedTuple, get_origin
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
 from msgspec import Struct
 from msgspec.structs import FieldInfo, fields
@@ -27,6 +27,9 @@ API_VERSION = "config.nri/v1alpha1"
 KIND = "TopologyAwarePolicy"
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
 _SHOWN = 20  # problems of one section: enough to work on
+
+_Settings = TypeVar("_Settings")
+_Section = TypeVar("_Section", bound=Section)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,22 @@ def load(text: str | bytes, origin: str) -> Settings:
 
     Raises SettingsError.
     """
+    return load_kind(
+        text, origin, KIND, lambda spec, problems: _settings(spec, "spec", origin, problems)
+    )
+
+
+def load_kind(
+    text: str | bytes,
+    origin: str,
+    kind: str,
+    read_spec: Callable[[Any, list[Problem]], _Settings],
+) -> _Settings:
+    """Return what *read_spec* makes of the `spec` in a document of that *kind*.
+
+    It is given what is wrong around the `spec`. Raises SettingsError, as it does; each problem then
+    has its place in the text.
+    """
     marks: Marks = {}
     try:
         document = read(text, marks=marks)
@@ -71,14 +90,14 @@ def load(text: str | bytes, origin: str) -> Settings:
         problem = f"{quoted(document)} is not a document with {', '.join(_TOP[:-1])}"
         raise SettingsError(origin, (Problem("", problem),))
     problems = _unknown(document, "", _TOP)
-    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+    for key, expected in (("apiVersion", API_VERSION), ("kind", kind)):
         if document.get(key) != expected:
             problems.append(Problem(key, f"{quoted(document.get(key))} is not {expected}"))
     metadata = document.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         problems.append(Problem("metadata", f"{quoted(metadata)} is not a map"))
     try:
-        return _settings(document.get("spec"), "spec", origin, problems)
+        return read_spec(document.get("spec"), problems)
     except SettingsError as error:
         places = _places(marks)
         located = [replace(each, mark=_nearest(each.path, places)) for each in error.problems]
@@ -94,13 +113,14 @@ def place_of(path: str, text: str | bytes) -> Mark | None:
 
 
 def _places(marks: Marks) -> dict[str, Mark]:
-    """Return the marks by paths as messages have them."""
-    return {reduce(_join, path, ""): mark for path, mark in marks.items()}
+    """Return the marks by paths as messages have them; a number may be a key, or an entry's."""
+    places = {reduce(_entry, path, ""): mark for path, mark in marks.items()}
+    return places | {reduce(_join, path, ""): mark for path, mark in marks.items()}
 
 
 def _nearest(path: str, places: Mapping[str, Mark]) -> Mark | None:
     while path and path not in places:
-        path = path.rpartition(".")[0]
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return places.get(path)
 
 
@@ -110,6 +130,16 @@ def from_spec(spec: Any, origin: str) -> Settings:
     Raises SettingsError.
     """
     return _settings(spec, "", origin, [])
+
+
+def read_section(kind: type[_Section], given: Any, path: str, problems: list[Problem]) -> _Section:
+    """Return a section and those in it; None is read as one without fields.
+
+    What is wrong goes to *problems*. The section is of no use if there are any.
+    """
+    reading = _Reading(problems, [], set(), path)
+    found = reading.made(kind, {} if given is None else given, path)
+    return kind() if found is None else found
 
 
 def _settings(spec: Any, path: str, origin: str, problems: list[Problem]) -> Settings:
@@ -188,9 +218,7 @@ class _Reading(NamedTuple):
             if value is None and not field.required:
                 continue
             if reader is None:
-                inner = self.section(field.type, {} if value is None else value, place)
-                if not self.problems:
-                    values[field.name] = field.type(**inner)
+                values[field.name] = self.inner(field.type, value, place)
                 continue
             self.given.add(place.removeprefix(f"{self.top}."))
             try:
@@ -198,6 +226,26 @@ class _Reading(NamedTuple):
             except ValueError as error:
                 self.problems.append(Problem(place, str(error)))
         return values
+
+    def inner(self, kind: Any, given: Any, path: str) -> Any:
+        """Return the value of a field that is a section, or a list of them."""
+        if get_origin(kind) is not list:
+            return self.made(kind, {} if given is None else given, path)
+        if not isinstance(given, list):
+            self.problems.append(Problem(path, f"{quoted(given)} is not a list"))
+            return []
+        (one,) = get_args(kind)
+        return [self.made(one, each, _entry(path, number)) for number, each in enumerate(given)]
+
+    def made(self, kind: type[_Section], given: Any, path: str) -> _Section | None:
+        """Return a section; None if something is wrong, in it or before."""
+        values = self.section(kind, given, path)
+        if self.problems:
+            return None
+        found = kind(**values)
+        top = f"{path}." if path else ""
+        self.problems.extend(Problem(f"{top}{name}", text) for name, text in found.faults())
+        return found
 
 
 @cache
@@ -207,7 +255,9 @@ def _fields(kind: type[Section]) -> dict[str, tuple[FieldInfo, Callable[[Any], A
     for field in fields(kind):
         if get_origin(field.type) is Annotated:
             known[field.encode_name] = field, field.type.__metadata__[0]
-        elif get_origin(field.type) is None and issubclass(field.type, Section):
+        elif get_origin(field.type) is list or (
+            get_origin(field.type) is None and issubclass(field.type, Section)
+        ):
             known[field.encode_name] = field, None
     return known
 
@@ -222,6 +272,10 @@ def _unknown(given: dict[Any, Any], path: str, known: Iterable[str]) -> list[Pro
     if len(unknown) > _SHOWN:
         problems.append(Problem(path, f"{len(unknown) - _SHOWN} more unknown fields"))
     return problems
+
+
+def _entry(path: str, key: Any) -> str:
+    return f"{path}[{key}]" if isinstance(key, int) and path else _join(path, key)
 
 
 def _join(path: str, key: Any) -> str:

@@ -6,7 +6,7 @@ it. `LATER` names what is accepted but not supported yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar
 
 from msgspec import Struct, field
@@ -36,6 +36,10 @@ class Section(Struct, frozen=True, kw_only=True):
     """A map of the document with known keys."""
 
     LATER: ClassVar[frozenset[str]] = frozenset()
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield what the reader of one field cannot see: the path below, and what is wrong."""
+        yield from ()
 
 
 class Available(Section, frozen=True, kw_only=True):

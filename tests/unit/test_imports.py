@@ -52,6 +52,7 @@ ALLOWED = {
 CLUSTER_MAY_IMPORT = {
     *("backoff", "units", "glob", "wording", "yamltext"),
     *("kube", "nrt"),  # the API, and what reads NodeResourceTopology objects
+    "settings",  # what reads documents of settings
     "cluster",
     *CLUSTER_KERNELS,
 }

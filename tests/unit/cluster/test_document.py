@@ -69,12 +69,12 @@ BAD: list[tuple[Callable[[Any], object], Any, str]] = [
     (
         read_settings,
         settings(levels=["a", "a"]),
-        "spec.topologies[0].levels[1]: 'a' is there twice",
+        "spec.topologies[0].levels: 'a' is there twice",
     ),
     (
         read_settings,
         settings(levels=["kubernetes.io/hostname", "a"]),
-        "spec.topologies[0].levels[0]: kubernetes.io/hostname can only be the last level",
+        "spec.topologies[0].levels: kubernetes.io/hostname can only be the last level",
     ),
     (read_settings, settings(levels=[]), "spec.topologies[0].levels: 0 levels are not 1 to 16"),
     (

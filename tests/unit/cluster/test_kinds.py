@@ -11,7 +11,10 @@ import yaml
 from tools import cluster_schema
 
 PROJECT = Path(__file__).resolve().parents[3]
-FILES = {"placement-groups-crd.yaml": ("placementgroups", "PlacementGroup")}
+FILES = {
+    "placement-groups-crd.yaml": ("placementgroups", "PlacementGroup"),
+    "settings-crd.yaml": ("clusterplacements", "ClusterPlacement"),
+}
 
 
 def crd(name: str) -> dict[str, Any]:
