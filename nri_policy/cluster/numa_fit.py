@@ -18,13 +18,13 @@ from nri_policy._numa_fit import (
     POD,
     SIDECAR,
     STALE,
-    STRATEGIES,
     UNRESOLVABLE,
-    NumaNode,
-    Request,
     evaluate,
     place,
 )
+from nri_policy._numa_node import NumaNode
+from nri_policy._numa_request import Request
+from nri_policy._numa_score import STRATEGIES
 from nri_policy.cluster.numa_node import NumaNodes
 from nri_policy.cluster.numa_request import NumaRequest, numa_request
 from nri_policy.cluster.pod import Pod

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from nri_policy._numa_fit import MAX_ZONES, Distances, NumaNode
+from nri_policy._numa_node import MAX_ZONES, Columns, Distances, NumaNode
 from nri_policy.cluster.document import Amounts
 from nri_policy.cluster.zone import NodeZones, Zone
 
@@ -50,11 +50,12 @@ class Resources:
 
 
 class NumaNodes:
-    """Makes the arrays of nodes; nodes with equal distances share them."""
+    """Makes the arrays of nodes; those that are alike share distances and columns."""
 
     def __init__(self) -> None:
         self.resources = Resources()
         self._distances: dict[tuple[tuple[int | None, ...], ...], Distances] = {}
+        self._columns: dict[tuple[tuple[int, ...], tuple[int, ...]], Columns] = {}
 
     def read(
         self, allocatable: Iterable[str], zones: NodeZones | None, *, stale: bool
@@ -86,11 +87,10 @@ class NumaNodes:
 
         return NumaNode(
             zones=tuple(zones),
-            resources=tuple(map(self.resources.number, names)),
+            columns=self._shared_columns(names, allocatable),
+            distances=self._shared_distances(zones),
             available=[row(zone.free) for zone in zones.values()],
             allocatable=[row(zone.total) for zone in zones.values()],
-            host=[self.resources.number(name) for name in allocatable],
-            distances=self._shared(zones),
             known=known,
             stale=stale,
             single=policy == "single-numa-node",
@@ -98,7 +98,15 @@ class NumaNodes:
             max_numa=most,
         )
 
-    def _shared(self, zones: Mapping[int, Zone]) -> Distances:
+    def _shared_columns(self, names: Iterable[str], host: Iterable[str]) -> Columns:
+        number = self.resources.number
+        key = tuple(map(number, names)), tuple(sorted(map(number, host)))
+        columns = self._columns.get(key)
+        if columns is None:
+            columns = self._columns[key] = Columns(*key)
+        return columns
+
+    def _shared_distances(self, zones: Mapping[int, Zone]) -> Distances:
         by_id = [
             {zone_id(name): cost for name, cost in zone.costs.items()} for zone in zones.values()
         ]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from nri_policy._numa_fit import CONTAINER, INIT, POD, SIDECAR, Request
+from nri_policy._numa_fit import CONTAINER, INIT, POD, SIDECAR
+from nri_policy._numa_request import Request
 from nri_policy.cluster.document import CPU, Amounts
 from nri_policy.cluster.numa_node import Resources
 from nri_policy.cluster.pod import PodSpec

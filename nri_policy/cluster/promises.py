@@ -19,7 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from nri_policy._numa_fit import CONTAINER, SIDECAR, NumaNode
+from nri_policy._numa_fit import CONTAINER, SIDECAR
+from nri_policy._numa_node import NumaNode
 from nri_policy.cluster.node import Node
 from nri_policy.cluster.numa_fit import NumaFit, common_zone
 from nri_policy.cluster.numa_node import zone_id, zone_name

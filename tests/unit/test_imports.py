@@ -9,7 +9,16 @@ import nri_policy
 
 ROOT = Path(nri_policy.__file__).parent
 
-CLUSTER_KERNELS = ("_counts", "_domains", "_numa_fit", "_packing", "_spreading")
+CLUSTER_KERNELS = (
+    "_counts",
+    "_domains",
+    "_numa_fit",
+    "_numa_node",
+    "_numa_request",
+    "_numa_score",
+    "_packing",
+    "_spreading",
+)
 
 # Each row knows the rows after it, and itself only where it is one name. Cross-imports within a row
 # are listed: settings name the kinds of memory that hardware tells apart.
