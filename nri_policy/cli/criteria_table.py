@@ -1,7 +1,8 @@
 """The table of criteria: how the pools compared when a container was placed.
 
 Made from an explanation's document. The best pool comes first; criteria on which all pools that fit
-are alike are only named, the cell that decided is in brackets.
+are equal are only named, the cell that decided is in brackets. A value of which less is better is
+negative in the document, and shown without the sign.
 """
 
 from __future__ import annotations
@@ -14,52 +15,78 @@ from rich.text import Text
 
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.holdings import short
-from nri_policy.cli.pieces import path
+from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.engine.criteria import CRITERIA, LACKS
 from nri_policy.engine.explanation import Outcome
 from nri_policy.report import CandidateReport, ChangeReport, ExplanationReport, Value
-from nri_policy.units import format_bytes, format_cpu
+from nri_policy.units import format_cpu
+from nri_policy.wording import counted
 
-_MOST_ROWS = 20
-_DOCS = {criterion.name: criterion.doc for criterion in CRITERIA}
+_MOST_ROWS = 5
+_CRITERIA = {criterion.name: criterion for criterion in CRITERIA}
+_YES_OR_NO = {"isolated_fit", "memory_kind", "cpu_class", "undisturbed_memory"}
+_SPREAD = ("pick-resources-by-hints.resource-policy.nri.io", '"true"')
 
 
-def explained(explanation: ExplanationReport) -> Iterator[RenderableType]:
-    """Yield what there is to say of one container: a sentence, the table, who drew it, notes."""
-    name, summary = short(explanation.container), explanation.summary
-    if explanation.outcome is Outcome.REFUSED:
-        summary = f"refused: {summary}"
-    yield Text.assemble((name, "bold"), f": {summary}")
-    if explanation.because:
-        yield Text(explanation.because)
-    if explanation.decided_at is not None:
-        yield Text(_past(explanation), style="yellow")
+def explained(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[RenderableType]:
+    """Yield what there is to say of one container: a sentence, devices, the table, who drew it."""
+    yield from _answer(explanation)
+    if explanation.devices:
+        yield from _titled("Devices", *_devices(explanation))
     if explanation.candidates:
         yield ""
-        yield from _comparison(explanation)
+        yield from _comparison(explanation, all_pools=all_pools)
     for title, lines in (
         ("Drawn", explanation.affinity),
         ("Notes", explanation.notes),
         ("Annotations", explanation.annotations),
     ):
         if lines and lines != (explanation.summary,):  # a refusal's note is its summary
+            yield from _titled(title, *map(Text, lines))
+    if explanation.changes:
+        yield from _titled("Changed by others, the latest first", _changes(explanation.changes))
+    for title, other in (
+        ("How it came there", explanation.placed_before),
+        ("A later resize was refused", explanation.refused_resize),
+    ):
+        if other is not None:
             yield ""
             yield Text(title, style="bold cyan")
-            for line in lines:
-                yield Padding(Text(line), (0, 0, 0, 2))
-    if explanation.changes:
-        yield ""
-        yield Text("Changed by others, the latest first", style="bold cyan")
-        yield Padding(_changes(explanation.changes), (0, 0, 0, 2))
-    yield from _other("How it came there", explanation.placed_before)
-    yield from _other("A later resize was refused", explanation.refused_resize)
+            yield from explained(other, all_pools=all_pools)
 
 
-def _other(title: str, explanation: ExplanationReport | None) -> Iterator[RenderableType]:
-    if explanation is not None:
-        yield ""
-        yield Text(title, style="bold cyan")
-        yield from explained(explanation)
+def _answer(explanation: ExplanationReport) -> Iterator[RenderableType]:
+    name, summary = short(explanation.container), explanation.summary
+    if explanation.outcome is Outcome.REFUSED and not summary.startswith("refused"):
+        summary = f"refused: {summary}"
+    yield Text.assemble((name, "bold"), f": {summary}")
+    if explanation.because:
+        yield Text(explanation.because)
+    if explanation.decided_at is not None:
+        yield Text(_past(explanation), style="yellow")
+
+
+def _titled(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
+    yield ""
+    yield Text(title, style="bold cyan")
+    for part in parts:
+        yield Padding(part, (0, 0, 0, 2))
+
+
+def _devices(explanation: ExplanationReport) -> Iterator[RenderableType]:
+    """Yield where each device and mount is, and how many of the container's CPUs are there."""
+    table = Columns("device or mount", "NUMA nodes", "CPUs near it", "CPUs granted near it")
+    for each in explanation.devices:
+        times = f"{each.count} x " if each.count > 1 else ""
+        granted = f"{each.granted} of {each.granted_of}"
+        nodes, cpus = cpu_list(each.nodes), cpu_list(each.cpus)
+        table.add_row(Text(f"{times}{each.source}"), nodes, cpus, granted)
+    yield table
+    request, places = explanation.request, {each.cpus for each in explanation.devices}
+    far = any(not each.granted for each in explanation.devices)
+    if far and request is not None and len(places) <= request.exclusive:
+        advice = "To take CPUs beside each device, annotate the pod: {}: {}"
+        yield Text(advice.format(*_SPREAD), style="dim")
 
 
 def _past(explanation: ExplanationReport) -> str:
@@ -80,49 +107,61 @@ def _changes(changes: Sequence[ChangeReport]) -> Columns:
     return table
 
 
-def _comparison(explanation: ExplanationReport) -> Iterator[RenderableType]:
+def _comparison(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[RenderableType]:
     candidates = sorted(explanation.candidates, key=_rank)
-    shown = _telling(explanation)
-    yield _table(explanation, candidates[:_MOST_ROWS], shown)
-    if len(candidates) > _MOST_ROWS:
-        yield Text(f"and {len(candidates) - _MOST_ROWS} pools more: see -o json", style="dim")
-    if shown:
+    winner = next((each for each in candidates if each.pool == explanation.pool), None)
+    if not all_pools and len(candidates) > _MOST_ROWS:
+        others = [each for each in candidates if each is not winner]
+        shown = [*([winner] if winner else []), *others][:_MOST_ROWS]
+    else:
+        shown = candidates
+    criteria = _different(explanation)
+    yield _table(explanation, shown, winner, criteria)
+    if more := len(candidates) - len(shown):
+        yield Text(f"and {counted(more, 'pool')} more: --all shows them", style="dim")
+    if criteria:
         yield ""
-        yield Text("Compared from left to right, higher is better; [ ] decided.", style="dim")
-        for name in shown:
-            yield Text(f"  {name}: {_DOCS.get(name, '')}", style="dim")
-    alike = [name for name in explanation.criteria if name not in {*shown, "id"}]
-    if alike and any(each.fits for each in candidates):
-        yield Text(f"Alike wherever it fits: {', '.join(alike)}.", style="dim")
+        yield Text("Compared from left to right; the cell in [ ] decided.", style="dim")
+        for name in criteria:
+            heading = _heading(name) if _heading(name) == name else f"{_heading(name)} ({name})"
+            yield Padding(Text(f"{heading}: {_CRITERIA[name].doc}", style="dim"), (0, 0, 0, 2))
+    equal = [_heading(name) for name in explanation.criteria if name not in {*criteria, "id"}]
+    if equal and any(each.fits for each in candidates):
+        yield Text(f"Equal in all pools with room: {', '.join(equal)}.", style="dim")
+
+
+def _heading(name: str) -> str:
+    return _CRITERIA[name].heading
 
 
 def _table(
-    explanation: ExplanationReport, candidates: Sequence[CandidateReport], shown: list[str]
+    explanation: ExplanationReport,
+    candidates: Sequence[CandidateReport],
+    winner: CandidateReport | None,
+    criteria: list[str],
 ) -> Columns:
-    winner = next((each for each in candidates if each.pool == explanation.pool), None)
-    rest = [name for name in shown if name != explanation.decided_by]
-    table = Columns("", "pool", *shown, "why not", right=shown, dispensable=rest)
+    headings = [_heading(name) for name in criteria]
+    rest = [_heading(name) for name in criteria if name != explanation.decided_by]
+    table = Columns("", "pool", *headings, "why not", right=headings, dispensable=rest)
     for each in candidates:
         marks = {explanation.decided_by} if each is winner else {each.lost_on}
-        values = [_cell(explanation, each, name) for name in shown]
+        values = [", ".join(_values(explanation, each, name)) * each.fits for name in criteria]
         table.add_row(
             "*" if each is winner else "",
             path(each.pool),
             *(
-                Text(_marked(value, each is winner), "bold") if name in marks else Text(value)
-                for name, value in zip(shown, values, strict=True)
+                Text(f"[{value}]" if each is winner else value, "bold")
+                if name in marks
+                else Text(value)
+                for name, value in zip(criteria, values, strict=True)
             ),
-            Text(_why_not(explanation, each, winner)),
+            Text(why_not(explanation, each)),
             style="" if each.fits else "dim",
         )
     return table
 
 
-def _marked(value: str, winner: bool) -> str:
-    return f"[{value}]" if winner else value
-
-
-def _telling(explanation: ExplanationReport) -> list[str]:
+def _different(explanation: ExplanationReport) -> list[str]:
     """Return the criteria on which pools that fit differ; the last resort only if it decided."""
     fitting = [each for each in explanation.candidates if each.fits]
     return [
@@ -139,49 +178,60 @@ def _rank(candidate: CandidateReport) -> tuple[bool, int, list[float]]:
     return (not candidate.fits, candidate.shortfall, [-part for part in parts])
 
 
-def _why_not(
-    explanation: ExplanationReport, candidate: CandidateReport, winner: CandidateReport | None
-) -> str:
+def why_not(explanation: ExplanationReport, candidate: CandidateReport) -> str:
+    """Return why a pool was not chosen; empty for the one that was, and where none was."""
     if not candidate.fits:
         missing = candidate.shortfall
         return f"{format_cpu(missing)} CPU short" if missing else "no memory left, or too wide"
+    winner = next((each for each in explanation.candidates if each.pool == explanation.pool), None)
     lost_on = candidate.lost_on
     if lost_on is None or winner is None:
         return ""
     if lost_on == "id":
         return LACKS[lost_on]
-    parts = (_with_units(explanation, each, lost_on) for each in (candidate, winner))
-    own, best = next(pair for pair in zip(*parts, strict=True) if pair[0] != pair[1])
-    return f"{LACKS.get(lost_on, lost_on)}: {own} < {best}"
+    parts = (_values(explanation, each, lost_on) for each in (candidate, winner))
+    different = [pair for pair in zip(*parts, strict=True) if pair[0] != pair[1]]
+    return f"{LACKS[lost_on]}: " + ", ".join(f"{own}, not {best}" for own, best in different[:1])
 
 
 def _parts(value: Value) -> tuple[float, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _cell(explanation: ExplanationReport, candidate: CandidateReport, name: str) -> str:
-    """Return a candidate's value of a criterion."""
-    return ", ".join(_with_units(explanation, candidate, name))
-
-
-def _with_units(explanation: ExplanationReport, candidate: CandidateReport, name: str) -> list[str]:
-    """Return the one or two parts of a candidate's value of a criterion."""
-    first, *rest = _parts(candidate.values[explanation.criteria.index(name)])
-    request = explanation.request
+def _values(explanation: ExplanationReport, candidate: CandidateReport, name: str) -> list[str]:
+    """Return the parts of a candidate's value of a criterion, as people count."""
+    column, request = explanation.criteria.index(name), explanation.request
+    first, *rest = _parts(candidate.values[column])
     assert request is not None, "pools were compared for it"
+    shown = [f"{abs(part):g}" for part in (first, *rest)]
     match name:
+        case _ if name in _YES_OR_NO:
+            shown = ["yes" if first else "no"]
+        case "affinity":
+            shown = [f"{first:+g}"]
+        case "hints":
+            every = [_parts(each.values[column]) for each in explanation.candidates]
+            both = any(len({*parts}) > 1 for parts in every)
+            shown = [f"{part:.2f}" for part in ((first, *rest) if both else (first,))]
         case "capacity" if request.exclusive:
-            return [f"{first:g} CPU"]
+            shown = [f"{shown[0]} CPU"]
         case "capacity":
-            return [f"{first:g} others", *map(_cpu, rest)]
+            shown = [counted(int(-first), "other"), *map(_milli, rest)]
         case "cpu_burst" if request.cpu_limit_milli is not None:
-            return [*map(_cpu, rest)]
+            shown = [f"{_milli(-part)} missing" for part in rest]
         case "cpu_burst":
-            return [f"{first:g} levels", *map(_cpu, rest)]
-        case "memory_burst" if first > 1:  # there is no limit: how much there is
-            return [format_bytes(int(first))]
-    return [f"{part:g}" for part in (first, *rest)]
+            shown = [f"{counted(int(-first), 'level')} off", *map(_milli, rest)]
+        case "memory_burst":
+            shown = [_memory_burst(explanation, first, column)]
+    return shown
 
 
-def _cpu(milli: float) -> str:
-    return f"{milli / 1000:g} CPU"
+def _memory_burst(explanation: ExplanationReport, value: float, column: int) -> str:
+    """Return whether memory can grow to its limit; without a limit, levels off the preferred."""
+    if any(part < 0 for each in explanation.candidates for part in _parts(each.values[column])):
+        return f"{counted(int(abs(value)), 'level')} off"
+    return "yes" if value else "no"
+
+
+def _milli(amount: float) -> str:
+    return format_cpu(int(amount))

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from nri_policy.cli.asking import asking, socket_option
-from nri_policy.cli.criteria_table import explained
+from nri_policy.cli.criteria_table import explained, why_not
+from nri_policy.cli.holdings import short
 from nri_policy.cli.names import complete
-from nri_policy.cli.options import form_option
-from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.options import explanation_form_option
+from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.picture import decision
+from nri_policy.picture.decision import Decided
+from nri_policy.report import ExplanationReport, PoolReport
 
 
 @click.command
 @click.argument("name", metavar="POD[/CONTAINER]", shell_complete=complete)
+@click.option("--all", "all_pools", is_flag=True, help="Show every pool, not the five best.")
 @socket_option
-@form_option
-def command(name: str, control_socket: Path, form: str) -> None:
+@explanation_form_option
+def command(name: str, all_pools: bool, control_socket: Path, form: str) -> None:
     """Explain why a container, or each container of a pod, is where it is.
 
     A pod of another namespace than default is NAMESPACE/POD. It is the decision as it was made
@@ -26,10 +32,21 @@ def command(name: str, control_socket: Path, form: str) -> None:
     """
     with asking(control_socket) as client:
         found = client.explain(name)
+        pools = client.machine().pools if form == "svg" else ()
+    explanations = found if isinstance(found, tuple) else (found,)
+    if form == "svg":
+        print_page(decision.document([_decision(each, pools) for each in explanations]))
+        return
     if form != "table":
         print_document(found, form)
         return
-    for number, explanation in enumerate(found if isinstance(found, tuple) else [found]):
+    for number, explanation in enumerate(explanations):
         if number:
             print_drawing("")
-        print_drawing(*explained(explanation))
+        print_drawing(*explained(explanation, all_pools=all_pools))
+
+
+def _decision(explanation: ExplanationReport, pools: Sequence[PoolReport]) -> Decided:
+    why = {each.pool: why_not(explanation, each) for each in explanation.candidates}
+    heading = f"{short(explanation.container)}: {explanation.summary}"
+    return Decided(heading=heading, pools=pools, chosen=explanation.pool, why_not=why)

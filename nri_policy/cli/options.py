@@ -158,4 +158,5 @@ def _form_option(*forms: str) -> Callable[[_Command], _Command]:
 
 
 form_option = _form_option()
+explanation_form_option = _form_option("svg")
 picture_form_option = _form_option("svg", "html")  # where there is a picture

@@ -16,7 +16,7 @@ from io import TextIOWrapper
 import click
 import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
+from rich.segment import Segment, Segments
 
 from nri_policy.report import plain
 from nri_policy.wording import printable
@@ -68,7 +68,17 @@ def print_drawing(*drawings: RenderableType) -> None:
     width = _PIPED_WIDTH if piped else None
     console = Paper(highlight=False, markup=False, emoji=False, width=width)
     for drawing in drawings:
-        console.print(drawing)
+        for line in console.render_lines(drawing, pad=False):
+            console.print(Segments([*_trimmed(line), Segment.line()]))
+
+
+def _trimmed(line: list[Segment]) -> list[Segment]:
+    """Return a line without the blanks at its end, which tables fill their width with."""
+    while line and not line[-1].text.rstrip() and not (line[-1].style and line[-1].style.bgcolor):
+        line = line[:-1]
+    if line and not (line[-1].style and line[-1].style.bgcolor):
+        line = [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip())]
+    return line
 
 
 def local_time(seconds: float) -> str:

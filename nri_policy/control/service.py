@@ -23,8 +23,9 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Placement
+from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import Placed
-from nri_policy.engine.view import holdings
+from nri_policy.engine.view import Holding, holding, holdings
 from nri_policy.engine.what_if import Cpuset, Trial, Wanted
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.report import (
@@ -37,6 +38,7 @@ from nri_policy.report import (
     container_report,
     encode,
     explanation_report,
+    held_hints,
     machine_report,
     occupied_pools,
     pool_reports,
@@ -44,6 +46,7 @@ from nri_policy.report import (
     what_if_report,
 )
 from nri_policy.settings import Reload, effective
+from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.pod import Container
 from nri_policy.workload.remarks import remarks
 
@@ -51,6 +54,10 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
 
 _MOST_WATCHING = 16
 _MOST_REPLICAS = 1000
+_NOT_ASKED = (
+    "agent.podResourceAPI is off: the kubelet is not asked which devices it assigned, and a device"
+    " counts only by its device file"
+)
 _UNKNOWN = "the runtime has not told its containers yet"
 
 _Context = grpc.aio.ServicerContext[object, object]
@@ -242,7 +249,11 @@ class Control:
         """Return why a container, or each of a pod, is where it is, or was."""
         async with self._turn:
             state, refusals = self._engine.state, dict(self._chronicle.refusals)
+            layout = self._engine.layout
             placed = {each.container.full_name: each for each in state.placed.values()}
+            with_hints = {
+                name: holding(state, each) for name, each in placed.items() if each.request.hints
+            }
         known: dict[str, Container] = {
             **{name: each.container for name, each in refusals.items()},
             **{name: each.container for name, each in placed.items()},
@@ -261,9 +272,13 @@ class Control:
             names = [found] if isinstance(found, str) else found
             had = {*known, *self._past.names()}
             return [
-                replace(
-                    self._explained(each, placed.get(each), refusals.get(each)),
-                    annotations=_remarks(each, known.get(each), had),
+                _with_devices(
+                    replace(
+                        self._explained(each, placed.get(each), refusals.get(each)),
+                        annotations=_remarks(each, known.get(each), had),
+                    ),
+                    with_hints.get(each),
+                    layout,
                 )
                 for each in names
             ]
@@ -364,6 +379,19 @@ class Control:
             for name, refusal in self._chronicle.refusals.items()
             if refusal.pod_exists and self._engine.state.named(name) is None
         }
+
+
+def _with_devices(
+    report: ExplanationReport, held: Holding | None, layout: Layout
+) -> ExplanationReport:
+    """Return *report* with where the devices and mounts are of a container that has a place."""
+    if held is None:
+        return report
+    hints, notes = held.placed.request.hints, report.notes
+    asked = layout.settings.agent.pod_resource_api
+    if not asked and any(hint.kind is HintKind.DEVICES for hint in hints):
+        notes = (*notes, _NOT_ASKED)
+    return replace(report, devices=held_hints(held, layout.nearness), notes=notes)
 
 
 def _remarks(full_name: str, container: Container | None, known: Iterable[str]) -> tuple[str, ...]:

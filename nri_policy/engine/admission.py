@@ -13,6 +13,7 @@ from nri_policy.engine.grant import Grant
 from nri_policy.engine.placement import Choice, RefusalError, book, place
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request
+from nri_policy.units import format_cpu
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Isolation, Request
 
@@ -52,7 +53,10 @@ def squeeze(
         shared=left,
         movable=whole.movable or not left,
     )
-    for less, text in ((whole, "it runs all the same"), (shared, f"it shares {left}m now")):
+    for less, text in (
+        (whole, "it runs all the same"),
+        (shared, f"it shares {format_cpu(left)} CPU now"),
+    ):
         for memory in dict.fromkeys((less.memory, 0)):
             try:
                 choice = place(state, container, replace(less, memory=memory), last=False)

@@ -173,7 +173,7 @@ def _asked(request: Request) -> str:
         sort = "isolated " if request.isolated is Isolation.REQUIRED else ""
         parts.append(f"{request.exclusive} exclusive {sort}CPU{'s' * (request.exclusive > 1)}")
     if request.shared:
-        parts.append(f"{request.shared}m of shared CPU")
+        parts.append(f"{format_cpu(request.shared)} of shared CPU")
     return " and ".join(parts) or "a share of a CPU"
 
 

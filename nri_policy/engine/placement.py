@@ -192,7 +192,10 @@ def _choose(state: State, container: Container, request: Request, held: Held | N
         if why is None:
             return choice
     else:
-        why = f"asks for {request.shared}m of the reserved CPUs, which have {left}m left"
+        why = (
+            f"asks for {format_cpu(request.shared)} of the reserved CPUs,"
+            f" which have {format_cpu(left)} left"
+        )
     notes = (*notes, why)
     try:
         return _in_a_pool(state, container, replace(request, sort=Sort.NORMAL), held, notes)

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from nri_policy.wording import printable
 
-_CHILDLESS = {"circle", "input", "line", "meta", "rect"}  # HTML wants an end tag on others
+_CHILDLESS = {"circle", "input", "line", "meta", "path", "rect"}  # HTML wants an end tag on others
 
 
 class Element:

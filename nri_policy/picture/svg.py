@@ -6,7 +6,7 @@ give the same text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nri_policy.picture.markup import Element, Verbatim
@@ -31,11 +31,18 @@ class Strip:
 
 def document(strips: Sequence[Strip]) -> str:
     """Return an SVG file with the strips one below the other."""
+    several = len(strips) > 1
+    return drawing(
+        _drawn(strip, f"s{number}-" if several else "")
+        for number, strip in enumerate(strips, start=1)
+    )
+
+
+def drawing(parts: Iterable[Drawn]) -> str:
+    """Return an SVG file with *parts* one below the other."""
     content: list[Element] = []
     y, right = 0.0, 0.0
-    for number, strip in enumerate(strips, start=1):
-        prefix = f"s{number}-" if len(strips) > 1 else ""
-        drawn = _drawn(strip, prefix)
+    for drawn in parts:
         content.append(group(_MARGIN, y + _MARGIN, *drawn.elements, class_="strip"))
         right = max(right, drawn.width)
         y += drawn.height + 2 * _MARGIN

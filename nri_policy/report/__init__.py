@@ -25,6 +25,7 @@ from nri_policy.report.explanation import (
     Value,
     explanation_report,
 )
+from nri_policy.report.hint import HintReport, held_hints
 from nri_policy.report.journal import JournalChange, JournalPage, JournalRecord
 from nri_policy.report.machine import DeviceReport, MachineReport, NodeReport, machine_report
 from nri_policy.report.pool import (
@@ -67,6 +68,7 @@ __all__ = [
     "FateReport",
     "Fit",
     "Held",
+    "HintReport",
     "JournalChange",
     "JournalPage",
     "JournalRecord",
@@ -95,6 +97,7 @@ __all__ = [
     "encode",
     "explanation_report",
     "fate_report",
+    "held_hints",
     "machine_report",
     "occupied_pools",
     "plain",

@@ -15,7 +15,10 @@ from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import PoolTree
 from nri_policy.report.amount import cpu_amount
+from nri_policy.report.hint import HintReport
 from nri_policy.units import format_cpu
+from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.hints import Hint
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Isolation, Request, Sort
@@ -68,6 +71,7 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool: str | None
     affinity: tuple[str, ...]  # who drew it, the strongest first
     notes: tuple[str, ...]
+    devices: tuple[HintReport, ...] = ()  # and mounts that had a say; of those on the node only
     # of a container that is gone
     decided_at: str | None = None
     ended_at: str | UnsetType | None = UNSET  # None where that is not known
@@ -187,6 +191,23 @@ def _because(explanation: Explanation) -> str | None:
     return f"It shares CPUs because {request.because}."
 
 
+def _by_hints(tree: PoolTree, pool: int, hints: Iterable[Hint], decided: str) -> str | None:
+    """Return why hints decided for *pool*; None where others did, or some are elsewhere."""
+    nodes = CPUSet.union(tree.pools[pool].memory.values())
+    places = {(hint.cpus, hint.nodes) for hint in hints}
+    inside = all(
+        cpus <= tree.pools[pool].cpus if cpus else where <= nodes for cpus, where in places
+    )
+    if decided not in {"hints", "hint_depth"} or not places or not inside:
+        return None
+    kinds = {hint.kind in {HintKind.DEVICES, HintKind.POD_RESOURCES} for hint in hints}
+    what = "devices and mounts" if len(kinds) > 1 else "devices" if True in kinds else "mounts"
+    if len(places) == 1:
+        return f"it is the smallest pool with room that contains its {what.removesuffix('s')}"
+    count = "both" if len(places) == 2 else f"all {len(places)}"
+    return f"it is the smallest pool with room that contains {count} {what}"
+
+
 def _value(parts: list[float]) -> Value:
     plain = tuple(int(part) if part == int(part) else part for part in parts)
     return plain[0] if len(plain) == 1 else plain
@@ -209,11 +230,13 @@ def _summary(
         cpus = "CPUs" if request.exclusive > 1 else "CPU"
         wishes.append(f"{request.exclusive} {_exclusive(explanation)} {cpus}")
     if request.shares:
-        wishes.append(f"{request.shared}m of shared CPU" if request.shared else "a share of CPUs")
+        amount = f"{format_cpu(request.shared)} of shared CPU"
+        wishes.append(amount if request.shared else "a share of CPUs")
     name = explanation.tree.pools[explanation.pool].name
     why = ""
     if decided:
-        why = f", because {REASONS[decided]} ({decided})"
+        reason = _by_hints(explanation.tree, explanation.pool, request.hints, decided)
+        why = f", because {reason or REASONS[decided]} ({decided})"
     elif [each.pool for each in candidates if each.fits] == [name]:
         why = f", because no other pool has room{_closest(explanation)}"
     return f"{explanation.outcome.value}: {' and '.join(wishes)} on {name}{why}"

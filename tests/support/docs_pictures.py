@@ -38,7 +38,7 @@ def printed(*args: str, given: str = "") -> str:
 def documents() -> dict[Path, str]:
     """Return the text of every file that pictures are in: SVG files, and the page about them."""
     memory = "package:2(pmem=256GiB) numa:2(memory=64GiB) core:4 pu:2 isolated=6-7 offline=31"
-    pools, what_if, top = asyncio.run(_of_a_daemon())
+    pools, what_if, decision, top = asyncio.run(_of_a_daemon())
     page = PROJECT / "docs/pictures.md"
     return {
         IMAGES / "architecture.svg": picture(),
@@ -46,6 +46,7 @@ def documents() -> dict[Path, str]:
         IMAGES / "simulate.svg": _of_a_simulation(),
         IMAGES / "pools.svg": pools,
         IMAGES / "what-if.svg": what_if,
+        IMAGES / "decision.svg": decision,
         page: re.sub(
             "```\nnri-policy [0-9].*?```",
             lambda _: f"```\n{top}```",
@@ -68,7 +69,7 @@ def _of_a_simulation() -> str:
         return printed("simulate", scenario.name, "--synthetic", SMALL, "-o", "svg")
 
 
-async def _of_a_daemon() -> tuple[str, str, str]:
+async def _of_a_daemon() -> tuple[str, str, str, str]:
     with TemporaryDirectory() as folder:
         async with served(Path(folder), MACHINE) as node:
             for name in ("best-effort", "reserved", "guaranteed", "burstable", "shared"):
@@ -78,7 +79,8 @@ async def _of_a_daemon() -> tuple[str, str, str]:
             new = yaml.safe_dump(pod("new", "6"))
             pools = await asyncio.to_thread(printed, "pools", *at)
             what_if = await asyncio.to_thread(printed, "what-if", "-f", "-", *at, given=new)
-            return pools, what_if, await _top(node)
+            decision = await asyncio.to_thread(printed, "explain", "gateway/main", *at)
+            return pools, what_if, decision, await _top(node)
 
 
 async def _top(node: Served) -> str:

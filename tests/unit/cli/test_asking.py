@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 import yaml
@@ -28,22 +29,22 @@ MACHINE = "package:2 numa:2 core:2 pu:2"
 EXPLAINED = """\
 database/main: placed: 3 exclusive CPUs on NUMA node #1, because it is the first of equals (id)
 
-   pool          memory_tightness  depth  capacity    id  why not
-*  NUMA node #1                -1      2     1 CPU  [-1]
-   NUMA node #2                -1      2     1 CPU    -3  as good, but later
-   NUMA node #3                -1      2     1 CPU    -4  as good, but later
-   NUMA node #0                -1      2     0 CPU     0  what is left suits less: 0 CPU < 1 CPU
-   socket #1                   -2      1     5 CPU    -5  memory on more nodes: -2 < -1
-   socket #0                   -2      1     4 CPU    -2  memory on more nodes: -2 < -1
-   root                        -4      0    12 CPU    -6  memory on more nodes: -4 < -1
+   pool          memory nodes  depth   left   id  why not
+*  NUMA node #1             1      2  1 CPU  [1]
+   NUMA node #2             1      2  1 CPU    3  equal; the lower id wins
+   NUMA node #3             1      2  1 CPU    4  equal; the lower id wins
+   NUMA node #0             1      2  0 CPU    0  less suitable room is left: 0 CPU, not 1 CPU
+   socket #1                2      1  5 CPU    5  memory on more nodes: 2, not 1
+and 2 pools more: --all shows them
 
-Compared from left to right, higher is better; [ ] decided.
-  memory_tightness: fewer memory nodes offered
-  depth: deeper in the tree
-  capacity: exclusive CPUs left (least first if tight); to share: fewer others, then CPU left
-  id: the first of equals
-Alike wherever it fits: isolated_fit, affinity, hints, hint_depth, memory_kind, memory_burst,
-cpu_burst, cpu_class, undisturbed_memory, domains, quiet."""
+Compared from left to right; the cell in [ ] decided.
+  memory nodes (memory_tightness): on how many nodes its memory would be; fewer are better
+  depth: level in the tree; deeper is better
+  left (capacity): exclusive CPUs: CPUs left, more are better (fewer if packing is tight); shared:
+  others there, fewer are better, then CPU left
+  id: number of the pool; the lower one wins
+Equal in all pools with room: isolated, affinity, near devices, depth by devices, memory kind,
+memory to grow, CPU to grow, CPU priority, others' memory, spread, others."""
 FIELDS = {"pool", "cpus", "exclusive", "shared_milli", "isolated", "mems", "shares", "state"} | {
     "qos",
     "sort",
@@ -79,6 +80,38 @@ def test_explain_is_a_sentence_and_then_the_table(tmp_path: Path) -> None:
         result = run(control, "explain", "database/main")
         assert result.exit_code == 0
         assert "\n".join(lines(result)) == EXPLAINED
+
+    beside_a_daemon(tmp_path, check, pod("database", "3"))
+
+
+def test_explain_shows_every_pool_if_asked_to(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        shown = lines(run(control, "explain", "database/main", "--all"))
+        rows = shown[3 : shown.index("Compared from left to right; the cell in [ ] decided.") - 1]
+        assert len(rows) == 7
+        assert rows[-1].split() == ["root", "4", "0", "12", "CPU", "6", *MORE_NODES]
+
+    beside_a_daemon(tmp_path, check, pod("database", "3"))
+
+
+MORE_NODES = ["memory", "on", "more", "nodes:", "4,", "not", "1"]
+
+
+def test_explain_draws_the_pool_tree_with_the_decision(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        drawn = fromstring(run(control, "explain", "database", "-o", "svg").stdout)
+        pools = {
+            each.get("data-pool"): each.get("class")
+            for each in drawn.iter()
+            if each.get("data-pool")
+        }
+        assert [name for name, class_ in pools.items() if class_ == "pool chosen"] == [
+            "NUMA node #1"
+        ]
+        assert len(pools) == 7
+        texts = [each.text for each in drawn.iter() if each.text]
+        assert "memory on more nodes: 4, not 1" in texts
+        assert "NUMA node #1 · CPUs 4-7" in texts
 
     beside_a_daemon(tmp_path, check, pod("database", "3"))
 
@@ -155,10 +188,10 @@ def test_explain_gives_values_with_their_units(tmp_path: Path) -> None:
             name: " ".join(run(control, "explain", name).stdout.split())
             for name in ("limited", "open", "guest")
         }
-        assert "* socket #1 -1.5 CPU -2 1 [0 others, 7.5 CPU]" in shown["limited"]
-        assert "less room to burst: -2 CPU < -1.5 CPU" in shown["limited"]
-        assert "less room to burst: -1 levels < 0 levels" in shown["open"]
-        assert "what is left suits less: 3 CPU < 4 CPU" in shown["guest"]
+        assert "* socket #1 1500m missing 2 1 [0 others, 7500m]" in shown["limited"]
+        assert "less room to burst: 2 missing, not 1500m missing" in shown["limited"]
+        assert "less room to burst: 1 level off, not 0 levels off" in shown["open"]
+        assert "less suitable room is left: 3, not 4" in shown["guest"]
 
     beside_a_daemon(tmp_path, check, pod("guest"), limited, pod("open", "500m", shared=True))
 

@@ -59,8 +59,8 @@ def annotated(key: str, value: str) -> dict[str, str]:
 def test_why_not_node_0(tmp_path: Path) -> None:
     said = answer(tmp_path, "database", pod("database", "3"))
     assert "3 exclusive CPUs on NUMA node #1" in said
-    assert "NUMA node #0 -1 2 0 CPU 0 what is left suits less" in said
-    told(said, "what is left suits less: 0 CPU < 1 CPU")
+    assert "NUMA node #0 1 2 0 CPU 0 less suitable room is left" in said
+    told(said, "less suitable room is left: 0 CPU, not 1 CPU")
 
 
 def test_why_shared(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_why_was_it_refused(tmp_path: Path) -> None:
         said,
         "refused: no pool has room for 99 exclusive CPUs: root comes closest, 84 CPU short",
     )
-    assert "NUMA node #0" in said
+    assert "NUMA node #1" in said
 
 
 def test_why_was_my_resize_refused(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_why_is_it_there_after_a_restart_of_the_daemon(tmp_path: Path) -> None:
     assert "database/main: kept what it ran on: 3 exclusive CPUs" in said
     assert "How it came there database/main: placed: 3 exclusive" in said
     assert "because it is the first of equals (id)" in said
-    told(said, "what is left suits less: 0 CPU < 1 CPU")
+    told(said, "less suitable room is left: 0 CPU, not 1 CPU")
 
 
 def test_why_did_it_move_at_a_reload(tmp_path: Path) -> None:

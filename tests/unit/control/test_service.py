@@ -16,7 +16,9 @@ from nri_policy.control.decision_log import MOST_WAITING
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Started
 from nri_policy.engine.grant import Decision
+from nri_policy.hardware.locality import Locality, Locator
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.plugin.policy import Sources
 from nri_policy.plugin.updates import MAX_TRIES
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2 as pb
@@ -33,6 +35,7 @@ from nri_policy.report import (
     pool_reports,
 )
 from nri_policy.settings_source.file import SettingsFile
+from nri_policy.simulation.device_manager import Device
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 
@@ -472,3 +475,36 @@ async def test_one_socket_serves_runtimes_too(tmp_path: Path) -> None:
         plugin: Any = PluginStub(channel)  # type: ignore[no-untyped-call]  # generated
         configured = await plugin.Configure(nri_pb2.ConfigureRequest(NRI_version="v0.12.2"))
         assert configured.events
+
+
+class OnNode3(Locator):
+    """Finds every device beside NUMA node 3."""
+
+    def device(self, kind: str, number: str) -> Locality | None:  # noqa: ARG002 - the other's
+        return Locality(cpus=CPUSet.parse("12-15"), nodes=CPUSet([3]))
+
+
+async def test_explain_shows_devices_and_that_the_kubelet_is_not_asked(tmp_path: Path) -> None:
+    sources = Sources(locator=OnNode3(tmp_path, nodes.machine()))
+    gpu = pod("gpu", "2")
+    gpu["spec"]["containers"][0]["resources"]["limits"]["example.com/gpu"] = 1
+    async with asked(tmp_path, sources=sources) as (node, stub):
+        device = Device(id="gpu0", file="/dev/dri/renderD128")
+        node.runtime.devices.advertise({"example.com/gpu": [device]})
+        assert not await node.start(gpu)
+        (shown,) = await explained(stub, "gpu")
+        asks = nodes.settings(agent={"podResourceAPI": True})
+        await node.daemon.reconfigure(settings=asks)
+        (quiet,) = await explained(stub, "gpu")
+    assert shown["devices"] == [
+        {
+            "source": "/dev/dri/renderD128",
+            "count": 1,
+            "nodes": "3",
+            "cpus": "12-15",
+            "granted": 2,
+            "granted_of": 2,
+        }
+    ]
+    assert [note for note in shown["notes"] if note.startswith("agent.podResourceAPI is off")]
+    assert not [note for note in quiet["notes"] if "podResourceAPI" in note]

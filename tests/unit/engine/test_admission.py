@@ -47,7 +47,7 @@ def test_one_that_fits_nowhere_shares_what_the_others_leave() -> None:
     life.create(nodes.container(12_000))
     late = nodes.container(4000)
     note = admit(life, late)
-    assert note.endswith("root comes closest, 1 CPU short; it shares 3000m now")
+    assert note.endswith("root comes closest, 1 CPU short; it shares 3 CPU now")
     assert life.decision.warnings == (note,)
     placement = life.decision.placement
     assert placement is not None
@@ -62,7 +62,7 @@ def test_with_all_cpus_taken_it_shares_the_reserved_ones(static: str) -> None:
     life = Life()
     life.create(nodes.container(15_000))
     late = nodes.container(2000, annotations={f"static-cpus.{DOMAIN}": static})
-    assert admit(life, late).endswith("; it shares 0m now")
+    assert admit(life, late).endswith("; it shares 0 CPU now")
     assert life.cpus(late) == str(life.engine.layout.capacity.reserved)
     assert life.engine.state.placed[late.id].explanation.outcome is Outcome.SPILLED
 
@@ -72,7 +72,7 @@ def test_one_that_needs_isolated_cpus_does_without() -> None:
     life.create(nodes.container(8000))
     wish = {f"require-isolated-cpus.{DOMAIN}": "true"}
     late = nodes.container(3000, annotations=wish)
-    assert admit(life, late).endswith("; it shares 3000m now")
+    assert admit(life, late).endswith("; it shares 3 CPU now")
     assert not life.grant(late).exclusive
 
 

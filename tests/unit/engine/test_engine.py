@@ -264,7 +264,7 @@ def test_reserved_containers_are_never_refused_for_want_of_cpus() -> None:
     over = system(500)
     assert life.create(over) == "0"
     assert life.decision.warnings == (
-        "asks for 500m of the reserved CPUs, which have 0m left",
+        "asks for 500m of the reserved CPUs, which have 0 left",
         "no other CPUs are left: sharing the reserved ones",
     )
     # who requests nothing fits however tight it is
@@ -902,7 +902,7 @@ def test_cpu_amounts_that_no_kernel_takes_are_refused(resources: Resources, reas
     assert reason in life.refuse(replace(nodes.container(1000), resources=resources))
     assert life.cpus(container) == cpus
     quota = Resources(cpu_shares=262_144, cpu_quota=-5, cpu_period=1000)
-    assert "no pool has room for 256000m of shared CPU" in life.refuse(
+    assert "no pool has room for 256 of shared CPU" in life.refuse(
         Resized(container_id=container.id, resources=quota)
     )
     assert life.resize(container, Resources(cpu_quota=2**44 - 1, cpu_period=1_000_000))

@@ -349,7 +349,7 @@ def test_who_fits_nowhere_shares_what_is_left() -> None:
     life = synchronized(*listed)
     (warning,) = life.decision.warnings
     short = "no pool has room for 4 exclusive CPUs: root comes closest, 1 CPU short"
-    note = f"{short}; it shares 1500m now"
+    note = f"{short}; it shares 1500m CPU now"
     assert warning == f"{small.full_name}: {note}"
     assert (life.cpus(large), life.cpus(small)) == ("1-12", "14-15")
     assert note in life.engine.state.placed[small.id].explanation.notes

@@ -1,0 +1,43 @@
+"""Hints: the devices and mounts that a container uses, and which of its CPUs are near them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec import Struct
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.nearness import Nearness
+from nri_policy.engine.view import Holding
+
+
+class HintReport(Struct, frozen=True, kw_only=True):
+    """A device or a mount, or several of a resource in one place."""
+
+    source: str  # path on the host, or `podresourceapi:RESOURCE`
+    count: int
+    nodes: CPUSet  # NUMA nodes near it
+    cpus: CPUSet  # online CPUs near it
+    granted: int  # how many of the container's CPUs are among these
+    granted_of: int  # how many CPUs the container has
+
+
+def held_hints(holding: Holding, nearness: Nearness) -> tuple[HintReport, ...]:
+    """Return the hints of a container that has a place; those without a place are left out."""
+    granted = holding.cpus
+    counts = Counter(
+        (hint.source, cpus, nearness.mems(hint))
+        for hint in holding.placed.request.hints
+        if (cpus := nearness.cpus(hint))
+    )
+    return tuple(
+        HintReport(
+            source=source,
+            count=count,
+            nodes=nodes,
+            cpus=cpus,
+            granted=len(cpus & granted),
+            granted_of=len(granted),
+        )
+        for (source, cpus, nodes), count in counts.items()
+    )

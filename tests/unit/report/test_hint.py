@@ -1,0 +1,92 @@
+"""What `explain` shows of devices and mounts."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from msgspec.structs import replace
+
+from nri_policy.cli.criteria_table import explained
+from nri_policy.cli.output import Paper
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.view import holding
+from nri_policy.report import ExplanationReport, HintReport, explanation_report, held_hints
+from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.hints import Hint
+from tests.support import nodes
+from tests.support.engine_driver import Life
+
+GPU = "podresourceapi:nvidia.com/gpu"
+SPREAD = {"pick-resources-by-hints.resource-policy.nri.io/pod": "true"}
+
+
+def gpu(node: int) -> Hint:
+    return Hint(source=GPU, kind=HintKind.POD_RESOURCES, cpus=EMPTY, nodes=CPUSet([node]))
+
+
+def explanation(
+    *hints: Hint, milli: int = 3000, annotations: dict[str, str] | None = None
+) -> ExplanationReport:
+    """Return the explanation of a container with these hints, on a machine of four nodes."""
+    life = Life()
+    container = replace(nodes.container(milli, annotations=annotations), hints=hints)
+    life.create(container)
+    placed = life.engine.state.placed[container.id]
+    held = holding(life.engine.state, placed)
+    devices = held_hints(held, life.engine.layout.nearness)
+    return replace(explanation_report(placed.explanation), devices=devices)
+
+
+def text(report: ExplanationReport) -> list[str]:
+    screen = StringIO()
+    for part in explained(report, all_pools=False):
+        Paper(file=screen, width=110, no_color=True).print(part)
+    return [line.rstrip() for line in screen.getvalue().splitlines()]
+
+
+def test_every_device_is_shown_with_where_it_is_and_how_many_cpus_are_there() -> None:
+    report = explanation(gpu(0), gpu(3))
+    assert report.pool == "root"
+    assert "because it is the smallest pool with room that contains both devices" in report.summary
+    assert report.devices == (
+        HintReport(
+            source=GPU,
+            count=1,
+            nodes=CPUSet([0]),
+            cpus=CPUSet.parse("0-3"),
+            granted=3,
+            granted_of=3,
+        ),
+        HintReport(
+            source=GPU,
+            count=1,
+            nodes=CPUSet([3]),
+            cpus=CPUSet.parse("12-15"),
+            granted=0,
+            granted_of=3,
+        ),
+    )
+
+
+def test_the_advice_to_spread_is_given_where_it_would_help() -> None:
+    shown = text(explanation(gpu(0), gpu(3)))
+    at = shown.index("Devices")
+    assert shown[at + 2].split() == [GPU, "0", "0-3", "3", "of", "3"]
+    assert 'pick-resources-by-hints.resource-policy.nri.io: "true"' in shown[at + 4]
+    spread = explanation(gpu(0), gpu(3), annotations=SPREAD)
+    assert min(each.granted for each in spread.devices) > 0
+    assert not any("pick-resources" in line for line in text(spread))
+    alone = explanation(gpu(0), gpu(3), milli=1000)
+    assert not any("pick-resources" in line for line in text(alone)), "one CPU cannot be at both"
+
+
+def test_devices_in_one_place_are_counted() -> None:
+    report = explanation(gpu(2), gpu(2), milli=2000)
+    assert "contains its device (hints)" in report.summary
+    assert [(each.count, each.granted) for each in report.devices] == [(2, 2)]
+    assert any(line.startswith(f"  2 x {GPU}") for line in text(report))
+
+
+def test_nearness_has_two_decimals() -> None:
+    table = [line for line in text(explanation(gpu(0), gpu(3))) if "root" in line]
+    assert "0.66" in table[-1]
