@@ -9,7 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -87,6 +95,7 @@ class Host:
     identity: Identity = IDENTITY
     node_name: str = "localhost"  # in the cluster
     devices: Callable[[], Left] = dict  # those of each NUMA node
+    unused: Callable[[], Mapping[str, int] | None] = lambda: None  # devices, by resource
     sources: Sources = field(default_factory=Sources)
     delay: Callable[[int], float] = registration_delay  # seconds before the session registers again
 
@@ -156,6 +165,7 @@ class Daemon:
             drifted=self.metrics.drifted,
         )
         self._root = host.root
+        self._unused = host.unused
         self._load = host.load or (lambda: settings)
         self._report = host.report
         self.follow: Callable[[Settings], AbstractAsyncContextManager[None]] = _nobody
@@ -265,6 +275,7 @@ class Daemon:
             read=self._wanted,
             proposed=self._proposed,
             found=self._found,
+            unused=self._unused,
             audit=self._audited,
             reloaded=lambda: self.reloaded,
             topology=self.topology,

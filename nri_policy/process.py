@@ -183,6 +183,7 @@ async def _daemon(
             identity=options.identity,
             node_name=options.node_name,
             devices=stock.left,
+            unused=stock.unused,
             sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
         )
         daemon = Daemon(machine, settings, host)

@@ -95,10 +95,10 @@ class Control:
     been seen in force. *read* returns the pods that manifests ask for, so many of each; ValueError
     where they make no sense. It runs on another thread. *proposed* returns what a document of
     settings would change, ValueError as well, *found* where containers run as far as the policy
-    leaves them alone. *audit* looks whether containers are where they are to be, and *reloaded*
-    tells the latest reload of the settings. *topology* returns the node's NodeResourceTopology
-    object, *publications* how it goes with what is kept of it elsewhere, *past* who is gone and
-    why.
+    leaves them alone, *unused* how many devices of each resource are left, None where that is not
+    known. *audit* looks whether containers are where they are to be, and *reloaded* tells the
+    latest reload of the settings. *topology* returns the node's NodeResourceTopology object,
+    *publications* how it goes with what is kept of it elsewhere, *past* who is gone and why.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -114,6 +114,7 @@ class Control:
         read: Callable[[str, int], Sequence[Wanted]],
         proposed: Callable[[str], Awaitable[Reconfigured]],
         found: Callable[[], Awaitable[Mapping[str, Cpuset]]],
+        unused: Callable[[], Mapping[str, int] | None],
         audit: Callable[[], Awaitable[AuditReport]],
         reloaded: Callable[[], Reload | None],
         topology: Callable[[], Awaitable[object]],
@@ -130,6 +131,7 @@ class Control:
         self._read = read
         self._proposed = proposed
         self._found = found
+        self._unused = unused
         self._topology = topology
         self._publications = publications
         self._past = past
@@ -319,7 +321,7 @@ class Control:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             found = {} if event is None else await self._found()
             async with self._turn:
-                trial = Trial(self._engine, most=request.most, found=found)
+                trial = Trial(self._engine, most=request.most, found=found, devices=self._unused())
             if event is None or trial.reconfigure(event):
                 for pod in pods:
                     for _ in trial.run(pod):

@@ -18,6 +18,7 @@ from typing import Any
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
 from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.access import Access, access_to
+from nri_policy.doctor.devices import assigned_resources
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.kubelet import KubeletConfig, kubelet_config
 from nri_policy.doctor.processes import Process, named, own_affinity, processes
@@ -92,6 +93,7 @@ class Facts:
     runtimes: Runtimes = Runtimes()
     nri_socket: Socket | None = None
     pod_resources: Socket | None = None
+    devices: tuple[str, ...] = ()  # resources of device plugins that pods have
     kubelet: KubeletConfig | None = None
     processes: tuple[Process, ...] = ()
     machine: Machine | str | None = None  # a text: why there is none
@@ -120,6 +122,7 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
         "runtimes": lambda: _runtimes(host, where),
         "nri_socket": lambda: listening(where.nri_socket),
         "pod_resources": lambda: listening(where.pod_resources),
+        "devices": lambda: assigned_resources(where.pod_resources),
         "kubelet": lambda: kubelet_config(host, processes(host)),
         "machine": lambda: _machine(where),
         "settings": lambda: _settings(where.config),

@@ -27,6 +27,8 @@ from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
 from nri_policy.workload.remarks import remarks
 
+_IGNORED = "devices were ignored: {}: it is not known how many are left (agent.podResourceAPI)"
+
 Cpuset = tuple[CPUSet, CPUSet]  # the CPUs and memory nodes of a container
 
 
@@ -45,6 +47,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     name: str
     replicas: int
     starts: Callable[[str], tuple[Start, ...]]  # the containers of the pod of that name, in order
+    devices: Mapping[str, int] = {}  # how many of each resource of device plugins one pod takes
 
 
 class NewSettings(Struct, frozen=True, kw_only=True):
@@ -108,12 +111,19 @@ class Trial:
     """Settings, then pods one after the other, and what becomes of them and of everybody else."""
 
     def __init__(
-        self, engine: Engine, *, most: bool = False, found: Mapping[str, Cpuset] | None = None
+        self,
+        engine: Engine,
+        *,
+        most: bool = False,
+        found: Mapping[str, Cpuset] | None = None,
+        devices: Mapping[str, int] | None = None,
     ) -> None:
         """Try on a copy of *engine*; *most*: as many as fit are wanted, there is no number.
 
-        *found* is where containers run now, by id, of which the policy leaves something alone.
+        *found* is where containers run now, by id, of which the policy leaves something alone;
+        *devices* how many of each resource nobody uses, None where that is not known.
         """
+        self._devices = None if devices is None else dict(devices)
         self._engine = engine.fork()
         self._most = most
         self._cpusets = _told(engine.state, found or {})
@@ -139,10 +149,16 @@ class Trial:
         Yields after each container, for whoever must not be kept waiting.
         """
         fit, misfits = 0, list[Misfit]()
+        if wanted.devices and self._devices is None:
+            self._warnings.append(_IGNORED.format(", ".join(wanted.devices)))
         for name in islice(self._names(wanted), wanted.replicas):
             starts = wanted.starts(name)
             if not fit:
                 self._warnings += _odd(starts)  # it is the same of each replica
+            if short := self._take_devices(wanted.devices):
+                first = starts[0].container.full_name
+                self._newcomers[first] = Newcomer(holding=None, refusal=short)
+                break
             if not (yield from self._start(starts)):
                 break
             fit += 1
@@ -182,6 +198,17 @@ class Trial:
             },
             warnings=tuple(dict.fromkeys(self._warnings)),
         )
+
+    def _take_devices(self, devices: Mapping[str, int]) -> str:
+        """Take the devices of one pod; return what is short, empty if nothing is."""
+        if self._devices is None:
+            return ""
+        left = self._devices
+        for resource, amount in devices.items():
+            if left.get(resource, 0) < amount:
+                return f"it asks for {amount} {resource}, and {left.get(resource, 0)} are left"
+        left.update({resource: left[resource] - amount for resource, amount in devices.items()})
+        return ""
 
     def _names(self, wanted: Wanted) -> Iterator[str]:
         """Yield names for replicas that no pod has: that of a pod alone, else with a number."""

@@ -6,6 +6,7 @@ Owns which objects make pods, and how many. What the kubelet and the runtime mak
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,13 @@ import msgspec
 from nri_policy import yamltext
 from nri_policy.engine.what_if import Start, Wanted
 from nri_policy.kubelet import runtimespec
-from nri_policy.kubelet.manifest import ManifestError, PodManifest, read_pod
+from nri_policy.kubelet.manifest import (
+    ContainerManifest,
+    ManifestError,
+    PodManifest,
+    PodSpec,
+    read_pod,
+)
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.wording import quoted
@@ -68,6 +75,7 @@ def wanted_pods(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]:
             name=manifest.metadata.name,
             replicas=count,
             starts=partial(_starts, manifest, making),
+            devices=_devices(manifest.spec),
         )
         for manifest, count in pods
     )
@@ -108,6 +116,29 @@ def _templated(
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise ManifestError(f"spec.{field}: {quoted(count)} is not a number of pods")
     return read_pod(pod), count
+
+
+def _devices(spec: PodSpec) -> dict[str, int]:
+    """Return how many devices of each resource a pod takes.
+
+    Those of init containers that end are used again, those of sidecars stay taken.
+    """
+    lasting = [each for each in spec.every_container if each in spec.containers or each.sidecar]
+    ending = [each for each in spec.init_containers if not each.sidecar]
+    counts: Counter[str] = Counter()
+    for container in lasting:
+        counts.update(_resources_of_plugins(container))
+    for container in ending:
+        counts |= Counter(_resources_of_plugins(container))
+    return dict(counts)
+
+
+def _resources_of_plugins(container: ContainerManifest) -> dict[str, int]:
+    return {
+        name: amount
+        for name, amount in container.resources.requests.items()
+        if "/" in name and not name.partition("/")[0].endswith("kubernetes.io") and amount
+    }
 
 
 def _field(document: Mapping[str, Any], name: str, kind: type[Any]) -> Any:

@@ -30,17 +30,27 @@ class Stock:
     ) -> None:
         self._assignments = assignments
         self._sleep = sleep
-        self._devices: Mapping[Device, CPUSet] = {}
+        self._devices: Mapping[Device, CPUSet] | None = None  # None: not known
 
     def left(self) -> Left:
         """Return what is known by now; a device on several nodes counts on each."""
         in_use = self._assignments.in_use
         counts: dict[int, dict[str, tuple[int, int]]] = {}
-        for device, nodes in self._devices.items():
+        for device, nodes in (self._devices or {}).items():
             resource, _ = device
             for node in nodes:
                 every, left = counts.setdefault(node, {}).get(resource, (0, 0))
                 counts[node][resource] = every + 1, left + (device not in in_use)
+        return counts
+
+    def unused(self) -> dict[str, int] | None:
+        """Return how many devices of each resource nobody uses, None where that is not known."""
+        if self._devices is None:
+            return None
+        in_use = self._assignments.in_use
+        counts = dict.fromkeys((resource for resource, _ in self._devices), 0)
+        for device in self._devices.keys() - in_use:
+            counts[device[0]] += 1
         return counts
 
     @asynccontextmanager
@@ -49,7 +59,7 @@ class Stock:
     ) -> AsyncIterator[None]:
         """Keep what is known up to date; *changed* is called when it may be something else.
 
-        While it is not *wanted*, nobody is asked, and there is nothing.
+        While it is not *wanted*, nobody is asked, and nothing is known.
         """
         self._assignments.answered = changed
         task = asyncio.create_task(self._keep(changed, wanted), name="devices")
@@ -61,8 +71,10 @@ class Stock:
 
     async def _keep(self, changed: Callable[[], None], wanted: Callable[[], bool]) -> NoReturn:
         while True:
-            devices = await self._assignments.allocatable() if wanted() else {}
-            if devices is not None and devices != self._devices:
-                self._devices = devices
-                changed()
+            asked = wanted()
+            devices = await self._assignments.allocatable() if asked else None
+            if devices is not None or not asked:
+                before, self._devices = self._devices, devices
+                if (devices or {}) != (before or {}):
+                    changed()
             await self._sleep(AGAIN)

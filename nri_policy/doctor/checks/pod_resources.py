@@ -10,9 +10,18 @@ from nri_policy.settings import Settings
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Yield whether its PodResources socket is served."""
+    """Yield whether its PodResources socket is served, and whether devices are overlooked."""
     settings, socket = facts.settings, facts.pod_resources
-    if not isinstance(settings, Settings) or not settings.agent.pod_resource_api or not socket:
+    if not isinstance(settings, Settings) or not socket:
+        return
+    if not settings.agent.pod_resource_api:
+        if facts.devices:
+            found = (
+                f"pods have devices ({', '.join(facts.devices)}), but agent.podResourceAPI is off:"
+                " containers are not placed near devices that the kubelet assigns"
+            )
+            remedy = "set agent.podResourceAPI: true"
+            yield Finding("devices", Verdict.WARNING, found, remedy)
         return
     if socket.problem:
         found = f"agent.podResourceAPI is on, but {socket.path}: {socket.problem}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from nri_policy.cpuset import EMPTY
 from nri_policy.doctor.access import Access
 from nri_policy.doctor.checks import examine
+from nri_policy.doctor.devices import assigned_resources
 from nri_policy.doctor.facts import Folder, gather
 from nri_policy.doctor.finding import Verdict
 from nri_policy.doctor.host import Host
@@ -21,6 +23,7 @@ from nri_policy.nrt.publisher import Trouble
 from nri_policy.report import PublicationReport, StatusReport
 from nri_policy.settings import Reload
 from tests.unit.doctor.hosts import CONTAINERD, Made, served, verdicts, worst
+from tests.unit.kubelet.kubelet import Kubelet, entry, resources, serving
 
 OFF = CONTAINERD.replace("disable = false", "disable = true")
 UNSAID = CONTAINERD.replace("disable = false", "")
@@ -334,6 +337,26 @@ def test_an_affinity_of_the_runtime_is_its_containers_too(made: Made) -> None:
     assert inherited not in str(confined("0-1")), "what the kernel gives to everybody"
     for garbled in ("", "0-", "abc"):
         assert inherited not in str(confined(garbled))
+
+
+def test_devices_that_pods_have_should_count(made: Made) -> None:
+    facts = replace(made.facts(), devices=("nvidia.com/gpu",))
+    (finding,) = [each for each in examine(facts) if each.check == "devices"]
+    assert finding.verdict is Verdict.WARNING
+    assert "nvidia.com/gpu" in finding.found
+    assert "podResourceAPI: true" in finding.remedy
+
+
+def test_the_kubelet_is_asked_which_devices_pods_have(tmp_path: Path) -> None:
+    socket = tmp_path / "kubelet.sock"
+    assert assigned_resources(socket) == ()
+    devices = [entry("nvidia.com/gpu", "a"), entry("nvidia.com/gpu", "b"), entry("a/nic", "c")]
+
+    async def found() -> tuple[str, ...]:
+        async with serving(Kubelet([resources("web", *devices), resources("plain")]), socket):
+            return await asyncio.to_thread(assigned_resources, socket)
+
+    assert asyncio.run(found()) == ("a/nic", "nvidia.com/gpu")
 
 
 def test_devices_need_the_kubelets_socket(made: Made) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from nri_policy.engine.what_if import Start, Trial, Wanted
 from nri_policy.report import plain, what_if_report
 from nri_policy.workload.pod import Container, Pod, QoS
@@ -42,8 +44,8 @@ def wanted(name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int
     return Wanted(namespace="default", name=name, replicas=replicas, starts=starts)
 
 
-def tried(life: Life, *pods: Wanted) -> Any:
-    trial = Trial(life.engine)
+def tried(life: Life, *pods: Wanted, devices: dict[str, int] | None = None) -> Any:
+    trial = Trial(life.engine, devices=devices)
     for pod in pods:
         for _ in trial.run(pod):
             pass
@@ -163,3 +165,32 @@ def test_a_fork_lives_on_its_own() -> None:
     assert twin.state.snapshot() == before
     life.create(nodes.container(2000))
     assert twin.state.snapshot() == before
+
+
+GPU = "nvidia.com/gpu"
+
+
+def test_pods_take_the_devices_that_are_left() -> None:
+    pods = replace(wanted("train", 1000, replicas=3), devices={GPU: 2})
+    shown = tried(Life(), pods, devices={GPU: 4})
+    assert (shown["fits"], shown["pods"][0]["fit"]) == (False, 2)
+    refused = shown["containers"]["default/train-3/c0"]
+    assert refused["error"] == f"it asks for 2 {GPU}, and 0 are left"
+    assert refused["state"] == "error"
+    fits = tried(Life(), replace(pods, replicas=2), devices={GPU: 4})
+    assert (fits["fits"], fits["warnings"]) == (True, [])
+
+
+def test_a_device_that_the_kubelet_does_not_have_is_missing() -> None:
+    shown = tried(Life(), replace(wanted("train", 1000), devices={GPU: 1}), devices={})
+    assert (
+        shown["containers"]["default/train/c0"]["error"] == f"it asks for 1 {GPU}, and 0 are left"
+    )
+
+
+def test_devices_that_nobody_counts_are_said_to_be_ignored() -> None:
+    shown = tried(Life(), replace(wanted("train", 1000), devices={GPU: 1}))
+    assert shown["fits"]
+    assert shown["warnings"] == [
+        f"devices were ignored: {GPU}: it is not known how many are left (agent.podResourceAPI)"
+    ]

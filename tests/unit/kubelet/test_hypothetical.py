@@ -109,3 +109,21 @@ def test_a_manifest_that_makes_no_sense_names_the_field(text: str, message: str)
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the text is compared below
         wanted_pods(text, 0, MAKING)
     assert message in str(error.value)
+
+
+def test_devices_of_plugins_are_counted_for_a_pod() -> None:
+    manifest = pod("train", "2")
+    limits = manifest["spec"]["containers"][0]["resources"]["limits"]
+    limits["nvidia.com/gpu"] = 2
+    limits["hugepages-2Mi"] = "2Mi"
+    limits["attachable-volumes-x"] = 1
+    manifest["spec"]["initContainers"] = [
+        {"name": "check", "resources": {"limits": {"nvidia.com/gpu": 3, "example.com/nic": 1}}},
+        {
+            "name": "side",
+            "restartPolicy": "Always",
+            "resources": {"limits": {"example.com/nic": 1}},
+        },
+    ]
+    (wanted,) = wanted_pods(json.dumps(manifest), 0, MAKING)
+    assert wanted.devices == {"nvidia.com/gpu": 3, "example.com/nic": 1}

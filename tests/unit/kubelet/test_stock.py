@@ -64,6 +64,7 @@ async def test_devices_are_counted_on_their_nodes_until_a_pod_has_them(tmp_path:
         await changes.another()
         assert stock.left()[0] == {GPU: (2, 1)}
         assert stock.left()[1] == {GPU: (1, 1), NIC: (1, 0)}
+        assert stock.unused() == {GPU: 2, NIC: 0, "example.com/nowhere": 1}
         assignments.forget(pod())
         assert stock.left()[0] == {GPU: (2, 2)}
 
@@ -81,6 +82,12 @@ async def test_devices_that_come_and_go_are_noticed_within_a_minute(tmp_path: Pa
         kubelet.allocatable = []
         await steps.advance(AGAIN)
         assert stock.left() == {}
+
+
+async def test_what_is_unused_is_unknown_while_nobody_asks(tmp_path: Path) -> None:
+    kubelet = Kubelet()
+    async with stocked(kubelet, tmp_path, wanted=lambda: False) as (stock, _, _, _):
+        assert stock.unused() is None
 
 
 async def test_settings_that_do_not_want_it_any_more_are_heeded_within_a_minute(
