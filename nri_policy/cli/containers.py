@@ -13,6 +13,8 @@ from nri_policy.cli.holdings import HEADINGS, cells
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pinning import left_alone
+from nri_policy.picture.mark import marked
+from nri_policy.picture.terminal import letter
 from nri_policy.report import Containers
 
 
@@ -33,13 +35,16 @@ def _table(containers: Containers) -> Columns | Text:
     if not containers:
         return Text("no containers")
     table = Columns(
+        "",
         *HEADINGS,
         "state",
         "last changed because",
-        dispensable=("mems", "pool", "last changed because", "own + shared"),
+        dispensable=("class", "mems", "pool", "last changed because", "own + shared"),
     )
+    marks = marked(name for name, each in containers.items() if each.exclusive)
     for name, each in containers.items():
         table.add_row(
+            letter(marks, name),
             *cells(name, each),
             Text("refused" if each.error else each.state),
             Text(each.error or "; ".join(each.updated_by or ())),

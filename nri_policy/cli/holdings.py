@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from nri_policy.cli.pieces import Pieces, cpu_list, path
+from nri_policy.cpuset import EMPTY
 from nri_policy.report import ContainerReport, cpu_amount
 
 
@@ -26,14 +27,17 @@ def amount(container: ContainerReport) -> str:
 
 
 def cells(name: str, container: ContainerReport) -> tuple[Pieces | Text, ...]:
-    """Return name, amount, cpuset, memory nodes and pool of a container."""
+    """Return the cells below HEADINGS."""
     return (
         path(short(name)),
+        Text(container.qos or "-"),
         Text(amount(container)),
+        cpu_list(container.exclusive or EMPTY),
         cpu_list(container.cpus),
         cpu_list(container.mems),
         path(container.pool or "-"),
     )
 
 
-HEADINGS = ("container", "own + shared", "cpuset", "mems", "pool")
+HEADINGS = ("container", "class", "own + shared", "own CPUs", "cpuset", "mems", "pool")
+DISPENSABLE = ("class", "mems", "pool", "own + shared")  # the least important first

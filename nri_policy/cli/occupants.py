@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from nri_policy.cli.fitting import Columns
+from nri_policy.cli.holdings import DISPENSABLE, HEADINGS
 from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import letter
@@ -14,16 +15,18 @@ def occupants(scene: Scene) -> Columns:
     """Return the table of all that hold something, those that changed in bold."""
     changed = ["changed"] if scene.changes else []
     table = Columns(
-        *("", "container", "class", "own + shared", "cpuset", "mems", "pool"),
+        "",
+        *HEADINGS,
         *changed,
-        dispensable=("class", "mems", "pool", "own + shared"),
+        dispensable=DISPENSABLE,
     )
     for each in scene.occupants:
         table.add_row(
-            letter(scene, each.name) if each.exclusive else Text(),
+            letter(scene.marks, each.name) if each.exclusive else Text(),
             path(each.short),
             Text(each.qos),
             Text(each.amount),
+            cpu_list(each.exclusive),
             cpu_list(each.cpus),
             cpu_list(each.mems),
             path(each.pool),

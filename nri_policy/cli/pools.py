@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.fitting import Columns
+from nri_policy.cli.occupants import occupants
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.pieces import cpu_list
@@ -47,7 +49,11 @@ def _picture(scene: Scene, pools: Sequence[OccupiedPoolReport], form: str) -> No
             picture = section("Who runs where", *pictured(scene), containers(scene))
             print_page(page("Pools", picture, section("Pools", table(_HEADS, _rows(pools)))))
         case _:
-            print_drawing(Drawing(scene), "", _table(pools))
+            own = replace(scene, occupants=tuple(o for o in scene.occupants if o.exclusive))
+            print_drawing(Drawing(scene))
+            if own.occupants:
+                print_drawing("", occupants(own))
+            print_drawing("", _table(pools))
 
 
 def _table(pools: Sequence[OccupiedPoolReport]) -> Columns:

@@ -16,7 +16,7 @@ from rich.text import Text
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.fitting import Columns
-from nri_policy.cli.holdings import HEADINGS, cells, short
+from nri_policy.cli.holdings import DISPENSABLE, HEADINGS, cells, short
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.pieces import cpu_list, path
@@ -271,7 +271,7 @@ def _misfits(pod: Fit, misfits: Sequence[Misfit]) -> str:
 
 
 def _containers(containers: Mapping[str, TriedReport]) -> Columns:
-    table = Columns(*HEADINGS, "why", dispensable=("mems", "pool", "own + shared", "cpuset"))
+    table = Columns(*HEADINGS, "why", dispensable=("own CPUs", *DISPENSABLE, "cpuset"))
     left_out = len(containers) - _MOST_ROWS
     for number, (name, each) in enumerate(containers.items()):
         # the last is the one that was refused

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from zlib import crc32
 
 # Lower-case letters stand for CPUs that are nobody's own.
@@ -44,7 +45,10 @@ class Mark:
     colour: int  # a key of COLOURS
 
 
-def marked(names: Iterable[str], known: Mapping[str, Mark]) -> dict[str, Mark]:
+_NONE: Mapping[str, Mark] = MappingProxyType({})
+
+
+def marked(names: Iterable[str], known: Mapping[str, Mark] = _NONE) -> dict[str, Mark]:
     """Return *known* with marks for those of *names* that have none.
 
     A letter is used again only when there is no other left, so that throughout a series of pictures

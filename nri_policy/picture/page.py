@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from nri_policy.picture.markup import Element, Verbatim
 from nri_policy.picture.scene import Scene, headline
-from nri_policy.picture.svg import Strip, cells, figure
+from nri_policy.picture.svg import HEADINGS, Strip, cells, figure
 from nri_policy.picture.svg_parts import swatch
 
 _LONGEST = 24  # characters of a word that is not broken
@@ -78,7 +78,7 @@ def containers(scene: Scene) -> Element:
     """Return the table of the containers of a scene, those that were refused too."""
     if not scene.occupants and not scene.refused:
         return _paragraph("no containers", "headline")
-    heads = ["", "container", "class", "own + shared", "cpuset", "mems", "pool"]
+    heads = ["", *HEADINGS]
     heads += ["changed"] if scene.changes else []
     rows = []
     for each in scene.occupants:

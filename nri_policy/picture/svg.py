@@ -80,7 +80,7 @@ def _drawn(strip: Strip, prefix: str) -> Drawn:
 
 def _table(scene: Scene) -> Drawn:
     shown = _most_telling(scene)
-    heads = ["container", "class", "own + shared", "cpuset", "mems", "pool"]
+    heads = [*HEADINGS]
     heads += ["changed"] if scene.changes else []
     rows = [[cut(text, _LONGEST) for text in cells(each)][: len(heads)] for each in shown]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
@@ -99,12 +99,16 @@ def _table(scene: Scene) -> Drawn:
     return Drawn(tuple(elements), starts[-1], height)
 
 
+HEADINGS = ("container", "class", "own + shared", "own CPUs", "cpuset", "mems", "pool")
+
+
 def cells(each: Occupant) -> list[str]:
-    """Return what tables say of a container."""
+    """Return the cells below HEADINGS, and what changed."""
     return [
         each.short,
         each.qos,
         each.amount,
+        str(each.exclusive) or "-",
         str(each.cpus) or "-",
         str(each.mems) or "-",
         each.pool,

@@ -107,12 +107,19 @@ class _Painter:
 def _key(scene: Scene) -> Drawn:
     present = {place.use for place in scene.places.values()}
     entries: list[tuple[str, tuple[Element, ...], str]] = [
-        (f"cpu {use.value}", swatch(LETTERS[use]), MEANINGS[use]) for use in Use if use in present
+        (f"cpu {use.value}", swatch(LETTERS[use]), MEANINGS[use])
+        for use in Use
+        if use in present and use is not Use.OWN
     ]
+    owners = [place.owner for place in scene.places.values() if place.use is Use.OWN]
+    if owners:  # as the first of them looks
+        mark = scene.marks[owners[0]]
+        meaning = f"{MEANINGS[Use.OWN]}: {mark.letter}…"
+        entries.insert(0, (f"cpu own k{mark.colour}", swatch(mark.letter), meaning))
     if scene.moved:
         entries.append(("cpu idle", (*swatch(""), _EDGE), "changed hands"))
     if any(len(core) > 1 for core in scene.cores):
-        entries.append(("", (), "a column a core, a square a thread"))
+        entries.append(("", (), "one column per core, one square per thread"))
     elements, x, y = [], 0.0, 0.0
     for class_, square, meaning in entries:
         lead = METRICS.cell + 6 if square else 0

@@ -6,7 +6,7 @@ without colour each thread has a line of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -15,6 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from nri_policy.picture.layout import Box, Metrics, Plan, plan
+from nri_policy.picture.mark import Mark
 from nri_policy.picture.scene import LETTERS, MEANINGS, Scene, Use, headline
 
 _HALVES = "▀"
@@ -110,16 +111,15 @@ def _in_colour(console: Console) -> bool:
     return not plain and console.encoding.startswith("utf")
 
 
-def letter(scene: Scene, name: str) -> Text:
-    """Return the mark of a container; nothing if it has no CPUs of its own."""
-    if name not in scene.marks:
+def letter(marks: Mapping[str, Mark], name: str) -> Text:
+    """Return the mark of a container; nothing if it has none."""
+    if name not in marks:
         return Text()
-    look = _own(scene, name)
+    look = _own(marks[name])
     return Text(look.letter, look.style)
 
 
-def _own(scene: Scene, name: str) -> Look:
-    mark = scene.marks[name]
+def _own(mark: Mark) -> Look:
     colour = f"color({mark.colour})"
     return Look(mark.letter, f"color(232) on {colour}", colour)
 
@@ -136,7 +136,8 @@ def _key(scene: Scene, *, colour: bool) -> Columns:
     if scene.moved and colour:
         entries.append(Text.assemble(("_", _MOVED), " changed hands"))
     if any(len(core) > 1 for core in scene.cores):
-        entries.append(Text("▀ threads differ" if colour else "a column a core, a line a thread"))
+        plain = "one column per core, one row per thread"
+        entries.append(Text("▀ threads differ" if colour else plain))
     return Columns(entries, padding=(0, 3))
 
 
@@ -202,7 +203,8 @@ class _Canvas:
 
     def _look(self, cpu: int) -> Look:
         place = self._scene.places[cpu]
-        look = _own(self._scene, place.owner) if place.use is Use.OWN else _LOOKS[place.use]
+        own = place.use is Use.OWN
+        look = _own(self._scene.marks[place.owner]) if own else _LOOKS[place.use]
         return replace(look, style=look.style + _MOVED) if cpu in self._scene.moved else look
 
 

@@ -278,7 +278,9 @@ def test_status_pools_and_containers(tmp_path: Path) -> None:
         containers = json.loads(run(control, "containers", "-o", "json").stdout)
         assert all(fields.keys() >= FIELDS for fields in containers.values())
         table = lines(run(control, "containers"))
-        assert table[1].split() == ["own/main", "2", "4-5", "1", "NUMA", "node", "#1", "running"]
+        own = ["A", "own/main", "Guaranteed", "2", "4-5", "4-5", "1", "NUMA", "node", "#1"]
+        assert table[1].split() == [*own, "running"]
+        assert ["A", "own/main"] in [line.split()[:2] for line in drawn[:head]]
         assert "refused" in table[3]
         assert "no pool has room for" in table[3]
 

@@ -75,7 +75,8 @@ def test_a_page_of_a_picture_has_the_table_of_containers(engine: Engine) -> None
         ["".join(cell.itertext()).strip() for cell in row.iter("td")]
         for row in ET.fromstring(text).iter("tr")
     ]
-    assert rows[1] == ["A", "db/main", "Guaranteed", "2", "8-9", "1", "NUMA node #1/L3 cache #0"]
+    pool = "NUMA node #1/L3 cache #0"
+    assert rows[1] == ["A", "db/main", "Guaranteed", "2", "8-9", "8-9", "1", pool]
     assert rows[-1] == ["", "huge/main", "refused: no pool has room"]
 
 

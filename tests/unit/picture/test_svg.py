@@ -78,8 +78,8 @@ def test_a_pools_tooltip_has_its_memory_and_caches(engine: Engine) -> None:
 def test_the_containers_stand_below_with_their_marks(engine: Engine) -> None:
     texts = [each.text for each in drawn(scene_of(engine)).iter(f"{SVG}text")]
     row = texts.index("shop/web/main")
-    assert texts[row : row + 6] == [
-        *("shop/web/main", "Burstable", "300m", "16-19", "2", "NUMA node #2/L3 cache #0")
+    assert texts[row : row + 7] == [
+        *("shop/web/main", "Burstable", "300m", "-", "16-19", "2", "NUMA node #2/L3 cache #0")
     ]
 
 
@@ -168,3 +168,12 @@ def test_all_of_a_machine_of_any_size_is_within_the_picture(spec: str) -> None:
             walk(child, x, y)
 
     walk(root, 0, 0)
+
+
+def test_the_key_shows_a_containers_own_cpus_as_the_picture_does(engine: Engine) -> None:
+    scene = scene_of(engine)
+    keys = [each for each in drawn(scene).iter(f"{SVG}g") if "own" in (each.get("class") or "")]
+    colour = scene.marks["default/db/main"].colour
+    own = [each.get("class") for each in keys if each.get("data-cpu") is None]
+    assert f"cpu own k{colour}" in own
+    assert "cpu own" not in own, "a colour that nobody has"

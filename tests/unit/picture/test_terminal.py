@@ -32,16 +32,21 @@ root: 0-23,26-30 · mem 0-3 · shared 800m of 19
 ╭ in no pool: 24-25,31 ─────────────────────────────────────╮
 │ --x                                                       │
 ╰───────────────────────────────────────────────────────────╯
-A… a container's own   s shared, in use   · shared, idle                     r reserved   i isolated
-x offline              - not available    a column a core, a line a thread
+A… a container's own   s shared, in use   · shared, idle    r reserved
+i isolated             x offline          - not available   one column per core, one row per thread
 
-   container             class       own + shared   cpuset  mems  pool                      changed
-A  db/main               Guaranteed  2              8-9     1     NUMA node #1/L3 cache #0
-B  cache/main            Guaranteed  1 + 500m       12-15   1     NUMA node #1/L3 cache #1
-   shop/web/main         Burstable   300m           16-19   2     NUMA node #2/L3 cache #0
-   kube-system/dns/main  Burstable   100m reserved  0       0-3   root
-   batch/main            BestEffort  0              20-23   2     NUMA node #2/L3 cache #1
-C  ml/main               Guaranteed  5              1-5     0     NUMA node #0              new"""
+   container          class       own + shared   own CPUs  cpuset  mems  pool                changed
+A  db/main            Guaranteed  2              8-9       8-9     1     NUMA node #1/
+                                                                         L3 cache #0
+B  cache/main         Guaranteed  1 + 500m       12        12-15   1     NUMA node #1/
+                                                                         L3 cache #1
+   shop/web/main      Burstable   300m           -         16-19   2     NUMA node #2/
+                                                                         L3 cache #0
+   kube-system/dns/   Burstable   100m reserved  -         0       0-3   root
+   main
+   batch/main         BestEffort  0              -         20-23   2     NUMA node #2/
+                                                                         L3 cache #1
+C  ml/main            Guaranteed  5              1-5       1-5     0     NUMA node #0        new"""
 
 
 def test_the_picture_is_legible_without_colour(engine: Engine) -> None:
@@ -82,7 +87,7 @@ def test_no_color_is_heeded_on_a_terminal(engine: Engine) -> None:
         Drawing(scene_of(engine))
     )
     assert "▀" not in out.getvalue()
-    assert "a column a core, a line a thread" in out.getvalue()
+    assert "one column per core, one row per thread" in out.getvalue()
 
 
 def test_the_first_picture_says_of_no_change(engine: Engine) -> None:
