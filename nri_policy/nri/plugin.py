@@ -45,7 +45,7 @@ class Plugin(Protocol):
         """Hear of a new pod."""
 
     async def update_pod_sandbox(self, request: UpdatePodSandboxRequest) -> None:
-        """Hear of a pod's coming resize, or refuse it; newer runtimes only."""
+        """Hear what a resized pod asks for in all, or refuse it; newer runtimes only."""
 
     async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
         """Hear of a pod's end."""

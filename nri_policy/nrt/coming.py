@@ -28,7 +28,8 @@ def with_coming(engine: Engine, pods: Collection[Container]) -> State:
     """Return the state as it will be with all of *pods*, each given as one container.
 
     What their own containers ask for already counts once, whatever they got for it. After a resize
-    of one nothing is set aside: what the sandbox said holds no longer, and all have come by then.
+    of one nothing is set aside unless the pod's amounts are `resized` too: what the sandbox said
+    first holds no longer, and older runtimes do not tell what does.
     """
     if not pods:
         return engine.state
@@ -42,7 +43,7 @@ def with_coming(engine: Engine, pods: Collection[Container]) -> State:
             resized.add(container.pod.id)
     trial: Engine | None = None
     for pod in pods:
-        if pod.pod.id in resized:
+        if pod.pod.id in resized and not pod.resized:
             continue
         rest = _rest(pod.resources, milli[pod.pod.id], memory[pod.pod.id])
         if rest is not None:

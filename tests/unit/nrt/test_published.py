@@ -19,6 +19,7 @@ from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.plugin.policy import Sources
+from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxResources
 from nri_policy.report import StatusReport
 from nri_policy.workload.pod import Pod
 from tests.support import nodes
@@ -115,6 +116,25 @@ async def test_what_a_pod_asks_for_is_set_aside_from_its_sandbox_on(tmp_path: Pa
         await server.until(lambda: left(server) == ["3", "2", "4", "4"])  # it is started again
         await node.runtime.stop_pod(sandbox)
         await server.until(lambda: left(server) == idle)
+
+
+async def test_what_a_resized_pod_asks_for_is_set_aside_as_its_sandbox_says(
+    tmp_path: Path,
+) -> None:
+    """A kubelet tells of a pod that grows before its containers, of one that shrinks after them."""
+    async with published(tmp_path, version="2.3.0", alignment="numa") as (node, server):
+        await node.start(pod("own", "1"))
+        sandbox, container = node.runtime.pod("own"), node.runtime.container("own/main")
+        await server.until(lambda: left(server) == ["3", "3", "4", "4"])
+        three = LinuxResources(cpu=LinuxCPU(shares={"value": 3072}, quota={"value": 300_000}))
+        await node.runtime.update_pod(sandbox, three)
+        await server.until(lambda: left(server) == ["3", "3", "2", "4"])  # wherever two have room
+        await node.runtime.update_container(container, three)
+        await server.until(lambda: exclusive(server, "NUMA node #1") == "4,6-7")
+        assert left(server) == ["3", "1", "4", "4"], "it is not taken off twice"
+        await node.runtime.stop_container(container)
+        await server.until(lambda: exclusive(server, "NUMA node #1") == "4-6")
+        assert left(server) == ["3", "1", "4", "4"], "it is started again, as large as it was"
 
 
 async def test_a_new_daemon_knows_what_is_to_come(tmp_path: Path) -> None:
