@@ -6,16 +6,18 @@ Asks only: an access review is answered and kept nowhere.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from nri_policy.kube.client import NODES, Client, Kind
+from nri_policy.kube.client import NODES, Client, Kind, Object
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
 from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import GROUP
-from nri_policy.units import parse_cpu
+from nri_policy.units import parse_bytes, parse_cpu
 
 # What configs/kubernetes/rbac.yaml gives: namespace, group, resource, verbs
 NEEDED = (
@@ -36,7 +38,8 @@ class Access:
     trouble: Trouble | None = None  # of looking up our Node and its topology
     error: str = ""  # the same in words
     denied: tuple[str, ...] = ()  # "patch noderesourcetopologies"
-    allocatable: int | None = None  # milli-CPU that our Node promises to pods
+    allocatable_milli: int | None = None  # milli-CPU that our Node promises to pods
+    allocatable_memory: int | None = None  # bytes
 
 
 def access_to(kubeconfig: Path | None, node: str) -> Access | None:
@@ -61,7 +64,11 @@ def access_to(kubeconfig: Path | None, node: str) -> Access | None:
 async def _found(client: Client, node: str) -> Access:
     try:
         await Cluster(client, node).look()
-        found = Access(allocatable=await _allocatable(client, node))
+        promised = await _allocatable(client, node)
+        found = Access(
+            allocatable_milli=_read(parse_cpu, promised.get("cpu")),
+            allocatable_memory=_read(parse_bytes, promised.get("memory")),
+        )
     except PublishError as error:
         found = Access(trouble=error.trouble, error=str(error))
     if found.trouble in {Trouble.UNREACHABLE, Trouble.UNAUTHORIZED}:
@@ -80,12 +87,18 @@ async def _found(client: Client, node: str) -> Access:
     return replace(found, denied=tuple(denied))
 
 
-async def _allocatable(client: Client, node: str) -> int | None:
-    """Return the milli-CPU that a Node promises to pods, None where it does not say."""
+async def _allocatable(client: Client, node: str) -> Object:
+    """Return what a Node promises to pods, as far as it says."""
     try:
-        status = (await client.get(NODES, node)).get("status") or {}
-        return parse_cpu((status.get("allocatable") or {})["cpu"])
-    except (APIError, KeyError, ValueError):
+        return dict((await client.get(NODES, node))["status"]["allocatable"])
+    except (APIError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def _read(parse: Callable[[Any], int], amount: Any) -> int | None:
+    try:
+        return parse(amount)
+    except ValueError:
         return None
 
 

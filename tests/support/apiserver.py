@@ -96,7 +96,7 @@ class APIServer:
         self.settings: dict[str, dict[str, Any]] = {}  # TopologyAwarePolicy objects
         self.events: dict[str, dict[str, Any]] = {}  # that people see, by name
         self._events: list[tuple[int, str, dict[str, Any]]] = []  # of these, by revision
-        self.allocatable = {"cpu": "15250m"}  # of every node
+        self.allocatable = {"cpu": "15250m", "memory": "62914560Ki"}  # of every node
         self.tokens = {"first"}
         self.forbidden: set[str] = set()  # verbs that the role lacks
         self.requests: list[Request] = []

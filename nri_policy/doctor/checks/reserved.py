@@ -7,52 +7,77 @@ from collections.abc import Iterator
 from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.hardware.machine import Machine
-from nri_policy.pools.capacity import Capacity, CapacityError, capacity_of
-from nri_policy.pools.picker import picker_of
+from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Settings
-from nri_policy.units import format_cpu
+from nri_policy.units import format_bytes, format_cpu
+from nri_policy.wording import counted
+
+_CONSEQUENCE = "a scheduler may send a pod that is refused here"
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield what is reserved by one of us and promised to pods by the other."""
-    capacity = _capacity(facts)
-    yield from _reserved(facts, capacity)
-    if capacity is not None and facts.cluster is not None:
-        yield from _promised(facts.cluster.allocatable, capacity)
+    layout = _layout(facts)
+    yield from _reserved(facts, layout)
+    if layout is not None and facts.cluster is not None:
+        yield from _promised_cpu(facts.cluster.allocatable_milli, layout)
+        yield from _promised_memory(facts.cluster.allocatable_memory, layout)
 
 
-def _capacity(facts: Facts) -> Capacity | None:
+def _layout(facts: Facts) -> Layout | None:
     settings, machine = facts.settings, facts.machine
     if not isinstance(settings, Settings) or not isinstance(machine, Machine):
         return None
     try:
-        return capacity_of(machine, settings, picker_of(machine))
+        return layout_of(machine, settings)
     except CapacityError:
         return None  # the settings' own finding
 
 
-def _promised(allocatable: int | None, capacity: Capacity) -> Iterator[Finding]:
-    """Yield whether the Node promises more to pods than we can give them."""
-    if allocatable is None:
+def _promised_cpu(promised: int | None, layout: Layout) -> Iterator[Finding]:
+    """Yield whether the Node promises more CPU to pods than we can give them."""
+    if promised is None:
         return
+    capacity = layout.capacity
     ours = 1000 * len(capacity.sharable | capacity.isolated)
-    shown = (
-        f"the Node promises {format_cpu(allocatable)} CPU to pods, and we give {format_cpu(ours)}"
-    )
-    if allocatable <= ours:
+    shown = f"the Node promises {format_cpu(promised)} CPU to pods, and we give {format_cpu(ours)}"
+    if promised <= ours:
         yield Finding("reserved", Verdict.OK, shown)
         return
-    reserved = f"{len(capacity.reserved)} CPU{'s' * (len(capacity.reserved) != 1)}"
+    reserved = counted(len(capacity.reserved), "CPU")
     yield Finding(
         "reserved",
         Verdict.WARNING,
-        f"{shown}: a scheduler may send a pod that is refused here",
+        f"{shown}: {_CONSEQUENCE}",
         f"have the kubelet reserve {reserved} (systemReserved and kubeReserved in all)",
     )
 
 
-def _reserved(facts: Facts, capacity: Capacity | None) -> Iterator[Finding]:
+def _promised_memory(promised: int | None, layout: Layout) -> Iterator[Finding]:
+    """Yield whether the Node promises more memory to pods than we can give them."""
+    if promised is None:
+        return
+    ours = layout.memory.capacity_of(layout.memory.nodes)
+    shown = (
+        f"the Node promises {format_bytes(promised)} of memory to pods, and we give"
+        f" {format_bytes(ours)}"
+    )
+    if promised <= ours:
+        yield Finding("reserved", Verdict.OK, shown)
+        return
+    more = format_bytes(promised - ours)
+    yield Finding(
+        "reserved",
+        Verdict.WARNING,
+        f"{shown}, {more} less: {_CONSEQUENCE}",
+        f"have the kubelet reserve {more} more (systemReserved, kubeReserved, evictionHard), or"
+        " reservedResources.memory that much less",
+    )
+
+
+def _reserved(facts: Facts, layout: Layout | None) -> Iterator[Finding]:
     """Yield what of the kubelet's reserved CPUs would be given to pods."""
     kubelet = facts.kubelet
     if kubelet is None or not kubelet.reserved_cpus:
@@ -63,9 +88,9 @@ def _reserved(facts: Facts, capacity: Capacity | None) -> Iterator[Finding]:
         found = f"the kubelet's reserved CPUs: {error}"
         yield Finding("reserved", Verdict.WARNING, found, f"put {kubelet.origin} right")
         return
-    if capacity is None:
+    if layout is None:
         return
-    ours = capacity.reserved
+    ours = layout.capacity.reserved
     if kept == ours:
         yield Finding("reserved", Verdict.OK, f"the kubelet and we reserve CPUs {kept}")
         return

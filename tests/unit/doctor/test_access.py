@@ -49,11 +49,11 @@ def test_what_is_asked_for_is_what_the_manifest_grants() -> None:
 
 
 def test_a_cluster_with_our_manifests_lacks_nothing(tmp_path: Path) -> None:
-    assert asked(tmp_path) == Access(allocatable=15250)
+    assert asked(tmp_path) == Access(allocatable_milli=15250, allocatable_memory=60 << 30)
 
 
 def test_a_node_that_promises_nothing_is_no_trouble(tmp_path: Path) -> None:
-    for status in ({}, {"cpu": "many"}):
+    for status in ({}, {"cpu": "many", "memory": []}, None):
         assert asked(tmp_path, lambda s, new=status: setattr(s, "allocatable", new)) == Access()
 
 

@@ -416,9 +416,25 @@ def test_a_node_that_promises_more_than_we_give_is_told(
     facts = made.facts()
     assert isinstance(facts.machine, Machine)
     ours = 1000 * (len(facts.machine.online) - 2)
-    access = Access(allocatable=ours + promised)
+    access = Access(allocatable_milli=ours + promised)
     found = dict(verdicts(examine(replace(facts, cluster=access)), "reserved"))
-    assert worst(found, "the Node promises") is verdict
+    assert worst(found, "CPU to pods") is verdict
+
+
+@pytest.mark.parametrize(
+    ("promised", "verdict"), [(-100, Verdict.OK), (0, Verdict.OK), (100, Verdict.WARNING)]
+)
+def test_a_node_that_promises_more_memory_than_we_give_is_told(
+    made: Made, promised: int, verdict: Verdict
+) -> None:
+    made.settings(reservedResources={"cpu": 1, "memory": "1Gi"})
+    facts = made.facts()
+    assert isinstance(facts.machine, Machine)
+    ours = facts.machine.memory - (1 << 30)
+    access = Access(allocatable_memory=ours + (promised << 20))
+    found = dict(verdicts(examine(replace(facts, cluster=access)), "reserved"))
+    assert worst(found, "of memory to pods") is verdict
+    assert any("100 MiB less" in each for each in found) is (verdict is Verdict.WARNING)
 
 
 def test_what_the_runtime_told_the_daemon_stands_for_its_own_answer(made: Made) -> None:
