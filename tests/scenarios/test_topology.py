@@ -1,6 +1,7 @@
-"""After every step of every scenario, the zones to be published are what the engine has granted.
+"""After every step of every scenario, what is published is what the engine has granted.
 
-And what it has set aside for containers to come, reckoned here from what the runtime knows.
+And what it has set aside for containers to come, and the fingerprint of the pods that a scheduler
+counts, both reckoned here from what the runtime knows.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nri_policy.kubelet.manifest import PodManifest, QoS
 from nri_policy.nrt.coming import with_coming
+from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.simulation.containers import State
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.node import SimulatedNode
@@ -44,16 +48,46 @@ def to_come(runtime: EmbeddedRuntime) -> dict[str, int]:
     return rest
 
 
+def counted(runtime: EmbeddedRuntime, started: set[str], *, devices: bool) -> set[tuple[str, str]]:
+    """Return the pods that schedulers count, by their rules; *started*: sandboxes that have run.
+
+    Those are the Guaranteed ones, and those with *devices* where they are known, that are Running:
+    neither Pending, with a sandbox or without, nor at their end.
+    """
+    return {
+        (pod.manifest.metadata.namespace, pod.manifest.metadata.name)
+        for pod in runtime.pods
+        if pod.ready
+        and pod.id in started
+        and (pod.manifest.qos is QoS.GUARANTEED or (devices and _has_devices(pod.manifest)))
+    }
+
+
+def _has_devices(manifest: PodManifest) -> bool:
+    return any(
+        "/" in resource
+        for container in manifest.spec.every_container
+        for resource in container.resources.limits
+    )
+
+
 async def follow(path: Path, folder: Path) -> int:
     """Check the zones after each step; return how many were checked."""
     checked = 0
+    started: set[str] = set()
     async with AsyncExitStack() as stack:
         node = SimulatedNode(machine(path.parent), None, folder, stack)
         await stack.enter_async_context(node.runtime)
         async for _ in Playback(node.runtime, node).play(read_scenario(path)):
             if node.daemon is None:
                 continue
-            topology = await node.daemon.topology()
+            topology: Any = await node.daemon.topology()
+            for container in node.runtime.containers:
+                if container.state is State.RUNNING:
+                    started.add(container.pod.id)
+            attributes = {each["name"]: each["value"] for each in topology["attributes"]}
+            pods = counted(node.runtime, started, devices=node.daemon.kubelet_asked)
+            assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(pods)
             engine = node.daemon.engine
             state = with_coming(engine, node.daemon._policy.pods.guaranteed.values())
             aside = {
