@@ -6,6 +6,7 @@ Owns whom a CPU belongs to that nobody has stored. Changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from nri_policy.engine.placement import plain_grant
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request
 from nri_policy.pools.tree import Pool
+from nri_policy.settings import FullCores
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
 
@@ -82,8 +84,8 @@ def _shown(state: State, request: Request, pool: Pool) -> CPUSet:
 
 def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet | None:
     """Return which of *cpus* are the container's own, None where they cannot be its grant."""
-    layout = state.layout
-    if request.hide_hyperthreads and len(cpus) < request.exclusive:
+    layout, whole_cores = state.layout, request.full_cores is FullCores.REQUIRE
+    if request.hide_hyperthreads and (len(cpus) < request.exclusive or whole_cores):
         # it shows the lowest of its threads of each core: some above them were booked with these
         cores = [core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(cpus)]
         free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
@@ -91,13 +93,22 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
         threads = (CPUSet.union(cores) - CPUSet.union(lower)) & free
         if len(threads) < request.exclusive:
             return None
-        cpus = layout.picker.pick(request.exclusive, threads, (cpus & free,))
+        if not whole_cores:
+            threads = layout.picker.pick(request.exclusive, threads, (cpus & free,))
+        cpus = threads
     for sort in (layout.capacity.isolated, layout.capacity.sharable):
         own = cpus & sort
         if request.shares and sort is layout.capacity.sharable:
             own &= alone
-        if len(own) == request.exclusive and (request.shares or own == cpus):
+        if own != cpus and not request.shares:
+            continue
+        if len(own) == request.exclusive:
             return own
+        if whole_cores:  # rounded up to them, unless it came before they were required
+            with suppress(ValueError):
+                rounded = layout.picker.pick(request.exclusive, own, whole_cores=True)
+                if request.shares or rounded == own:
+                    return rounded
         if request.shares and len(own) > request.exclusive and sort is layout.capacity.sharable:
             return layout.picker.pick(request.exclusive, own)
     return None

@@ -283,19 +283,23 @@ class State:
         if not changed or not self.layout.settings.pin_cpu:
             return placements
         pools, free, told = self.layout.tree.pools, self.supply.free_cpus(), self.told
-        resizing = self.resizing  # who keeps what it had is not like the others
         for pool in sorted(self._sharing):
             if pools[pool].cpus.isdisjoint(changed):
                 continue
             cpus = (pools[pool].cpus & free) or self.layout.capacity.reserved
+            known = now = None  # what the runtime has of the one before, and is to have
             for member, mems in self._sharing[pool].items():
                 before = told.get(member)
-                odd = mems is None or member in resizing
-                if odd or before is None or before[1] is not mems:
+                if before is not known or now is None or now[1] is not mems:
+                    known, now = before, None
+                    if before is not None and before[1] is mems and before[0] != cpus:
+                        now = cpus, mems
+                # who keeps what it had is not like the others
+                if now is None or member in self.resizing:
                     if (placement := self.tell(member, cause, with_shares=False)) is not None:
                         placements.append(placement)
-                elif before[0] != cpus:
-                    told[member] = cpus, mems
+                else:
+                    told[member] = now
                     placements.append(
                         Placement(
                             container_id=member, cpus=cpus, mems=mems, shares=None, cause=cause

@@ -24,6 +24,8 @@ TWO_CPUS = {
 }
 
 HIDDEN = {"hide-hyperthreads.resource-policy.nri.io/pod": "true"}
+WHOLE = {"full-cores.resource-policy.nri.io/pod": "require"}
+OWN = {**WHOLE, "prefer-shared-cpus.resource-policy.nri.io/pod": "false"}
 
 
 def at(container: Container, cpus: str, mems: str = "") -> Container:
@@ -77,6 +79,33 @@ def test_a_cpuset_that_can_be_a_grant_is_kept(
     assert life.decision == replace(life.decision, changes=(), warnings=())
     assert (life.cpus(container), life.pool(container)) == (cpus, pool)
     assert life.engine.state.placed[container.id].explanation.outcome is Outcome.KEPT
+
+
+@pytest.mark.parametrize(
+    ("container", "cpus", "exclusive"),
+    [
+        (nodes.container(3000, annotations=WHOLE), "12-15", "12-15"),
+        (nodes.container(1000, annotations=WHOLE), "14-15", "14-15"),
+        (nodes.container(1000, annotations={**WHOLE, **HIDDEN}), "4", "4-5"),
+        (nodes.container(3000, annotations={**WHOLE, **HIDDEN}), "4,6", "4-7"),
+        (nodes.container(2500, annotations=OWN), "12-15", "12-13"),
+        # it came before whole cores were required
+        (nodes.container(3000, annotations=WHOLE), "4-6", "4-6"),
+    ],
+)
+def test_whole_cores_are_kept_with_all_their_threads(
+    container: Container, cpus: str, exclusive: str
+) -> None:
+    life = synchronized(at(container, cpus, "1" if cpus.startswith("4") else "3"))
+    assert life.changed() == {}
+    assert (life.cpus(container), str(life.grant(container).exclusive)) == (cpus, exclusive)
+
+
+def test_whole_cores_with_a_stranger_on_a_sibling_are_kept_as_they_are() -> None:
+    hidden = nodes.container(1000, annotations={**WHOLE, **HIDDEN})
+    life = synchronized(at(nodes.container(1000), "5", "1"), at(hidden, "4", "1"))
+    assert life.changed() == {}
+    assert str(life.grant(hidden).exclusive) == "4"
 
 
 def test_what_cannot_be_a_grant_is_placed_and_told() -> None:
