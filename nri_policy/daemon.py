@@ -46,6 +46,7 @@ from nri_policy.engine.what_if import Cpuset, Wanted
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
+from nri_policy.kube.events import Event as ClusterEvent
 from nri_policy.kubelet.hypothetical import Making, wanted_pods
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.kubelet.stock import Left
@@ -63,6 +64,8 @@ from nri_policy.observability.watchdog import Heart
 from nri_policy.plugin.decisions import Outcome
 from nri_policy.plugin.enforcement import Cgroups as Writer
 from nri_policy.plugin.exposure import Exposure
+from nri_policy.plugin.findings import Findings
+from nri_policy.plugin.overlaps import Cpusets, Overlaps
 from nri_policy.plugin.policy import Policy, Sources
 from nri_policy.plugin.updates import Telling
 from nri_policy.pools.capacity import CapacityError
@@ -78,7 +81,7 @@ IDENTITY = Identity(name="nri-policy", index="90")
 LEAVING = 10.0  # seconds, at most, for the runtime to hear that we leave
 
 
-class ContainerCgroups(Reader, Writer, Protocol):
+class ContainerCgroups(Reader, Writer, Cpusets, Protocol):
     """The cgroups of a host's containers."""
 
 
@@ -92,6 +95,7 @@ class Host:
     cgroups: ContainerCgroups | None = None  # of the containers, if not those below `root`
     load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
     report: Callable[[Reload], None] | None = None  # hears what became of them
+    record: Callable[[ClusterEvent], None] = lambda _: None  # has an event created in the cluster
     identity: Identity = IDENTITY
     node_name: str = "localhost"  # in the cluster
     devices: Callable[[], Left] = dict  # those of each NUMA node
@@ -128,6 +132,9 @@ class Daemon:
         self._latest: Explanation | None = None  # of a decision about a container
         self._called: Service | None = None  # for a runtime that calls over gRPC
         self._telling = Telling(self.engine)
+        self._findings = Findings(
+            host.node_name, record=host.record, count=self.metrics.found, now=self._now
+        )
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
         self._policy = Policy(
             self.engine,
@@ -140,7 +147,11 @@ class Daemon:
             decided=self._decided,
             pods_changed=self.topology_changed,
             enforced=self.metrics.enforced,
+            overlapped=self._findings.overlap,
             turn=self._turn,
+        )
+        self._overlaps = Overlaps(
+            self.engine, self._policy.enforcement, self._cgroups, self._telling.clock
         )
         self._feed = Feed(
             self.engine,
@@ -200,6 +211,7 @@ class Daemon:
             others = [
                 group.create_task(self._telling.run(self._session), name="telling"),
                 group.create_task(self._policy.enforcement.run(), name="enforcement"),
+                group.create_task(self._overlaps.run(), name="overlaps"),
                 group.create_task(self.beat.run(), name="beat"),
             ]
             if isinstance(runtime, int):
@@ -301,6 +313,7 @@ class Daemon:
             yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
         for cgroup in sorted(self.auditor.presence.strangers):
             yield f"{cgroup} has processes and is in no book"
+        yield from self._findings.recent()
 
     async def topology(self) -> Object:
         """Return the node's NodeResourceTopology object."""
@@ -367,10 +380,6 @@ class Daemon:
         async with self._turn:
             self._policy.drifted(container_ids)
 
-    async def expel(self, container_ids: Collection[str]) -> None:
-        """Set the CPUs of those containers that are on somebody else's own, at once."""
-        await self._policy.enforcement.look(*container_ids)
-
     async def books(self) -> Books:
         """Return who runs, and whom there is, by the books."""
         async with self._turn:
@@ -379,11 +388,16 @@ class Daemon:
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended, though the runtime has not said so."""
         async with self._turn:
-            self._policy.release(container_ids)
+            placed = self.engine.state.placed
+            gone = [placed[each].container for each in container_ids if each in placed]
+            self._policy.release(each.id for each in gone)
+        for each in gone:
+            self._findings.ended(each)
 
     async def admit(self, cgroups: Collection[str]) -> None:
         """Have the runtime list its containers: some in *cgroups* are not known."""
         log.info("event=registering-anew cgroups=%d", len(cgroups))
+        self._findings.unknown(cgroups)
         if self._session.can_register:
             self._session.reconnect()
 

@@ -24,6 +24,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
+from nri_policy.kube.events import Events
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
@@ -92,9 +93,10 @@ async def run(file: SettingsFile, options: Options) -> None:
         if client is not None and following:
             followed = _cluster_settings(file, client, options, reload.set)
             source = await stack.enter_async_context(followed)
+        events = None if client is None else Events(client, options.node_name)
         async with _told(source):
             settings = settings or source.load()
-            daemon = await stack.enter_async_context(_daemon(options, settings, source))
+            daemon = await stack.enter_async_context(_daemon(options, settings, source, events))
         await stack.enter_async_context(_followed(daemon, settings))
         stack.push_async_callback(daemon.close)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -107,6 +109,8 @@ async def run(file: SettingsFile, options: Options) -> None:
             "heart": partial(_beat, daemon, manager),
             "hotplug": partial(_follow_hardware, daemon, options),
         }
+        if events is not None:
+            beside["events"] = events.run
         gc.collect()
         gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
         async with (
@@ -167,7 +171,10 @@ async def keep_up(
 
 @asynccontextmanager
 async def _daemon(
-    options: Options, settings: Settings, source: ClusterSettings | SettingsFile
+    options: Options,
+    settings: Settings,
+    source: ClusterSettings | SettingsFile,
+    events: Events | None,
 ) -> AsyncIterator[Daemon]:
     """Make the daemon, with all that it asks about the host, on the hardware as it is now."""
     machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
@@ -180,6 +187,7 @@ async def _daemon(
             root=options.host_root,
             load=source.load,
             report=source.report if isinstance(source, ClusterSettings) else None,
+            record=(lambda _: None) if events is None else events.record,
             identity=options.identity,
             node_name=options.node_name,
             devices=stock.left,

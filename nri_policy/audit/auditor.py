@@ -45,9 +45,6 @@ class Source(Books, Protocol):
     async def retell(self, container_ids: Collection[str]) -> None:
         """Tell the runtime again where these containers are to be."""
 
-    async def expel(self, container_ids: Collection[str]) -> None:
-        """Set the CPUs of those containers that are on somebody else's own, at once."""
-
 
 class Reader(ProcessReader, Protocol):
     """What is asked about the kernel's view: `cgroup.Cgroups`."""
@@ -127,14 +124,9 @@ class Auditor:
                 log.exception("event=audit-failed")
 
     async def round(self) -> None:
-        """Look, and put right what can be, as far as the settings say so.
-
-        Who is on a CPU of somebody else's own leaves it whatever they say.
-        """
+        """Look, and put right what can be, as far as the settings say so."""
         async with self._looking:
             await self.presence.round()
-            everyone = await self._source.decided()
-            await self._source.expel([each.container_id for each in everyone])
             if self._source.audit is Audit.OFF:
                 self.report = Report()
                 return

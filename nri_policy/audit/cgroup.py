@@ -150,6 +150,19 @@ class Cgroups:
             mems=str(mems.written or mems.effective),
         )
 
+    def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
+        """Return the CPUs that are set for those of *cgroups* that are here and have any."""
+        found = {}
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            file = hierarchy.written.format("cpus")
+            with tree.folder(hierarchy.mount) as top:  # no link is below
+                for each in cgroups:
+                    path = folder_of(each)
+                    if path is not None and (cpus := top.set(f"{path}/{file}")):
+                        found[each] = cpus
+        return found
+
     def confine(self, cgroup: str, cpus: CPUSet) -> str:
         """Set the CPUs of a cgroup; return why that failed, or nothing."""
         path = folder_of(cgroup)

@@ -123,6 +123,11 @@ class Metrics:
             "nri_policy_enforced",
             "Cpusets written by the daemon itself, where the runtime had lost them or was slow.",
         )
+        self._findings = Counter(
+            "nri_policy_findings",
+            "Containers on CPUs of somebody else's own, ended or running unheard of, as found.",
+            what=("overlap", "ended-unheard", "not-in-the-books"),
+        )
         self._store_errors = Counter(
             "nri_policy_store_errors", "Decisions that could not be stored at once."
         )
@@ -177,6 +182,10 @@ class Metrics:
         """Count a cpuset that was written because the runtime had not done it."""
         self._enforced.add()
 
+    def found(self, what: str) -> None:
+        """Count what a look at the cgroups showed that should not be."""
+        self._findings.add(what)
+
     def store_failed(self) -> None:
         """Count a decision that could not be stored at once."""
         self._store_errors.add()
@@ -205,6 +214,7 @@ class Metrics:
             self._degraded,
             self._drift,
             self._enforced,
+            self._findings,
             self._store_errors,
             self._reloads,
             self._lag,

@@ -26,7 +26,7 @@ from nri_policy.engine.interim import known
 from nri_policy.engine.synchronization import parsed
 from nri_policy.plugin.confirmation import LIVING, SETTLED, Phase
 from nri_policy.plugin.updates import MAX_TRIES, Telling
-from nri_policy.workload.pod import Resources
+from nri_policy.workload.pod import Container, Resources
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,16 @@ class Cgroups(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """A container that was found on CPUs of somebody else's own."""
+
+    container: Container
+    cpus: CPUSet  # those
+    owners: tuple[str, ...]  # namespace/pod/container
+    error: str  # why it could not be made to leave them at once; empty if it was
+
+
 @dataclass(slots=True, kw_only=True)
 class Case:
     """A container that is looked at: what is decided, then what was found and done."""
@@ -57,8 +67,10 @@ class Case:
     cgroup: str
     own: CPUSet  # CPUs that nobody else may use
     lost: bool
+    settled: bool  # nothing about it is under way
     found: Resources | None = None
     cpus: CPUSet = EMPTY  # of the cgroup, at the end
+    overlap: CPUSet = EMPTY  # those that were found in it, and are somebody else's own
     written: bool = False
     error: str = ""
 
@@ -78,7 +90,8 @@ def enforce(cgroups: Cgroups, cases: Sequence[Case], taken: CPUSet) -> None:
     for case in pinned:
         wanted = case.placement.cpus
         surplus = case.cpus - wanted
-        if surplus and (case.lost or surplus & (taken - case.own)):
+        case.overlap = surplus & (taken - case.own)
+        if surplus and (case.lost or case.overlap):
             case.write(cgroups, case.cpus & wanted or wanted)
     if any(case.error for case in cases):
         return
@@ -90,7 +103,7 @@ def enforce(cgroups: Cgroups, cases: Sequence[Case], taken: CPUSet) -> None:
 class Enforcement:
     """Sees to it that the containers of one engine run where they are to."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords: who hears of what
         self,
         engine: Engine,
         telling: Telling,
@@ -98,9 +111,11 @@ class Enforcement:
         *,
         resize_overdue: Callable[[str, Resources | None], Awaitable[None]],
         wrote: Callable[[], None] = lambda: None,
+        overlapped: Callable[[Overlap], None] = lambda _: None,
     ) -> None:
         """Look at *cgroups*, if there are any; *wrote* is called for each that was set here.
 
+        *overlapped* is called with what no change that is under way explains.
         *resize_overdue* is called with each container whose resize seems not to have ended, and
         what was found of its cgroup.
         """
@@ -111,6 +126,7 @@ class Enforcement:
         self._clock = telling.clock
         self._resize_overdue = resize_overdue
         self._wrote = wrote
+        self._overlapped = overlapped
         self._looking = asyncio.Lock()
         self._looks: set[asyncio.Task[None]] = set()  # that a request did not wait for any longer
         self._tries: dict[str, int] = {}  # how often a container was told in vain
@@ -152,6 +168,13 @@ class Enforcement:
                 await self.look()
             except Exception:
                 log.exception("event=enforcement-failed")
+
+    @property
+    def taken(self) -> CPUSet:
+        """The CPUs that are somebody's own."""
+        state = self._engine.state
+        free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
+        return (state.layout.capacity.sharable | state.layout.capacity.isolated) - free
 
     def expect(self) -> None:
         """Look soon: what was told can be in force now."""
@@ -199,7 +222,7 @@ class Enforcement:
             ids = dict.fromkeys([*also, *self._confirmations.sent, *self._telling.untold])
             cases = [case for each in ids if (case := self._case(each)) is not None]
             if self._cgroups is not None and cases:
-                await asyncio.to_thread(enforce, self._cgroups, cases, self._taken())
+                await asyncio.to_thread(enforce, self._cgroups, cases, self.taken)
             for case in cases:
                 self._conclude(case)
         for case in cases:
@@ -210,12 +233,6 @@ class Enforcement:
         """Whether anything is in doubt that can come into force without another request."""
         phase = self._confirmations.phase
         return any(phase(each) in LIVING for each in self._confirmations.sent)
-
-    def _taken(self) -> CPUSet:
-        """Return the CPUs that are somebody's own."""
-        state = self._engine.state
-        free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
-        return (state.layout.capacity.sharable | state.layout.capacity.isolated) - free
 
     def _case(self, container_id: str) -> Case | None:
         state = self._engine.state
@@ -234,6 +251,8 @@ class Enforcement:
                 container_id in self._telling.untold
                 and self._confirmations.phase(container_id) is Phase.STARTING
             ),
+            settled=container_id not in self._confirmations.sent
+            and container_id not in self._telling.untold,
         )
 
     def _conclude(self, case: Case) -> None:
@@ -243,6 +262,8 @@ class Enforcement:
         if now is None or (now.cpus, now.mems) != (case.placement.cpus, case.placement.mems):
             return  # decided anew: it is told, and looked at again
         self._note_written(case)
+        if case.overlap and (case.settled or case.error):
+            self._report(case)
         sent = self._confirmations.sent.get(each)
         if sent is None:
             return
@@ -271,6 +292,21 @@ class Enforcement:
         elif case.error and case.cgroup not in self._unwritable:
             self._unwritable.add(case.cgroup)
             log.warning("event=not-writable container=%s reason=%r", name, case.error)
+
+    def _report(self, case: Case) -> None:
+        placed = self._engine.state.placed
+        self._overlapped(
+            Overlap(
+                container=placed[case.placement.container_id].container,
+                cpus=case.overlap,
+                owners=tuple(
+                    each.container.full_name
+                    for each in placed.values()
+                    if each.grant.exclusive & case.overlap
+                ),
+                error=case.error,
+            )
+        )
 
     def _is_overdue(self, case: Case) -> bool:
         """Whether a container's resize should have ended, by all that is known."""

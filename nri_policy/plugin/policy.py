@@ -42,7 +42,7 @@ from nri_policy.plugin.convert import (
     update_of,
 )
 from nri_policy.plugin.decisions import Decisions, Outcome
-from nri_policy.plugin.enforcement import Cgroups, Enforcement
+from nri_policy.plugin.enforcement import Cgroups, Enforcement, Overlap
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.inventory import Inventory
@@ -81,6 +81,7 @@ class Policy:
         decided: Callable[[Event, Outcome, float], None],
         pods_changed: Callable[[], None] = lambda: None,
         enforced: Callable[[], None] = lambda: None,
+        overlapped: Callable[[Overlap], None] = lambda _: None,
         turn: asyncio.Lock | None = None,
     ) -> None:
         """Take the engine, and whom to tell.
@@ -88,7 +89,8 @@ class Policy:
         *synchronized* is called whenever the runtime's containers are all known, *decided* with
         each event, what became of it and the seconds that the engine took, *pods_changed* when
         there are others of the pods that schedulers count, *enforced* for each cpuset that was
-        written here. *turn* is taken for what no request asks for.
+        written here, *overlapped* with who was found on CPUs of somebody else's own. *turn* is
+        taken for what no request asks for.
         """
         self._now = sources.now
         self._engine = engine
@@ -105,6 +107,7 @@ class Policy:
             sources.cgroups,
             resize_overdue=self._resizes.overdue,
             wrote=enforced,
+            overlapped=overlapped,
         )
         self.pods = Pods(engine, sources.locator, sources.assignments, pods_changed)
         self._inventory = Inventory(engine, self.pods, telling, self.enforcement, sources.held)

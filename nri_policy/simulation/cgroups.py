@@ -51,6 +51,13 @@ class SimulatedCgroups:
             mems=found.mems or str(machine.memory_nodes),
         )
 
+    def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
+        """Return the CPUs that are set for those of *cgroups* that are there."""
+        there = {each.message.linux.cgroups_path: each for each in self._runtime.containers}
+        return {
+            each: there[each].cpus for each in cgroups if each in there and there[each].in_force
+        }
+
     def confine(self, cgroup: str, cpus: CPUSet) -> str:
         """Set the CPUs of a container's cgroup."""
         container = self._of(cgroup)

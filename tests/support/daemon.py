@@ -10,6 +10,7 @@ from typing import Any
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import ContainerCgroups, Daemon, Host
+from nri_policy.kube.events import Event
 from nri_policy.kubelet.manifest import PodManifest
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.plugin.policy import Sources
@@ -53,6 +54,7 @@ async def served(
     before: Sequence[Mapping[str, Any]] = (),
     cgroups: Callable[[EmbeddedRuntime], ContainerCgroups] | None = None,
     timeouts: Timeouts | None = None,
+    record: Callable[[Event], None] = lambda _: None,
     **spec: Any,
 ) -> AsyncIterator[Served]:
     """Yield a daemon that is synchronized with its runtime, one of *name* and *version*.
@@ -80,6 +82,7 @@ async def served(
             cgroups=None if cgroups is None else cgroups(runtime),
             load=load,
             report=report,
+            record=record,
             sources=sources or Sources(),
             delay=lambda _: 0.0,
         )

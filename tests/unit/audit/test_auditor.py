@@ -42,7 +42,6 @@ class Node:
     kernel: dict[str, Observed] = field(default_factory=dict)
     moments: list[tuple[str, str]] = field(default_factory=list)  # id and what it then runs on
     told: list[list[str]] = field(default_factory=list)
-    expelled: list[list[str]] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     read: int = 0
     time: float = 1000.0
@@ -59,9 +58,6 @@ class Node:
 
     async def retell(self, container_ids: Collection[str]) -> None:
         self.told.append([*container_ids])
-
-    async def expel(self, container_ids: Collection[str]) -> None:
-        self.expelled.append([*container_ids])
 
     async def books(self) -> Books:
         return Books(running=(), known=(), folders=())
@@ -121,7 +117,6 @@ async def test_what_a_second_look_still_finds_is_drift() -> None:
     assert node.drifts() == [("default/pod2/main", "0-7")]
     assert (node.slept, node.read) == ([GRACE], 3)
     assert (node.auditor.report.drifted, node.auditor.found) == (1, 1)
-    assert node.expelled == [["id1", "id2"]], "whoever is on somebody else's own CPU"
     await node.auditor.round()
     assert node.slept == [GRACE], "what is known needs no second look"
     assert node.auditor.found == 1

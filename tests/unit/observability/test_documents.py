@@ -96,7 +96,7 @@ def unknown(expression: str) -> set[str]:
 def test_alerts_ask_for_metrics_that_exist() -> None:
     rule = yaml.safe_load((CONFIGS / "kubernetes" / "alerts.yaml").read_text())
     alerts = [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
-    assert len(alerts) == 4
+    assert len(alerts) == 5
     for alert in alerts:
         assert "nri_policy_" in alert["expr"]
         assert not unknown(alert["expr"]), alert["alert"]

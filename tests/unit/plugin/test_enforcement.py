@@ -32,7 +32,9 @@ def case(cgroup: str, wanted: str, *, own: str = "", lost: bool = False) -> Case
     placement = Placement(
         container_id=cgroup, cpus=CPUSet.parse(wanted), mems=EMPTY, shares=None, cause=""
     )
-    return Case(placement=placement, cgroup=cgroup, own=CPUSet.parse(own), lost=lost)
+    return Case(
+        placement=placement, cgroup=cgroup, own=CPUSet.parse(own), lost=lost, settled=not lost
+    )
 
 
 def written(files: Files, *cases: Case, taken: str) -> list[tuple[str, str]]:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.audit import auditor, presence
+from nri_policy.audit import presence
 from nri_policy.cpuset import CPUSet
+from nri_policy.kube.events import Event, Subject
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
-from nri_policy.plugin import enforcement
+from nri_policy.plugin import enforcement, overlaps
 from nri_policy.plugin import updates as telling
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -24,6 +25,7 @@ from nri_policy.units import parse_bytes, parse_cpu
 from tests.support.daemon import Served, pod, served
 
 ONE_POOL = "package:1 numa:1 core:4 pu:1"
+GONE = "has no process any more, and the runtime did not say so; its CPUs are free"
 RUNTIMES = pytest.mark.parametrize(
     "runtime",
     [
@@ -33,6 +35,12 @@ RUNTIMES = pytest.mark.parametrize(
         ("cri-o", "1.36.3"),
     ],
 )
+
+
+@pytest.fixture(autouse=True)
+def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let requests wait for files however slow this machine is."""
+    monkeypatch.setattr(enforcement, "MAX_WAIT", 20.0)
 
 
 class Gate:
@@ -124,7 +132,10 @@ async def test_where_no_cgroup_can_be_written_the_runtime_is_told_again_at_once(
         await until(lambda: slow.cpus == it.daemon.engine.state.told[slow.id][0])
 
 
-async def test_what_is_told_counts_only_once_it_is_seen_in_force(tmp_path: Path) -> None:
+async def test_what_is_told_counts_only_once_it_is_seen_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "FIRST_LOOK", 20.0)  # only requests look
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
         await it.start(pod("shared", "500m"))
         shared = it.runtime.container("shared/main")
@@ -138,7 +149,7 @@ async def test_what_is_told_counts_only_once_it_is_seen_in_force(tmp_path: Path)
         await starting
         assert owners(it) == {}
         assert shared.cpus == decided
-        await until(lambda: not it.daemon._telling.confirmations.sent)
+        assert shared.id not in it.daemon._telling.confirmations.sent
 
 
 async def test_a_runtime_that_believes_a_container_elsewhere_hears_where_it_is(
@@ -326,11 +337,16 @@ async def test_a_container_that_ends_unheard_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presence, "GRACE", 0.0)
-    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, audit="off") as it:
+    events: list[Event] = []
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append, audit="off"
+    ) as it:
         await it.start(pod("ends", "2"), pod("stays", "1"))
         ends, stays = it.runtime.containers
         it.runtime.vanish(ends)
         await it.daemon.auditor.round()
+        assert [each.reason for each in events] == ["EndedUnheard"]
+        assert [*it.daemon._doubts()] == [f"default/ends/main {GONE}"]
         assert [*it.daemon.engine.state.placed] == [stays.id]
         assert await it.start(pod("next", "1")) == []
 
@@ -339,11 +355,15 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presence, "GRACE", 0.0)
-    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
+    events: list[Event] = []
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("own", "1"), pod("missed"))
         own, missed = it.runtime.containers
         it.daemon._policy.release([missed.id])  # as if nothing had been heard of it
         await it.daemon.auditor.round()
+        (event,) = events
+        assert (event.about, event.reason) == (Subject.node("localhost"), "UnknownContainer")
+        assert missed.id in event.text
         await it.runtime.synchronized(after=1)
         assert missed.id in it.daemon.engine.state.placed
         await it.daemon.auditor.round()
@@ -355,13 +375,38 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
 async def test_who_is_put_on_a_cpu_of_anothers_own_is_put_off_it_whatever_the_audit_does(
     audit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auditor, "GRACE", 0.0)
-    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, audit=audit) as it:
+    monkeypatch.setattr(overlaps, "PERIOD", 0.01)
+    events: list[Event] = []
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append, audit=audit
+    ) as it:
         await it.start(pod("own", "1"), pod("guest"))
         own, guest = it.runtime.containers
         decided = guest.cpus
         assert guest.in_force is not None
         await until(lambda: not it.daemon._policy.enforcement.unconfirmed)
+        assert events == [], "what a runtime loses while it starts a container is nothing unusual"
         guest.in_force.cpu.cpus = str(guest.cpus | own.cpus)
-        await it.daemon.auditor.round()
-        assert guest.cpus == decided
+        await until(lambda: guest.cpus == decided)
+        await until(lambda: events != [])
+        text = f"was on CPUs {own.cpus}, which only default/own/main may use; it was made to leave"
+        assert [*it.daemon._doubts()] == [f"default/guest/main {text} them"]
+    (event,) = events
+    uid = guest.pod.message.uid
+    assert event.about == Subject.pod("default", "guest", uid)
+    assert (event.reason, event.text) == ("ExclusiveCPUsShared", f"container main {text} them")
+
+
+async def test_an_overlap_that_cannot_be_ended_here_is_said_to_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlaps, "PERIOD", 0.01)
+    events: list[Event] = []
+    async with served(tmp_path, ONE_POOL, cgroups=Unwritable, record=events.append) as it:
+        await it.start(pod("own", "1"), pod("guest"))
+        own, guest = it.runtime.containers
+        await until(lambda: not it.daemon._policy.enforcement.unconfirmed)
+        assert guest.in_force is not None
+        guest.in_force.cpu.cpus = str(own.cpus)
+        await until(lambda: events != [])
+    assert events[0].text.endswith("may use; it is still there: Read-only file system")

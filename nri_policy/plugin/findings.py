@@ -1,0 +1,76 @@
+"""Findings: what a look at the cgroups showed that should not be, for all who are to know.
+
+They are in the metrics, in the cluster as events of the pod or the Node, and in `status` for an
+hour. Each was acted on already, as far as that was possible.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from enum import StrEnum
+
+from nri_policy.kube.events import Event, Subject
+from nri_policy.plugin.enforcement import Overlap
+from nri_policy.workload.pod import Container
+
+SHOWN = 3600.0  # seconds
+MOST_SHOWN = 5
+
+
+class Finding(StrEnum):
+    """What was found, as metrics name it."""
+
+    OVERLAP = "overlap"  # a container on a CPU that is somebody else's own
+    ENDED = "ended-unheard"  # one that has ended, and no runtime said so
+    UNKNOWN = "not-in-the-books"  # one that runs, and no runtime said so
+
+
+class Findings:
+    """The findings of one daemon."""
+
+    def __init__(
+        self,
+        node: str,
+        *,
+        record: Callable[[Event], None],
+        count: Callable[[Finding], None],
+        now: Callable[[], float],
+    ) -> None:
+        """Take the node's name, what records an event and what counts, and the time in seconds."""
+        self._node = Subject.node(node)
+        self._record = record
+        self._count = count
+        self._now = now
+        self._latest: deque[tuple[float, str]] = deque(maxlen=MOST_SHOWN)
+
+    def recent(self) -> Iterator[str]:
+        """Yield what was found of containers within the last hour."""
+        now = self._now()
+        return (text for at, text in self._latest if now - at < SHOWN)
+
+    def overlap(self, found: Overlap) -> None:
+        """Take note of a container that was on CPUs of somebody else's own."""
+        container, owners = found.container, ", ".join(found.owners)
+        ran = f"was on CPUs {found.cpus}, which only {owners} may use"
+        done = f"it is still there: {found.error}" if found.error else "it was made to leave them"
+        self._found(Finding.OVERLAP, container, "ExclusiveCPUsShared", f"{ran}; {done}")
+
+    def ended(self, container: Container) -> None:
+        """Take note of a container that was released, though the runtime has not said so."""
+        text = "has no process any more, and the runtime did not say so; its CPUs are free"
+        self._found(Finding.ENDED, container, "EndedUnheard", text)
+
+    def unknown(self, cgroups: Collection[str]) -> None:
+        """Take note of cgroups with processes that no runtime told us of."""
+        for cgroup in cgroups:
+            self._count(Finding.UNKNOWN)
+            text = f"the container in {cgroup} runs, and the runtime has not told nri-policy of it"
+            self._record(Event(about=self._node, reason="UnknownContainer", text=text))
+
+    def _found(self, finding: Finding, container: Container, reason: str, text: str) -> None:
+        self._count(finding)
+        self._latest.append((self._now(), f"{container.full_name} {text}"))
+        pod = container.pod
+        about = Subject.pod(pod.namespace, pod.name, pod.uid)
+        self._record(Event(about=about, reason=reason, text=f"container {container.name} {text}"))

@@ -1,0 +1,84 @@
+"""Overlaps: finds containers on CPUs that are somebody else's own, however they came there.
+
+What was seen in force can be undone: by a runtime that writes an older cpuset, by anybody who may
+write cgroups. So all cpusets are looked at every PERIOD, as long as anybody has CPUs of its own;
+`enforcement` looks again, by the decisions of that moment, and puts an end to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from nri_policy.clock import Clock
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.engine import Engine
+from nri_policy.plugin.enforcement import Enforcement
+
+log = logging.getLogger(__name__)
+
+PERIOD = 1.5  # seconds: an overlap ends within two
+
+
+class Cpusets(Protocol):
+    """The containers' cpusets: `audit.cgroup.Cgroups`."""
+
+    def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
+        """Return the CPUs of those cgroups that are here, by the runtime's names."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a container is to be."""
+
+    container_id: str
+    cgroup: str
+    allowed: CPUSet
+
+
+class Overlaps:
+    """Looks at the cpusets of one engine's containers."""
+
+    def __init__(
+        self, engine: Engine, enforcement: Enforcement, cpusets: Cpusets, clock: Clock
+    ) -> None:
+        self._engine = engine
+        self._enforcement = enforcement
+        self._cpusets = cpusets
+        self._clock = clock
+
+    async def run(self) -> NoReturn:
+        """Look every `PERIOD`."""
+        while True:
+            await self._clock.sleep(PERIOD)
+            try:
+                await self.look()
+            except Exception:
+                log.exception("event=look-failed")
+
+    async def look(self) -> None:
+        """Have whoever is on CPUs of somebody else's own leave them."""
+        state, taken = self._engine.state, self._enforcement.taken
+        if not taken:
+            return
+        places = [
+            _Place(container_id=each, cgroup=placed.container.cgroup, allowed=state.told[each][0])
+            for each, placed in state.placed.items()
+            if state.told[each][0]
+        ]
+        if found := await asyncio.to_thread(_astray, self._cpusets, places, taken):
+            await self._enforcement.look(*found)
+
+
+def _astray(cpusets: Cpusets, places: Iterable[_Place], taken: CPUSet) -> list[str]:
+    """Return the ids of containers that use CPUs which are taken, and not theirs."""
+    found = cpusets.cpusets(each.cgroup for each in places)
+    return [
+        each.container_id
+        for each in places
+        if (found.get(each.cgroup, EMPTY) - each.allowed) & taken
+    ]
