@@ -29,11 +29,11 @@ faults: $(BUILT)
 fuzz: $(BUILT)
 	$(PY) -m tests.fuzz --seconds $(or $(SECONDS),600)
 
-# make stress SECONDS=600 TRIES=200 ROUNDS=500: on each runtime at hand changes outside of events for
+# make stress SECONDS=600 TRIES=200 ROUNDS=500 SEED=7: on each runtime at hand changes outside of events for
 # so long, so many races for a CPU, and rounds of everything at once on real cgroups
 stress: $(BUILT)
 	NRI_POLICY_STRESS=$(or $(SECONDS),120) NRI_POLICY_RACE=$(or $(TRIES),50) \
-	  NRI_POLICY_STORM=$(or $(ROUNDS),50) $(PY) -m pytest tests/e2e/test_storm.py \
+	  NRI_POLICY_STORM=$(or $(ROUNDS),50) NRI_POLICY_SEED=$(or $(SEED),1) $(PY) -m pytest tests/e2e/test_storm.py \
 	  tests/e2e/test_owners.py tests/e2e/test_owners_storm.py --log-cli-level=INFO
 
 # all that docs/performance.md has, and ARGS=--write makes that page of it

@@ -128,7 +128,8 @@ class Enforcement:
         self._wrote = wrote
         self._overlapped = overlapped
         self._looking = asyncio.Lock()
-        self._looks: set[asyncio.Task[None]] = set()  # that a request did not wait for any longer
+        # those that a request did not wait for any longer
+        self._looks: set[asyncio.Task[Sequence[Case]]] = set()
         self._tries: dict[str, int] = {}  # how often a container was told in vain
         self._unwritable: set[str] = set()  # what was logged
 
@@ -165,7 +166,9 @@ class Enforcement:
             finally:
                 sent.cancel()
             try:
-                await self.look()
+                for case in await self.look():
+                    if self._is_overdue(case):
+                        await self._resize_overdue(case.placement.container_id, case.found)
             except Exception:
                 log.exception("event=enforcement-failed")
 
@@ -214,20 +217,21 @@ class Enforcement:
         if not await self._clock.done_within(MAX_WAIT, look):
             log.warning("event=look-slow container=%s", placed.container.full_name)
 
-    async def look(self, *also: str) -> None:
-        """Look at all that is in doubt, and at *also*; put in force what cannot wait."""
+    async def look(self, *also: str) -> Sequence[Case]:
+        """Look at all that is in doubt, and at *also*; put in force what cannot wait.
+
+        Needs no turn: a request that has it waits for this.
+        """
         async with self._looking:
             if self._telling.leaving:
-                return
+                return ()
             ids = dict.fromkeys([*also, *self._confirmations.sent, *self._telling.untold])
             cases = [case for each in ids if (case := self._case(each)) is not None]
             if self._cgroups is not None and cases:
                 await asyncio.to_thread(enforce, self._cgroups, cases, self.taken)
             for case in cases:
                 self._conclude(case)
-        for case in cases:
-            if self._is_overdue(case):
-                await self._resize_overdue(case.placement.container_id, case.found)
+        return cases
 
     def _polled(self) -> bool:
         """Whether anything is in doubt that can come into force without another request."""

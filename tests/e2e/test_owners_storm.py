@@ -2,7 +2,8 @@
 
 Pods come, go and are resized from several threads, while the daemon is killed or frozen and the
 runtime restarts. After each round the cgroup files are what was decided, within five seconds, for
-every container that has a process. NRI_POLICY_STORM is the rounds on each runtime (`make stress`).
+every container that has a process. NRI_POLICY_STORM is the rounds on each runtime, NRI_POLICY_SEED what
+chance begins with (`make stress`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ __all__ = ["host_root", "settings"]  # fixtures
 log = logging.getLogger(__name__)
 
 ROUNDS = int(os.environ.get("NRI_POLICY_STORM", "3"))
+SEED = int(os.environ.get("NRI_POLICY_SEED", "1"))
 SETTLED = 5.0  # seconds after the last event
 MOST_PODS = 6
 WISHES = (BEST_EFFORT, guaranteed(1000), guaranteed(300), Resources(milli_cpu=100))
@@ -43,7 +45,7 @@ class Storm:
 
     def __init__(self, kubelet: Kubelet, runtime: Runtime, daemon: Daemon) -> None:
         self.kubelet, self.runtime, self.daemon = kubelet, runtime, daemon
-        self.chance = random.Random(1)
+        self.chance = random.Random(SEED)
         self.calls: Counter[str] = Counter()
         self._numbers = itertools.count()
         self._pods: list[Pod] = []
