@@ -86,16 +86,9 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
     """Return which of *cpus* are the container's own, None where they cannot be its grant."""
     layout, whole_cores = state.layout, request.full_cores is FullCores.REQUIRE
     if request.hide_hyperthreads and (len(cpus) < request.exclusive or whole_cores):
-        # it shows the lowest of its threads of each core: some above them were booked with these
-        cores = [core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(cpus)]
-        free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
-        lower = (core & CPUSet(range((core & cpus).lowest)) for core in cores)
-        threads = (CPUSet.union(cores) - CPUSet.union(lower)) & free
-        if len(threads) < request.exclusive:
+        cpus = _hidden(state, request, cpus)
+        if not cpus:
             return None
-        if not whole_cores:
-            threads = layout.picker.pick(request.exclusive, threads, (cpus & free,))
-        cpus = threads
     for sort in (layout.capacity.isolated, layout.capacity.sharable):
         own = cpus & sort
         if request.shares and sort is layout.capacity.sharable:
@@ -112,6 +105,22 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
         if request.shares and len(own) > request.exclusive and sort is layout.capacity.sharable:
             return layout.picker.pick(request.exclusive, own)
     return None
+
+
+def _hidden(state: State, request: Request, shown: CPUSet) -> CPUSet:
+    """Return the CPUs that a container holds of which it sees one of each core; none: too few.
+
+    It sees the lowest of its threads: some above them were booked with these.
+    """
+    cores = [core.cpus for core in state.layout.machine.cores if not core.cpus.isdisjoint(shown)]
+    free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
+    lower = (core & CPUSet(range((core & shown).lowest)) for core in cores)
+    threads = (CPUSet.union(cores) - CPUSet.union(lower)) & free
+    if len(threads) < request.exclusive:
+        return EMPTY
+    if request.full_cores is FullCores.REQUIRE:
+        return threads
+    return state.layout.picker.pick(request.exclusive, threads, (shown & free,))
 
 
 def _unpinned(state: State, candidate: Candidate, pool: Pool) -> CPUSet:

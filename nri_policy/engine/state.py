@@ -302,7 +302,7 @@ class State:
                     told[member] = now
                     placements.append(
                         Placement(
-                            container_id=member, cpus=cpus, mems=mems, shares=None, cause=cause
+                            container_id=member, cpus=cpus, mems=now[1], shares=None, cause=cause
                         )
                     )
         return placements

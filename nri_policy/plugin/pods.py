@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
+from nri_policy.engine.requested import overlay
 from nri_policy.hardware.locality import Locator
 from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.annotation_table import warnings
 from nri_policy.workload.hints import candidates
-from nri_policy.workload.pod import Container, Pod, QoS
+from nri_policy.workload.pod import Container, Pod, QoS, Resources
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,14 @@ class Pods:
         self.folders[pod.id] = pod.linux.cgroup_parent
         self._expect(pod)
         _warn_of(pod)
+
+    def resize(self, pod_id: str, change: Resources) -> None:
+        """Note what all containers of a pod ask for from now on; what *change* leaves out stays."""
+        known = self.guaranteed.get(pod_id)
+        if known is not None:
+            asked = overlay(known.resources, change)
+            self.guaranteed[pod_id] = replace(known, resources=asked, resized=True)
+            self._changed()
 
     def stop(self, pod: nri_pb2.PodSandbox) -> None:
         """Forget a pod that has stopped."""

@@ -29,7 +29,6 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.interim import known
-from nri_policy.engine.requested import overlay
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.nri.plugin import overdue
@@ -160,11 +159,7 @@ class Policy:
 
     async def update_pod_sandbox(self, request: nri_pb2.UpdatePodSandboxRequest) -> None:
         """Note what a resized pod asks for in all; its containers' updates come by themselves."""
-        known = self.guaranteed_pods.get(request.pod.id)
-        if known is not None:
-            asked = overlay(known.resources, resources_of(request.linux_resources))
-            self.guaranteed_pods[request.pod.id] = replace(known, resources=asked, resized=True)
-            self._pods_changed()
+        self.pods.resize(request.pod.id, resources_of(request.linux_resources))
 
     async def stop_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod."""

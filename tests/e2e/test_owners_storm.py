@@ -2,8 +2,8 @@
 
 Pods come, go and are resized from several threads, while the daemon is killed or frozen and the
 runtime restarts. After each round the cgroup files are what was decided, within five seconds, for
-every container that has a process. NRI_POLICY_STORM is the rounds on each runtime, NRI_POLICY_SEED what
-chance begins with (`make stress`).
+every container that has a process. NRI_POLICY_STORM is the rounds on each runtime, NRI_POLICY_SEED
+what chance begins with (`make stress`).
 """
 
 from __future__ import annotations

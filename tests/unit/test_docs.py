@@ -305,7 +305,7 @@ def test_every_command_is_listed() -> None:
 
 def test_every_metric_is_listed() -> None:
     page = (PROJECT / "docs" / "metrics.md").read_text()
-    sources = (PROJECT / "nri_policy" / "instrumentation").glob("*.py")
+    sources = (PROJECT / "nri_policy" / "observability").glob("*.py")
     names = {
         name for path in sources for name in re.findall(r'"(nri_policy_\w+)"', path.read_text())
     }
