@@ -56,6 +56,7 @@ from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, registration_delay
 from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed, Object
+from nri_policy.observability.decision_events import DecisionEvents
 from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.observability.exporter import Exporter
 from nri_policy.observability.loop_lag import Beat
@@ -135,6 +136,7 @@ class Daemon:
         self._findings = Findings(
             host.node_name, record=host.record, count=self.metrics.found, now=self._now
         )
+        self._decision_events = DecisionEvents(self.engine, host.record)
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
         self._policy = Policy(
             self.engine,
@@ -228,6 +230,7 @@ class Daemon:
     def _decided(self, event: Event, outcome: Outcome, seconds: float) -> None:
         """Take down what was decided; what cannot be stored now is made up for later."""
         self._chronicle.note(event, outcome)
+        self._decision_events.decided(event, outcome)
         self._feed.decided()
         self.metrics.decided(event, outcome, self.engine.state, seconds)
         self._latest = getattr(outcome, "explanation", None) or self._latest

@@ -24,6 +24,7 @@ from nri_policy.settings.values import (
     Listed,
     OnExit,
     Packing,
+    PodEvents,
     Priority,
     Rebalance,
 )
@@ -140,6 +141,7 @@ class Settings(Section, frozen=True, kw_only=True):
         name="fullCores", default=FullCores.OFF
     )
     audit: Annotated[Audit, values.choice(Audit)] = Audit.REPORT
+    events: Annotated[PodEvents, values.choice(PodEvents)] = PodEvents.OFF
     on_exit: Annotated[OnExit, values.choice(OnExit)] = field(name="onExit", default=OnExit.KEEP)
     rebalance: Annotated[Rebalance, values.choice(Rebalance)] = Rebalance.ADVISE
     agent: Agent = Agent()

@@ -76,6 +76,14 @@ class Audit(StrEnum):
     REPAIR = "repair"
 
 
+class PodEvents(StrEnum):
+    """Which decisions about a pod's containers become events of the pod."""
+
+    OFF = "off"
+    REFUSALS = "refusals"
+    ALL = "all"
+
+
 class OnExit(StrEnum):
     """What running containers are left with when the daemon is stopped for good."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.control_plane import ControlPlane, kubelet
+from tests.support.exchanges import MERGE, NRT, SETTINGS
 
 PATIENCE = 420.0  # seconds for an asynchronous test
 
@@ -93,18 +95,31 @@ def daemon_token(cluster: ControlPlane, node: str) -> str:
 
 
 def enforced(cluster: ControlPlane) -> None:
-    """Wait until the API server enforces our admission policies: it takes them in by itself."""
+    """Wait until the API server enforces our admission policies: it takes each in by itself."""
     token = daemon_token(cluster, NODES[0])
-    path = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
-    new = {
+    topology = {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
         "metadata": {"name": "nobody"},
         "zones": [],
     }
+    policy = {
+        "apiVersion": "config.nri/v1alpha1",
+        "kind": "TopologyAwarePolicy",
+        "metadata": {"name": "node.nobody"},
+        "spec": {"reservedResources": {"cpu": 1}},
+    }
+    cluster.asked("POST", SETTINGS, policy)
+    status = {"status": {"nodes": {"nobody": {"status": "Success"}}}}
+    writes = (
+        ("POST", NRT, topology, "application/json"),
+        ("PATCH", f"{SETTINGS}/node.nobody/status", status, MERGE),
+    )
 
-    def refused() -> bool:
-        answer = cluster.ask("POST", f"{path}?dryRun=All", new, token=token)
+    def refused(method: str, path: str, body: object, content: str) -> bool:
+        answer = cluster.ask(method, f"{path}?dryRun=All", body, content=content, token=token)
         return answer.status in {403, 422}
 
-    cluster.until(refused, "the admission policies are enforced")
+    for each in writes:
+        cluster.until(partial(refused, *each), f"the admission policy for {each[1]} is enforced")
+    cluster.asked("DELETE", f"{SETTINGS}/node.nobody")

@@ -25,6 +25,7 @@ from nri_policy.settings import (
     Log,
     OnExit,
     Packing,
+    PodEvents,
     Priority,
     Problem,
     Quantity,
@@ -124,6 +125,7 @@ spec:
   packing: tight
   fullCores: off
   audit: off
+  events: refusals
   onExit: widen
   rebalance: off
   agent: {nodeResourceTopology: false, podResourceAPI: true}
@@ -161,6 +163,7 @@ status: {nodes: {}}
         packing=Packing.TIGHT,
         full_cores=FullCores.OFF,
         audit=Audit.OFF,
+        events=PodEvents.REFUSALS,
         on_exit=OnExit.WIDEN,
         rebalance=Rebalance.OFF,
         agent=Agent(node_resource_topology=False, pod_resource_api=True),

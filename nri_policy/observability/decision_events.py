@@ -1,0 +1,77 @@
+"""Decisions as events of their pods: one line each, for `kubectl describe pod`.
+
+The text is made once the answer to the runtime has left. While nothing is pinned nothing is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created, Event, Resized
+from nri_policy.engine.grant import Decision
+from nri_policy.kube.events import Event as ClusterEvent
+from nri_policy.kube.events import Subject
+from nri_policy.report import explanation_report
+from nri_policy.settings import PodEvents
+from nri_policy.workload.pod import Container
+
+_REASONS = {Created: ("Placed", "FailedPlacement"), Resized: ("Resized", "FailedResize")}
+
+
+class DecisionEvents:
+    """Records what becomes of the containers of one engine, as far as the settings want it."""
+
+    def __init__(self, engine: Engine, record: Callable[[ClusterEvent], None]) -> None:
+        self._engine = engine
+        self._record = record
+
+    def decided(self, event: Event, outcome: Decision | Exception) -> None:
+        """Have said what became of *event*, right after the engine handled it."""
+        settings = self._engine.layout.settings
+        pinned = settings.pin_cpu or settings.pin_memory
+        if settings.events is PodEvents.OFF or not pinned:
+            return
+        if isinstance(outcome, Decision) and settings.events is PodEvents.REFUSALS:
+            return
+        if isinstance(event, Created | Resized) and (container := self._asked(event)):
+            asyncio.get_running_loop().call_soon(self._say, type(event), container, outcome)
+
+    def _asked(self, event: Created | Resized) -> Container | None:
+        """Return the container that *event* is about, None for one that is not known."""
+        if isinstance(event, Created):
+            return event.container
+        placed = self._engine.state.placed.get(event.container_id)
+        return None if placed is None else placed.container
+
+    def _say(
+        self, kind: type[Created | Resized], container: Container, outcome: Decision | Exception
+    ) -> None:
+        text = _text(outcome)
+        if not text:
+            return
+        pod = container.pod
+        refused = isinstance(outcome, Exception)
+        self._record(
+            ClusterEvent(
+                about=Subject.pod(pod.namespace, pod.name, pod.uid),
+                reason=_REASONS[kind][refused],
+                text=f"container {container.name}: {text}",
+                warning=refused,
+            )
+        )
+
+
+def _text(outcome: Decision | Exception) -> str:
+    """Return in one line what was decided and why; empty where nobody was placed."""
+    if isinstance(outcome, Exception):
+        return str(outcome)
+    if outcome.explanation is None or outcome.placement is None:
+        return ""
+    parts = [explanation_report(outcome.explanation).summary]
+    if outcome.placement.cpus:
+        parts.append(f"CPUs {outcome.placement.cpus}")
+    if outcome.placement.mems:
+        parts.append(f"memory nodes {outcome.placement.mems}")
+    return "; ".join(parts)

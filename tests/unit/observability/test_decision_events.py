@@ -1,0 +1,71 @@
+"""What is said of a pod, in its events, of the decisions about its containers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.engine.event import Created
+from nri_policy.engine.placement import RefusalError
+from nri_policy.kube.events import Event
+from nri_policy.observability.decision_events import DecisionEvents
+from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxResources
+from nri_policy.simulation.containers import CRIError
+from tests.support.containers import member
+from tests.support.daemon import pod, served
+
+LARGE = LinuxResources(cpu=LinuxCPU(shares={"value": 99 * 1024}, quota={"value": 9_900_000}))
+
+
+async def said(folder: Path, **spec: Any) -> list[Event]:
+    """Return the events of a life: one is placed, one is refused, and then a resize is."""
+    events: list[Event] = []
+    async with served(folder, record=events.append, **spec) as node:
+        await node.start(pod("own", "2"), pod("large", "99", namespace="shop"))
+        with suppress(CRIError):
+            await node.runtime.update_container(node.runtime.container("own/main"), LARGE)
+        await node.runtime.stop_container(node.runtime.container("own/main"))
+        await asyncio.sleep(0)
+        uids = {each.manifest.metadata.uid for each in node.runtime.pods}
+        assert {each.about.uid for each in events} <= uids
+    return events
+
+
+async def test_all_decisions_are_said_in_one_line_each(tmp_path: Path) -> None:
+    placed, refused, resized = await said(tmp_path, events="all")
+    assert (placed.reason, placed.warning) == ("Placed", False)
+    assert (placed.about.namespace, placed.about.name) == ("default", "own")
+    assert placed.text.startswith("container main: placed: 2 exclusive CPUs on NUMA node #")
+    assert ", because " in placed.text
+    assert placed.text.endswith("; CPUs 4-5; memory nodes 1")
+    assert (refused.reason, refused.warning) == ("FailedPlacement", True)
+    assert (refused.about.namespace, refused.about.name) == ("shop", "large")
+    assert refused.text.startswith("container main: no pool has room for 99 exclusive CPUs")
+    assert (resized.reason, resized.about.name) == ("FailedResize", "own")
+    assert not any("\n" in each.text for each in (placed, refused, resized))
+
+
+async def test_refusals_alone_are_said_where_only_they_are_wanted(tmp_path: Path) -> None:
+    reasons = [each.reason for each in await said(tmp_path, events="refusals")]
+    assert reasons == ["FailedPlacement", "FailedResize"]
+
+
+@pytest.mark.parametrize("spec", [{}, {"events": "all", "pinCPU": False, "pinMemory": False}])
+async def test_nothing_is_said_unasked_or_of_what_is_only_on_paper(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    assert await said(tmp_path, **spec) == []
+
+
+async def test_nobody_waits_for_what_is_said(tmp_path: Path) -> None:
+    said: list[Event] = []
+    async with served(tmp_path, events="all") as node:
+        events = DecisionEvents(node.daemon.engine, said.append)
+        events.decided(Created(container=member("shop/web/main")), RefusalError("no room"))
+        assert said == [], "it comes after the answer"
+        await asyncio.sleep(0)
+        assert [each.text for each in said] == ["container main: no room"]
