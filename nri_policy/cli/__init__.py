@@ -38,7 +38,28 @@ _COMMANDS = (  # in the order of --help
 )
 
 
-class _Program(click.Group):
+class Program(click.Group):
+    """A group of commands whose errors are one line."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **named: Any) -> Any:
+        """Run the program and exit; an error is one line, where click would print its usage too."""
+        try:
+            outcome = super().main(args, *more, **{**named, "standalone_mode": False})
+        except click.ClickException as error:
+            context = getattr(error, "ctx", None)
+            place = context.command_path if context else self.name
+            message = error.format_message()
+            if isinstance(error, click.UsageError):
+                message = f"{message.rstrip('.')} (see {place} --help)"
+            click.echo(printable(f"{place}: {message}"), err=True)
+            sys.exit(error.code if isinstance(error, Failure) else error.exit_code)
+        except click.Abort:  # Ctrl-C
+            sys.exit(130)
+        # click returns here the code that a command gave to its context's exit
+        sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+class _Commands(Program):
     """The group of all sub-commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -64,26 +85,9 @@ class _Program(click.Group):
             raise click.UsageError(f"no command {quoted(name)}{did_you_mean(name, _COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
-    def main(self, args: Sequence[str] | None = None, *more: Any, **named: Any) -> Any:
-        """Run the program and exit; an error is one line, where click would print its usage too."""
-        try:
-            outcome = super().main(args, *more, **{**named, "standalone_mode": False})
-        except click.ClickException as error:
-            context = getattr(error, "ctx", None)
-            place = context.command_path if context else "nri-policy"
-            message = error.format_message()
-            if isinstance(error, click.UsageError):
-                message = f"{message.rstrip('.')} (see {place} --help)"
-            click.echo(printable(f"{place}: {message}"), err=True)
-            sys.exit(error.code if isinstance(error, Failure) else error.exit_code)
-        except click.Abort:  # Ctrl-C
-            sys.exit(130)
-        # click returns here the code that a command gave to its context's exit
-        sys.exit(outcome if isinstance(outcome, int) else 0)
-
 
 @click.group(
-    cls=_Program,
+    cls=_Commands,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

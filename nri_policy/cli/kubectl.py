@@ -1,0 +1,228 @@
+"""`kubectl nri-policy`: asks the daemon on a pod's node, with nothing but kubectl.
+
+kubectl runs it as a plugin, by the name of its program. It has kubectl find the pod's node and the
+daemon's pod there, and execute the command of nri-policy in it: who may do so, RBAC says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TextIO
+
+import click
+
+from nri_policy.cli import Program
+from nri_policy.cli.failure import Exit, Failure
+
+_LABEL = "app.kubernetes.io/name=nri-policy"
+_CONTAINER = "nri-policy"
+_ENDED = "command terminated with exit code "  # what kubectl adds where the command's was not 0
+_ALLOW = "docs/kubernetes.md, From kubectl, has the rights that this takes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The cluster that kubectl talks to."""
+
+    options: Sequence[str]  # of kubectl, that say which it is
+    system: str  # the namespace of the daemon's pods
+
+    def get(self, *asked: str) -> Any:
+        """Return what `kubectl get` returns; Failure in its words."""
+        done = self._run(["get", *asked, "-o", "json"], capture_output=True)
+        if done.returncode:
+            text = done.stderr.strip() or f"kubectl exits with {done.returncode}"
+            raise Failure(f"{text}; {_ALLOW}" if "(Forbidden)" in text else text)
+        return json.loads(done.stdout)
+
+    def daemon_on(self, node: str) -> str:
+        """Return the name of the daemon's pod on a node."""
+        where = f"spec.nodeName={node},status.phase=Running"
+        found = self.get("pods", "-n", self.system, "-l", _LABEL, "--field-selector", where)
+        names = [str(each["metadata"]["name"]) for each in found["items"]]
+        if not names:
+            raise Failure(
+                f"no pod of nri-policy runs on node {node}: none in {self.system} has the label"
+                f" {_LABEL} (--daemon-namespace)",
+                Exit.UNREACHABLE,
+            )
+        return names[0]
+
+    def execute(self, pod: str, command: Sequence[str], given: str | None) -> int:
+        """Execute a command in the daemon's pod, with a text as its input; return its exit code."""
+        held = ["exec", "-n", self.system, pod, "-c", _CONTAINER]
+        stdin = [] if given is None else ["-i"]
+        done = self._run(
+            [*held, *stdin, "--", "env", *_terminal(), *command],
+            input=given,
+            stderr=subprocess.PIPE,
+        )
+        for line in done.stderr.splitlines():
+            if not line.startswith(_ENDED):
+                click.echo(line, err=True)
+        if "(Forbidden)" in done.stderr:
+            click.echo(_ALLOW, err=True)
+        return done.returncode
+
+    def _run(self, command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        kubectl = shutil.which("kubectl")
+        if kubectl is None:
+            raise Failure("kubectl is not in PATH")
+        sys.stdout.flush()
+        whole = [kubectl, *self.options, *command]
+        return subprocess.run(whole, check=False, text=True, **how)  # noqa: S603 - the user is its own
+
+
+def _terminal() -> list[str]:
+    """Return what a command elsewhere has to know of our terminal, as variables."""
+    known = {"COLUMNS": os.environ.get("COLUMNS", ""), "NO_COLOR": os.environ.get("NO_COLOR", "")}
+    if sys.stdout.isatty():
+        known["COLUMNS"] = str(shutil.get_terminal_size().columns)
+        if not known["NO_COLOR"]:
+            known |= {"FORCE_COLOR": "1", "TERM": os.environ.get("TERM", "")}
+    return [f"{name}={value}" for name, value in known.items() if value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The pod and the node that a command is about."""
+
+    node: str
+    name: str = ""  # NAMESPACE/POD or NAMESPACE/POD/CONTAINER
+    pod: Any = None  # the object
+
+
+def _asked(cluster: Cluster, target: str, namespace: str, node: str) -> Asked:
+    """Find out which pod is meant, and where it is; a *node* comes before the pod's own."""
+    if not target:
+        if not node:
+            raise click.UsageError("name a pod, NAMESPACE/POD, or a node by --node")
+        return Asked(node=node)
+    parts = target.split("/")
+    if len(parts) > 1 and not namespace:
+        namespace, *parts = parts
+    if not all([*parts, target]) or len(parts) > 2:
+        raise click.UsageError(f"{target} is not [NAMESPACE/]POD or NAMESPACE/POD/CONTAINER")
+    pod = cluster.get("pod", parts[0], *(["-n", namespace] if namespace else []))
+    node = node or str(pod["spec"].get("nodeName") or "")
+    name = "/".join([pod["metadata"]["namespace"], *parts])
+    if not node:
+        raise Failure(
+            f"pod {name} is on no node yet: kubectl describe pod says why; with what-if and --node"
+            " you can ask if it would fit on one"
+        )
+    return Asked(node=node, name=name, pod=pod)
+
+
+def _manifest(pod: Any) -> str:
+    """Return what makes a pod like this one."""
+    kept = ("name", "namespace", "labels", "annotations")
+    metadata = {key: pod["metadata"][key] for key in kept if key in pod["metadata"]}
+    return json.dumps(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}
+    )
+
+
+def _about_a_pod(command: Callable[..., int]) -> Callable[..., None]:
+    """Give *command* the cluster, the pod and node that are asked about, and what is passed on."""
+
+    @click.argument(
+        "arguments", nargs=-1, type=click.UNPROCESSED, metavar="[[NAMESPACE/]POD] [OPTION]..."
+    )
+    @click.option("-n", "--namespace", default="", help="The pod's namespace.")
+    @click.option("--node", default="", help="The node to ask.  [default: the pod's]")
+    @click.option("--context", "kubectl_context", default="", help="Of the kubeconfig.")
+    @click.option("--kubeconfig", default="", help="How to reach the cluster.")
+    @click.option(
+        "--daemon-namespace",
+        default="kube-system",
+        show_default=True,
+        help="Where the daemon's pods are.",
+    )
+    @wraps(command)
+    def about_a_pod(  # noqa: PLR0913 - one for each option
+        *,
+        arguments: Sequence[str],
+        namespace: str,
+        node: str,
+        kubectl_context: str,
+        kubeconfig: str,
+        daemon_namespace: str,
+        **named: Any,
+    ) -> None:
+        given = {"--context": kubectl_context, "--kubeconfig": kubeconfig}
+        options = [f"{option}={value}" for option, value in given.items() if value]
+        cluster = Cluster(options=options, system=daemon_namespace)
+        named_pod = arguments[:1] if arguments and not arguments[0].startswith("-") else ()
+        asked = _asked(cluster, "".join(named_pod), namespace, node)
+        click.get_current_context().exit(
+            command(cluster, asked, arguments[len(named_pod) :], **named)
+        )
+
+    return about_a_pod
+
+
+_PASSED_ON = {"ignore_unknown_options": True}  # options that are not ours are the daemon's
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="nri-policy")
+def main() -> None:
+    """Ask nri-policy on the node of a pod. What a command does not know itself it passes on."""
+
+
+@main.command("explain", context_settings=_PASSED_ON)
+@_about_a_pod
+def explain(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
+    """Explain why a pod's containers are where they are, or why they were refused."""
+    if not asked.name:
+        raise click.UsageError("name a pod, NAMESPACE/POD")
+    return _ask(cluster, asked, ["explain", asked.name, *passed])
+
+
+@main.command("what-if", context_settings=_PASSED_ON)
+@click.option("-f", "--filename", "file", type=click.File(), help="Manifests of pods instead.")
+@_about_a_pod
+def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], file: TextIO | None) -> int:
+    """Show where on a node one more pod like this one would go, and what that would change."""
+    if file is None and asked.pod is None:
+        raise click.UsageError("name a pod, NAMESPACE/POD, or manifests by -f")
+    manifest = _manifest(asked.pod) if file is None else file.read()
+    return _ask(cluster, asked, ["what-if", "-f", "-", *passed], manifest)
+
+
+@main.command("containers", context_settings=_PASSED_ON)
+@_about_a_pod
+def containers(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
+    """Show what every container on a pod's node holds, and which were refused."""
+    return _ask(cluster, asked, ["containers", *passed])
+
+
+@main.command("pools", context_settings=_PASSED_ON)
+@_about_a_pod
+def pools(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
+    """Show the pools of a pod's node, who runs where, and what is left of each."""
+    return _ask(cluster, asked, ["pools", *passed])
+
+
+@main.command("status", context_settings=_PASSED_ON)
+@_about_a_pod
+def status(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
+    """Show how the daemon on a pod's node is."""
+    return _ask(cluster, asked, ["status", *passed])
+
+
+def _ask(cluster: Cluster, asked: Asked, command: Sequence[str], given: str | None = None) -> int:
+    return cluster.execute(cluster.daemon_on(asked.node), ["nri-policy", *command], given)
+
+
+def plugin() -> None:
+    """Run as kubectl runs it."""
+    main(prog_name="kubectl nri-policy")

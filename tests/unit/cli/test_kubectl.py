@@ -1,0 +1,162 @@
+"""`kubectl nri-policy`, with a kubectl whose cluster is a file and whose nodes run here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nri_policy.cli.kubectl import main
+from tests.support.daemon import pod, served
+
+KUBECTL = Path(__file__).parents[2] / "support" / "kubectl.py"
+PLUGIN = "from nri_policy.cli.kubectl import plugin; plugin()"
+ALL = ["get pods shop", "list pods kube-system", "create pods/exec kube-system"]
+
+
+def placed(manifest: dict[str, Any], node: str = "") -> dict[str, Any]:
+    """Return a pod as the API server has it."""
+    more = {"uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    spec = {**manifest["spec"], "nodeName": node, "schedulerName": "default-scheduler"}
+    return {
+        **manifest,
+        "metadata": {**manifest["metadata"], **more},
+        "spec": spec,
+        "status": {"phase": "Running" if node else "Pending"},
+    }
+
+
+def daemon(node: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": "nri-policy"}
+    return {
+        "metadata": {"name": f"nri-policy-{node}", "namespace": "kube-system", "labels": labels},
+        "spec": {"nodeName": node, "containers": [{"name": "nri-policy"}]},
+        "status": {"phase": "Running"},
+    }
+
+
+@dataclass(kw_only=True)
+class Author:
+    """A pod author at a shell, with kubectl and the plugin."""
+
+    folder: Path
+    pods: dict[str, dict[str, Any]]
+    sockets: dict[str, str] = field(default_factory=dict)
+    allowed: list[str] = field(default_factory=lambda: [*ALL])
+
+    def asks(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `kubectl nri-policy`."""
+        command = [sys.executable, "-c", PLUGIN, *arguments]
+        environment = self._environment()
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    def fails(self, *arguments: str) -> Result:
+        """Run it in this process: what is executed elsewhere prints past it."""
+        runner = CliRunner(env=self._environment())
+        return runner.invoke(main, arguments, prog_name="kubectl nri-policy")
+
+    def _environment(self) -> dict[str, str]:
+        state = {"pods": self.pods, "sockets": self.sockets, "allowed": self.allowed}
+        cluster = self.folder / "cluster.json"
+        cluster.write_text(json.dumps(state))
+        programs = self.folder / "bin"
+        programs.mkdir(exist_ok=True)
+        kubectl = programs / "kubectl"
+        kubectl.write_text(f'#!/bin/sh\nexec {sys.executable} {KUBECTL} "$@"\n')
+        kubectl.chmod(0o755)
+        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        return {"PATH": path, "KUBECTL_CLUSTER": str(cluster)}
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[Author]:
+    """Yield the author of the pods in namespace shop, of which one runs and one does not yet."""
+    async with served(folder) as node:
+        web = pod("web", "2", namespace="shop")
+        assert await node.start(web) == []
+        waiting = pod("waiting", "99", namespace="shop")
+        pods = {
+            "shop": {"web": placed(web, "node-a"), "waiting": placed(waiting)},
+            "kube-system": {"nri-policy-node-a": daemon("node-a")},
+        }
+        yield Author(folder=folder, pods=pods, sockets={"nri-policy-node-a": str(node.socket)})
+
+
+async def test_a_pod_author_is_told_why_the_pod_is_where_it_is(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as author:
+        done = await asyncio.to_thread(author.asks, "explain", "shop/web", "--context", "test")
+        assert done.returncode == 0, done.stderr
+        assert "shop/web/main: placed: 2 exclusive CPUs on NUMA node #" in done.stdout
+        assert done.stderr == ""
+        other = await asyncio.to_thread(
+            author.asks, "explain", "-n", "shop", "web/main", "-o", "json"
+        )
+        assert json.loads(other.stdout)["container"] == "shop/web/main"
+
+
+async def test_one_more_of_a_pod_can_be_tried_on_a_node(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as author:
+        done = await asyncio.to_thread(author.asks, "what-if", "shop/web", "-o", "json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["pods"][0]["fit"] == 1
+        refused = await asyncio.to_thread(
+            author.asks, "what-if", "shop/waiting", "--node", "node-a"
+        )
+        assert refused.returncode == 1
+        assert "shop/waiting would be refused" in refused.stdout
+        assert refused.stderr == "", "what kubectl adds is of no use"
+
+
+async def test_the_rest_is_asked_of_the_pods_node(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as author:
+        for command, told in (("containers", "shop/web/main"), ("pools", "NUMA node #1")):
+            done = await asyncio.to_thread(author.asks, command, "shop/web")
+            assert told in done.stdout, done.stderr
+        done = await asyncio.to_thread(author.asks, "status", "--node", "node-a")
+        assert "all known" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["explain", "shop/none"], 1, 'Error from server (NotFound): pods "none" not found'),
+        (["explain", "shop/waiting"], 1, "pod shop/waiting is on no node yet"),
+        (["explain", "a/b/c/d"], 2, "a/b/c/d is not [NAMESPACE/]POD or NAMESPACE/POD/CONTAINER"),
+        (["explain"], 2, "name a pod, NAMESPACE/POD"),
+        (["explain", "--node", "node-a"], 2, "name a pod, NAMESPACE/POD"),
+        (["pools", "shop/web", "--node", "node-b"], 3, "no pod of nri-policy runs on node node-b"),
+        (["pools", "shop/web", "--context", "no"], 1, 'context "no" does not exist'),
+        (["what-if", "--node", "node-a"], 2, "name a pod, NAMESPACE/POD, or manifests by -f"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(
+    tmp_path: Path, arguments: list[str], code: int, text: str
+) -> None:
+    web, waiting = (pod(name, "2", namespace="shop") for name in ("web", "waiting"))
+    pods = {"shop": {"web": placed(web, "node-a"), "waiting": placed(waiting)}}
+    done = Author(folder=tmp_path, pods=pods).fails(*arguments)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert text in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("missing", ALL)
+def test_rights_that_are_missing_are_named(tmp_path: Path, missing: str) -> None:
+    web = placed(pod("web", "2", namespace="shop"), "node-a")
+    pods = {"shop": {"web": web}, "kube-system": {"nri-policy-node-a": daemon("node-a")}}
+    author = Author(folder=tmp_path, pods=pods, allowed=[each for each in ALL if each != missing])
+    done = author.fails("explain", "shop/web")
+    verb, resource, _ = missing.split()
+    assert done.exit_code == 1
+    assert f'cannot {verb} resource "{resource}"' in done.stderr
+    assert "docs/kubernetes.md, From kubectl" in done.stderr
