@@ -7,6 +7,7 @@ pool can hold. Changes nothing.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection
 from enum import StrEnum
 
 from msgspec import Struct
@@ -14,10 +15,12 @@ from msgspec import Struct
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
+from nri_policy.engine.zone_hint import has_room
 from nri_policy.pools.memory_offer import Offers
 from nri_policy.pools.supply import Column, Table
 from nri_policy.settings import FullCores, Packing
 from nri_policy.units import format_bytes, format_cpu
+from nri_policy.workload.hints import Hint
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Isolation, Request
@@ -57,12 +60,9 @@ class Comparison:
         if pulls is not None and pulls.terms:
             scored = layout.attraction.scores(state.peers.pools, pulls.terms)
             self._columns.append((Column.AFFINITY, scored))
-        if request.hints and (scores := layout.nearness.scores(request.hints)) is not None:
-            self._columns += (
-                (Column.HINTS, scores.hints),
-                (Column.HINTS_NONZERO, scores.nonzero),
-                (Column.HINT_DEPTH, scores.depth),
-            )
+        self._columns += _nearness(layout, request.hints)
+        if request.zone is not None:  # counts only where it has room
+            self._in_zone = _nearness(layout, (*request.hints, request.zone))
         if offers is not None:
             self._compare_memory(offers)
         if request.strict_hints:
@@ -107,6 +107,9 @@ class Comparison:
             table.exclude(pool)
         if request.exclusive:
             self._compare_domains(table, with_guests=with_guests)
+        if request.zone is not None and has_room(layout, request.zone, table):
+            for column, values in self._in_zone:
+                table.fill(column, values)
         return table
 
     def _compare_domains(self, table: Table, *, with_guests: bool) -> None:
@@ -139,6 +142,18 @@ class Comparison:
             self._columns.append((Column.MEMORY_BURST, levels))
         if offered.undisturbed is not None:
             self._columns.append((Column.UNDISTURBED_MEMORY, offered.undisturbed))
+
+
+def _nearness(layout: Layout, hints: Collection[Hint]) -> list[tuple[Column, array[float]]]:
+    """Return the criteria of *hints*."""
+    scores = layout.nearness.scores(hints) if hints else None
+    if scores is None:
+        return []
+    return [
+        (Column.HINTS, scores.hints),
+        (Column.HINTS_NONZERO, scores.nonzero),
+        (Column.HINT_DEPTH, scores.depth),
+    ]
 
 
 def _spilling(layout: Layout, request: Request, offers: Offers | None) -> list[int]:

@@ -20,6 +20,7 @@ from nri_policy.engine.nearness import pick_cpus
 from nri_policy.engine.rebooking import last_resort, make_room, rebook
 from nri_policy.engine.state import Placed, State
 from nri_policy.engine.zone import memory_request, near_cpus, near_devices
+from nri_policy.engine.zone_hint import zone_note
 from nri_policy.pools.memory_offer import MemoryShortageError, Offer, Offers
 from nri_policy.pools.supply import Column, Slack, Table
 from nri_policy.pools.tree import Pool, PoolTree
@@ -167,7 +168,10 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
         pool=choice.grant.pool,
         table=choice.findings.table,
         pulls=choice.findings.pulls,
-        notes=choice.findings.notes,
+        notes=(
+            *choice.findings.notes,
+            *zone_note(state, request, choice.grant, choice.findings.table),
+        ),
     )
     placed = Placed(
         container=container, request=request, grant=choice.grant, explanation=explanation

@@ -6,8 +6,9 @@ from msgspec.structs import asdict, replace
 
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.zone_hint import zone_hint
 from nri_policy.workload.affinity import affinities_of
-from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.annotations import ZONE, AnnotationError
 from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, request_of
@@ -20,8 +21,11 @@ def requested(container: Container, layout: Layout) -> tuple[Request, tuple[str,
     if container.resized:
         wishes = replace(wishes, requirements=None)
     affinities = affinities_of(container, settings)
+    zone, odd = zone_hint(container.pod.annotations.get(ZONE), layout)
     request = request_of(container, wishes, settings, layout.memory_bytes, affinities.each)
-    return request, wishes.notices + affinities.notices
+    if zone is not None:
+        request = replace(request, zone=zone)
+    return request, wishes.notices + affinities.notices + odd
 
 
 def understood(container: Container, layout: Layout) -> tuple[Container, Request, tuple[str, ...]]:

@@ -26,11 +26,12 @@ class HintKind(StrEnum):
     KUBELET_VOLUMES = "kubelet-volumes"  # mounts of what the kubelet keeps beside its own files
     DEVICES = "devices"
     POD_RESOURCES = "pod-resources"
+    ZONE = "zone"  # where the scheduler counted on it; not for owners to choose
 
 
 # What counts unless annotated otherwise: that a container has scratch space says nothing of where
 # it works.
-USUAL_HINTS = frozenset(HintKind) - {HintKind.KUBELET_VOLUMES}
+USUAL_HINTS = frozenset({HintKind.MOUNTS, HintKind.DEVICES, HintKind.POD_RESOURCES})
 
 
 POD_RESOURCE = "podresourceapi:"

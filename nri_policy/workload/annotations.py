@@ -21,6 +21,7 @@ from nri_policy.yamltext import YAMLTextError, read
 
 DOMAIN = "resource-policy.nri.io"
 RESOURCES = "noderesource.dev/resources"
+ZONE = "placement.nri/zone"  # where the scheduler counted on the pod: written by a binding
 MAX_SIZE = 32 << 10  # bytes of YAML in one annotation; Kubernetes allows 256 KiB for all of a pod
 
 _SHORT = 4096  # characters of YAML; longer ones are read anew each time, not kept
@@ -28,7 +29,7 @@ _SHORT = 4096  # characters of YAML; longer ones are read anew each time, not ke
 
 def is_ours(key: str) -> bool:
     """Return whether an annotation of this key may mean something to us."""
-    return DOMAIN in key or key == RESOURCES
+    return DOMAIN in key or key in (RESOURCES, ZONE)
 
 
 class AnnotationError(ValueError):

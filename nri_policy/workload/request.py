@@ -74,6 +74,7 @@ class Request(Struct, frozen=True, kw_only=True):
     pick_by_hints: bool
     affinities: tuple[Affinity, ...]
     full_cores: FullCores = FullCores.OFF
+    zone: Hint | None = None  # the scheduler's; never strict
     because: str = ""  # why it gets no CPUs of its own, or no isolated ones: ends a sentence
 
     @property

@@ -212,3 +212,43 @@ def test_a_mixed_request_is_told_in_full() -> None:
         "placed: 1 exclusive CPU and 500m of shared CPU on NUMA node #1, "
         "because it is the first of equals (id)"
     )
+
+
+@pytest.mark.parametrize(
+    ("zone", "milli", "notes"),
+    [
+        ("node-2", 2000, ["placement.nri/zone: kept"]),
+        ("socket #1", 6000, ["placement.nri/zone: kept"]),
+        (
+            "node-2",
+            6000,
+            ["placement.nri/zone: not kept, it is on socket #1: it has no room there"],
+        ),
+        ("node-7", 2000, []),
+    ],
+)
+def test_it_says_whether_the_zone_of_the_scheduler_was_kept(
+    zone: str, milli: int, notes: list[str]
+) -> None:
+    life = Life()
+    container = nodes.container(milli, annotations={"placement.nri/zone": zone})
+    life.create(container)
+    assert explained(life, container)["notes"] == notes
+
+
+def test_a_zone_gives_way_to_what_counts_before_hints() -> None:
+    life = Life()
+    first = nodes.container(2000)
+    life.create(first)  # on node 1
+    away = """c0:
+    - scope: {operator: AlwaysTrue}
+      match: {key: name, operator: Equals, values: [c0]}
+    """
+    zone = {"placement.nri/zone": "node-1"}
+    container = nodes.container(
+        1000, annotations=zone | {"resource-policy.nri.io/anti-affinity": away}
+    )
+    life.create(container)
+    (note,) = explained(life, container)["notes"]
+    assert note.startswith("placement.nri/zone: not kept")
+    assert note.endswith("other criteria decided before hints")

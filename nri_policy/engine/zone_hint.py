@@ -1,0 +1,61 @@
+"""The scheduler's zone: where on this node it counted on the pod, as a hint that binds nobody.
+
+Owns what the annotation means here, and the words for whether it was kept.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.layout import Layout
+from nri_policy.engine.state import State
+from nri_policy.pools.supply import Table
+from nri_policy.wording import quoted
+from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.annotations import ZONE
+from nri_policy.workload.hints import Hint
+from nri_policy.workload.request import Request
+
+_NUMA_NODE = re.compile(r"node-([0-9]{1,9})")
+
+
+def zone_hint(name: str | None, layout: Layout) -> tuple[Hint | None, tuple[str, ...]]:
+    """Return the hint that a zone's *name* is, and what is odd about it.
+
+    Zones are named as in the NodeResourceTopology: `node-N`, or as pools are.
+    """
+    if name is None:
+        return None, ()
+    numa = _NUMA_NODE.fullmatch(name)
+    nodes = CPUSet(each.id for each in layout.machine.nodes if numa and each.id == int(numa[1]))
+    cpus = next((pool.cpus for pool in layout.tree.pools if pool.name == name), EMPTY)
+    if not (nodes or cpus):
+        return None, (f"annotation {ZONE}: {quoted(name)} is no zone of this node, it is ignored",)
+    return Hint(source=ZONE, kind=HintKind.ZONE, cpus=cpus, nodes=nodes), ()
+
+
+def has_room(layout: Layout, zone: Hint, table: Table) -> bool:
+    """Return whether a pool within *zone* can hold the request that *table* compares."""
+    near = layout.nearness.cpus(zone)
+    return any(table.fits(pool.id) for pool in layout.tree.pools if pool.cpus <= near)
+
+
+def zone_note(state: State, request: Request, grant: Grant, table: Table | None) -> tuple[str, ...]:
+    """Return whether a *grant* keeps to the request's zone, and if not why, for `explain`.
+
+    *table* is of the pools that were compared, None where none were. Empty without a zone.
+    """
+    if request.zone is None:
+        return ()
+    nearness, pools = state.layout.nearness, state.layout.tree.pools
+    near = nearness.cpus(request.zone)
+    cpus = state.cpus(grant, hide_hyperthreads=False)
+    if cpus <= near and grant.mems <= nearness.mems(request.zone):
+        return (f"{ZONE}: kept",)
+    why = ""
+    if table is not None:
+        room = has_room(state.layout, request.zone, table)
+        why = ": other criteria decided before hints" if room else ": it has no room there"
+    return (f"{ZONE}: not kept, it is on {pools[grant.pool].name}{why}",)
