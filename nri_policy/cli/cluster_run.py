@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 from pathlib import Path
+from uuid import uuid4
 
 import click
 
 from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cluster.lease import LeaseName
 from nri_policy.cluster.settings import Settings, load
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
@@ -16,6 +20,17 @@ from nri_policy.observability.logs import Form, set_up
 from nri_policy.settings import SettingsError
 
 _PATH = click.Path(path_type=Path)
+
+
+def _lease_name(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> LeaseName | None:
+    if value is None:
+        return None
+    match = re.fullmatch(r"([a-z0-9][-a-z0-9]*)/([a-z0-9][-.a-z0-9]*)", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not NAMESPACE/NAME")
+    return LeaseName(match[1], match[2], f"{socket.gethostname()}_{uuid4()}")
 
 
 @click.command
@@ -31,6 +46,13 @@ _PATH = click.Path(path_type=Path)
 @click.option("--tls-key", type=_PATH, help="The certificate's key.")
 @click.option("--client-ca", type=_PATH, help="Whose certificates clients must show.")
 @click.option(
+    "--lease",
+    metavar="NAMESPACE/NAME",
+    callback=_lease_name,
+    help="The Lease of which one of several replicas is the holder, and answers; without, it is the"
+    " only one.",
+)
+@click.option(
     "--log-format",
     type=click.Choice([form.value for form in Form]),
     default=Form.TEXT.value,
@@ -45,6 +67,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     tls_cert: Path | None,
     tls_key: Path | None,
     client_ca: Path | None,
+    lease: LeaseName | None,
     log_format: str,
 ) -> None:
     """Run the service: watch nodes, pods and zones, and answer kube-scheduler.
@@ -69,7 +92,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         connect = access(kubeconfig)
         if connect is None:
             raise click.UsageError("no cluster is known: name one by --kubeconfig")
-        asyncio.run(service.run(settings, Client(connect), where))
+        asyncio.run(service.run(settings, Client(connect), where, lease))
     except (KubeconfigError, OSError) as error:
         raise Failure(str(error)) from error
 

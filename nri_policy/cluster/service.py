@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.extender import Verbs, error_result, read_binding
+from nri_policy.cluster.lease import Lease, LeaseName
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.promises import LiveZones
 from nri_policy.cluster.server import Answers, Listen, server
@@ -32,10 +33,16 @@ class Service:
     """What one replica does."""
 
     def __init__(
-        self, settings: Settings, client: Client, now: Callable[[], float] = time.monotonic
+        self,
+        settings: Settings,
+        client: Client,
+        lease: LeaseName | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Without a *lease* it is the only replica."""
         self.zones = LiveZones(settings.extender, now)
         self.watch = Watch(client, self.zones, now)
+        self.lease = None if lease is None else Lease(client, lease, now)
         self.verbs = Verbs(self.zones, choose=settings.extender.choose)
         self._client = client
         self._registry = CollectorRegistry(auto_describe=False)
@@ -65,10 +72,25 @@ class Service:
 
         return Answers(
             verbs={"filter": of_filter, "prioritize": of_prioritize, "bind": self.bind},
-            ready=self.watch.problem,
+            ready=self.problem,
             metrics=lambda: generate_latest(self._registry),
             count=self._count,
         )
+
+    def problem(self) -> str:
+        """Return why kube-scheduler is not answered; nothing if it is."""
+        return self.watch.problem() or ("" if self.lease is None else self.lease.problem())
+
+    async def run(self) -> None:
+        """Follow the cluster, and the lease, until cancelled; then let the lease go."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.watch.run())
+                if self.lease is not None:
+                    group.create_task(self.lease.run())
+        finally:
+            if self.lease is not None:
+                await self.lease.release()
 
     async def bind(self, body: bytes) -> bytes:
         """Bind a pod, with the zone that it is promised."""
@@ -108,6 +130,10 @@ class Service:
             "kind",
             self.watch.unreadable,
         )
+        if self.lease is not None:
+            yield GaugeMetricFamily(
+                f"{name}leader", "Whether this replica leads.", int(self.lease.leading)
+            )
         ignored = GaugeMetricFamily(
             f"{name}ignored_zones", "Zones that are no NUMA nodes.", labels=["reason"]
         )
@@ -126,14 +152,14 @@ class Service:
         self._seconds.labels(verb).observe(seconds)
 
 
-async def run(settings: Settings, client: Client, listen: Listen) -> None:
+async def run(settings: Settings, client: Client, listen: Listen, lease: LeaseName | None) -> None:
     """Serve until SIGTERM or SIGINT; raises ValueError and OSError where it cannot listen."""
-    service = Service(settings, client)
+    service = Service(settings, client, lease)
     http = server(listen, service.answers())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, setattr, http, "should_exit", True)
-    watching = asyncio.create_task(service.watch.run())
+    watching = asyncio.create_task(service.run())
     try:
         with socket.create_server((listen.host, listen.port)) as listener:
             log.info("event=listening address=%s port=%d", *listener.getsockname()[:2])

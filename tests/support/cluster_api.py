@@ -1,12 +1,17 @@
-"""A Kubernetes API server for tests of the cluster side: lists in pages, watches, bindings, leases.
+"""A Kubernetes API server for tests of the cluster side: any objects, strictly where we rely on it.
 
-Plain HTTP on loopback. What it does wrong is up to the test.
+Plain HTTP on loopback. Lists come in pages, watches go on from a revision, a merge patch with a
+resourceVersion is refused where that is an old one, a binding binds, and of a pod no more can be
+changed than a real server lets. What it does wrong is up to the test.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -16,25 +21,24 @@ import yaml
 
 Object = dict[str, Any]
 
-LISTS = {
-    "/api/v1/nodes": "nodes",
-    "/api/v1/pods": "pods",
-    "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies": "noderesourcetopologies",
-}
+_PATH = re.compile(
+    r"/(?:api|apis/[^/]+)/[^/]+(?:/namespaces/(?P<namespace>[^/]+))?"
+    r"/(?P<kind>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<part>[^/]+))?)?"
+)
 
 
 class ClusterAPI:
-    """Objects by kind and name; a change is seen by all who watch."""
+    """Objects by kind (in the plural) and name; a change is seen by all who watch."""
 
     def __init__(self, folder: Path) -> None:
-        self.objects: dict[str, dict[str, Object]] = {kind: {} for kind in LISTS.values()}
+        self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.bindings: list[Object] = []
         self.refuse: Callable[[str, str], int] = lambda _method, _path: 0  # a status instead
         self.kubeconfig = folder / "kubeconfig"
         self._revision = 1
         self._oldest = 0  # revisions before are gone
-        self._events: list[tuple[int, str, str, Object]] = []
+        self._events: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
         self._changed = asyncio.Condition()
         self._serving: set[asyncio.Task[None]] = set()
         self._port = 0
@@ -91,7 +95,8 @@ class ClusterAPI:
         async with self._changed:
             self._revision += 1
             item["metadata"]["resourceVersion"] = str(self._revision)
-            self._events.append((self._revision, kind, change, json.loads(json.dumps(item))))
+            line = json.dumps({"type": change, "object": item}).encode()
+            self._events[kind].append((self._revision, line))
             self._changed.notify_all()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,7 +121,7 @@ class ClusterAPI:
         finally:
             writer.transport.abort()
 
-    async def _answer(  # noqa: PLR0911 - one for each thing that is asked
+    async def _answer(
         self, method: str, target: str, body: Any, writer: asyncio.StreamWriter
     ) -> None:
         url = urlsplit(target)
@@ -124,26 +129,62 @@ class ClusterAPI:
         self.requests.append((method, url.path, query))
         if code := self.refuse(method, url.path):
             return _send(writer, code, _status(code, "as the test wants it"))
-        kind = LISTS.get(url.path)
-        if method == "GET" and kind and "watch" in query:
-            return await self._watch(kind, int(query["resourceVersion"]), writer)
-        if method == "GET" and kind:
+        match = _PATH.fullmatch(url.path)
+        if match is None:
+            return _send(writer, 404, _status(404, "no such path"))
+        kind, name = match["kind"], match["name"]
+        if name is None:
+            if method == "POST":
+                return _send(writer, *await self._create(kind, match["namespace"], body))
+            if "watch" in query:
+                return await self._watch(kind, int(query["resourceVersion"]), writer)
             return _send(writer, 200, self._list(kind, query))
-        *_, namespace, what, name = url.path.removesuffix("/binding").split("/")
-        pod = self.objects["pods"].get(f"{namespace}/{name}")
-        if what != "pods" or pod is None:
-            return _send(writer, 404, _status(404, "not found"))
+        key = f"{match['namespace']}/{name}" if match["namespace"] else name
+        return _send(writer, *await self._change(method, kind, key, match["part"], body))
+
+    async def _create(self, kind: str, namespace: str | None, body: Object) -> tuple[int, Object]:
+        if namespace:
+            body["metadata"].setdefault("namespace", namespace)
+        if _key(body) in self.objects[kind]:
+            return 409, _status(409, "already exists", "AlreadyExists")
+        body["metadata"].setdefault("uid", f"uid-{self._revision}")
+        await self.put(kind, body)
+        return 201, body
+
+    async def _change(  # noqa: PLR0911 - one for each thing that is asked
+        self, method: str, kind: str, key: str, part: str | None, body: Any
+    ) -> tuple[int, Object]:
+        """Do what is asked with one object."""
+        item = self.objects[kind].get(key)
+        if item is None:
+            return 404, _status(404, "not found", "NotFound")
         if method == "GET":
-            return _send(writer, 200, pod)
+            return 200, item
+        if method == "DELETE":
+            await self.delete(kind, key)
+            return 200, _status(200, "deleted")
+        if part == "binding":
+            return await self._bind(item, body)
+        given = body.get("metadata", {}).get("resourceVersion")
+        if given not in (None, item["metadata"]["resourceVersion"]):
+            return 409, _status(409, "the object has been modified", "Conflict")
+        changed = _merged(item, {"status": body.get("status")} if part == "status" else body)
+        if kind == "pods" and (text := _forbidden(item, changed)):
+            return 422, _status(422, text, "Invalid")
+        await self.put(kind, changed)
+        return 200, changed
+
+    async def _bind(self, pod: Object, body: Object) -> tuple[int, Object]:
         if pod["spec"].get("nodeName"):
-            return _send(writer, 409, _status(409, "pod is already assigned"))
+            return 409, _status(409, "pod is already assigned")
+        if pod["spec"].get("schedulingGates"):
+            return 409, _status(409, "pod has scheduling gates")
         self.bindings.append(body)
-        pod["spec"]["nodeName"] = body["target"]["name"]
-        pod["metadata"].setdefault("annotations", {}).update(
-            body["metadata"].get("annotations", {})
-        )
-        await self.put("pods", pod)
-        return _send(writer, 201, {"kind": "Status", "status": "Success"})
+        annotations = body["metadata"].get("annotations", {})
+        bound = _merged(pod, {"metadata": {"annotations": annotations}})
+        bound["spec"]["nodeName"] = body["target"]["name"]
+        await self.put("pods", bound)
+        return 201, {"kind": "Status", "status": "Success"}
 
     def _list(self, kind: str, query: dict[str, str]) -> Object:
         names = sorted(self.objects[kind])
@@ -161,15 +202,16 @@ class ClusterAPI:
                 _chunk(writer, {"type": "ERROR", "object": _status(410, "too old")})
                 writer.write(b"0\r\n\r\n")
                 return
-            for at, of, change, item in self._events:
-                if at > revision and of == kind:
-                    _chunk(writer, {"type": change, "object": item})
+            events = self._events[kind]
+            for _, line in events[bisect_right(events, revision, key=lambda each: each[0]) :]:
+                _line(writer, line)
             revision = self._revision
             mark = {"metadata": {"resourceVersion": str(revision)}}
             _chunk(writer, {"type": "BOOKMARK", "object": mark})
             await writer.drain()
             async with self._changed:
-                await self._changed.wait()
+                while revision == self._revision:
+                    await self._changed.wait()
 
 
 def _key(item: Object) -> str:
@@ -181,13 +223,52 @@ def _key(item: Object) -> str:
     )
 
 
+def _merged(old: Any, patch: Any) -> Any:
+    """Return *old* with a JSON merge patch; neither is changed."""
+    if not isinstance(patch, dict):
+        return patch
+    new = dict(old) if isinstance(old, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            new.pop(name, None)
+        else:
+            new[name] = _merged(new.get(name), value)
+    return json.loads(json.dumps(new))
+
+
+def _forbidden(old: Object, new: Object) -> str:
+    """Return why a pod may not be changed like that; nothing if it may."""
+    before, after = old["spec"], new["spec"]
+    gates, left = (
+        [each["name"] for each in spec.get("schedulingGates") or ()] for spec in (before, after)
+    )
+    if not set(left) <= set(gates):
+        return "spec.schedulingGates: only deletion is allowed"
+    selector, narrower = before.get("nodeSelector") or {}, after.get("nodeSelector") or {}
+    if not (selector.items() <= narrower.items() if gates else selector == narrower):
+        return "spec.nodeSelector: only additions are allowed, and only while gated"
+    loose = {"schedulingGates", "nodeSelector"}
+    if any(before.get(key) != after.get(key) for key in {*before, *after} - loose):
+        return "spec: pod updates may not change other fields"
+    return ""
+
+
 def _chunk(writer: asyncio.StreamWriter, event: Object) -> None:
-    line = json.dumps(event).encode() + b"\n"
-    writer.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+    _line(writer, json.dumps(event).encode())
 
 
-def _status(code: int, message: str) -> Object:
-    return {"kind": "Status", "status": "Failure", "code": code, "message": message}
+def _line(writer: asyncio.StreamWriter, line: bytes) -> None:
+    writer.write(f"{len(line) + 1:x}\r\n".encode() + line + b"\n\r\n")
+
+
+def _status(code: int, message: str, reason: str = "") -> Object:
+    return {
+        "kind": "Status",
+        "status": "Failure",
+        "code": code,
+        "message": message,
+        "reason": reason,
+    }
 
 
 def _send(writer: asyncio.StreamWriter, code: int, body: Object) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster import server as serving
+from nri_policy.cluster.lease import LASTS, LeaseName
 from nri_policy.cluster.server import Listen, server
 from nri_policy.cluster.service import Service
 from nri_policy.cluster.settings import Extender, Settings
@@ -120,19 +122,27 @@ class Replica:
 
 @asynccontextmanager
 async def replica(
-    api: ClusterAPI, *, ready: bool = True, listen: Listen | None = None, **extender: Any
+    api: ClusterAPI,
+    *,
+    ready: bool = True,
+    listen: Listen | None = None,
+    lease: LeaseName | None = None,
+    now: Callable[[], float] = time.monotonic,
+    **extender: Any,
 ) -> AsyncIterator[Replica]:
     connect = access(api.kubeconfig)
     assert connect is not None
     client = Client(connect)
-    service = Service(Settings(extender=Extender(**extender)), client)
+    service = Service(Settings(extender=Extender(**extender)), client, lease, now)
+    if service.lease is not None:
+        service.lease._sleep = lambda seconds: asyncio.sleep(min(seconds, 0.01))
     service.watch._delay = lambda _failures: 0.01
     service.watch._sleep = lambda seconds: asyncio.sleep(min(seconds, 0.01))
     http = server(listen or Listen(port=0), service.answers())
     with socket.create_server(("127.0.0.1", 0)) as listener:
         tasks = [
             asyncio.create_task(http.serve([listener])),
-            asyncio.create_task(service.watch.run()),
+            asyncio.create_task(service.run()),
         ]
         found = Replica(service, listener.getsockname()[1])
         try:
@@ -424,10 +434,40 @@ def test_objects_come_in_pages(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_another_replica_goes_on_in_a_burst(tmp_path: Path) -> None:
+class Failover:
+    """Two replicas, and a scheduler that asks whichever is ready, as a Service lets it."""
+
+    def __init__(self, api: ClusterAPI, *replicas: Replica) -> None:
+        self.api, self.replicas = api, list(replicas)
+
+    async def leader(self) -> Scheduler:
+        async with asyncio.timeout(10):
+            while True:
+                ready = [each for each in self.replicas if not each.service.problem()]
+                assert len(ready) <= 1
+                if ready:
+                    return await ready[0].connect()
+                await asyncio.sleep(0.005)
+
+    async def bind(self, pods: list[str], names: list[str]) -> None:
+        scheduler = await self.leader()
+        for name in pods:
+            found = await scheduler.ask("/filter", asking(4, *names, name=name))
+            (chosen,) = found["NodeNames"]
+            asked = {"PodName": name, "PodNamespace": "default", "PodUID": "u", "Node": chosen}
+            assert await scheduler.ask("/bind", asked) == {"Error": ""}
+
+
+@pytest.mark.parametrize("graceful", [True, False])
+def test_another_replica_goes_on_in_a_burst(tmp_path: Path, *, graceful: bool) -> None:
     """It knows by the bindings what was promised; what was only chosen is asked again."""
+    offset = 0.0
+
+    def now() -> float:
+        return time.monotonic() + offset
 
     async def play() -> None:
+        nonlocal offset
         async with cluster(tmp_path) as api:
             names = [f"m{number}" for number in range(4)]
             for name in names:
@@ -436,11 +476,27 @@ def test_another_replica_goes_on_in_a_burst(tmp_path: Path) -> None:
             pods = [f"p{number}" for number in range(8)]
             for name in pods:
                 await api.put("pods", pod(name, 4))
-            async with replica(api, choose=True) as second:
-                async with replica(api, choose=True) as first:
-                    await bind(first, pods[:4], names)
-                await second.until(lambda: len(second.service.zones.promises) == 4)
-                await bind(second, pods[4:], names)
+            options: Object = {"choose": True, "ready": False, "now": now}
+            one, two = (LeaseName("kube-system", "x", name) for name in ("one", "two"))
+            async with replica(api, lease=two, **options) as second:
+                lease = second.service.lease
+                assert lease is not None
+                await second.until(lambda: lease.leading)
+                async with replica(api, lease=one, **options) as first:
+                    both = Failover(api, first, second)
+                    await both.bind(pods[:2], names)
+                    follower = await first.connect()
+                    assert await follower.get("/readyz") == (503, "two leads\n")
+                    assert (await follower.send("/filter", b"{}"))[0] == 503
+                    both.replicas.remove(second)
+                    if graceful:
+                        await lease.release()
+                    lease._client = Client(lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+                    offset += 0 if graceful else LASTS
+                    await both.bind(pods[2:], names)
+                    text = (await follower.get("/metrics"))[1]
+                    assert "nri_policy_cluster_leader 1.0" in text
+                    assert second.service.problem()
             zones_of = {
                 name: sorted(
                     each["metadata"]["annotations"]["placement.nri/zone"]
@@ -450,13 +506,6 @@ def test_another_replica_goes_on_in_a_burst(tmp_path: Path) -> None:
                 for name in names
             }
             assert [*zones_of.values()] == 4 * [["node-0", "node-1"]]
-
-    async def bind(at: Replica, pods: list[str], names: list[str]) -> None:
-        scheduler = await at.connect()
-        for name in pods:
-            (chosen,) = (await scheduler.ask("/filter", asking(4, *names, name=name)))["NodeNames"]
-            asked = {"PodName": name, "PodNamespace": "default", "PodUID": "u", "Node": chosen}
-            assert await scheduler.ask("/bind", asked) == {"Error": ""}
 
     asyncio.run(play())
 

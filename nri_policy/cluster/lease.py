@@ -1,0 +1,149 @@
+"""Which of several replicas leads: the holder of a Lease.
+
+Owns what is known of the Lease and until when we may act on it. A replica takes the Lease when its
+holder has let it go, or has not renewed it for as long as it lasts by our own clock: the clocks of
+other machines are never compared. A holder that cannot renew it stops to lead while nobody else may
+begin yet: `leading` is a matter of time, not of news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from http.client import CONFLICT, NOT_FOUND
+from typing import Any
+
+from msgspec import Struct
+
+from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.errors import APIError
+
+log = logging.getLogger(__name__)
+
+LEASES = Kind(group="coordination.k8s.io", plural="leases")
+LASTS = 8  # seconds from one renewal to when another replica takes it
+LEADS = 5.0  # seconds that a replica leads after it began to renew
+RETRY = 2.0
+
+Object = dict[str, Any]
+
+
+class LeaseName(Struct, frozen=True):
+    """The Lease that replicas compete for, and who we are."""
+
+    namespace: str
+    name: str
+    identity: str
+
+
+class Lease:
+    """Competes for a Lease while it runs."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: LeaseName,
+        now: Callable[[], float],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._now = now
+        self._sleep = sleep
+        self._clock = clock
+        self._until = now()  # we lead until then
+        self._seen = ""  # the resourceVersion that was read last, and when it was read first
+        self._seen_at = now()
+        self._problem = "the lease is not read yet"
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead, now."""
+        return self._now() < self._until
+
+    def problem(self) -> str:
+        """Return why we do not lead; nothing if we do."""
+        return "" if self.leading else self._problem
+
+    async def run(self) -> None:
+        """Take the Lease when it is free, and renew it, until cancelled."""
+        while True:
+            try:
+                await self.take()
+            except APIError as error:
+                if error.code != CONFLICT:  # somebody else was faster: next time we see who
+                    self._problem = f"the lease cannot be renewed: {error}"
+                    log.warning("event=lease-not-renewed reason=%r", str(error))
+            await self._sleep(RETRY)
+
+    async def take(self) -> None:
+        """Take the Lease, or renew it, unless somebody else has it; raises APIError."""
+        began, led = self._now(), self.leading
+        try:
+            found = await self._client.get(LEASES, self._name.name, namespace=self._name.namespace)
+        except APIError as error:
+            if error.code != NOT_FOUND:
+                raise
+            metadata = {"name": self._name.name, "namespace": self._name.namespace}
+            made = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": metadata,
+                "spec": self._spec({}),
+            }
+            await self._client.create(LEASES, made, namespace=self._name.namespace)
+        else:
+            if not self._is_free(found):
+                return
+            await self._write(found, self._spec(found.get("spec") or {}))
+        self._until = began + LEADS
+        if not led:
+            log.info("event=leading lease=%s/%s", self._name.namespace, self._name.name)
+
+    async def release(self) -> None:
+        """Let the Lease go at once, if we have it: another replica need not wait for its end."""
+        if not self.leading:
+            return
+        self._until = self._now()
+        with suppress(APIError):
+            found = await self._client.get(LEASES, self._name.name, namespace=self._name.namespace)
+            if (found.get("spec") or {}).get("holderIdentity") == self._name.identity:
+                await self._write(found, {"holderIdentity": ""})
+
+    def _is_free(self, found: Object) -> bool:
+        """Whether the Lease is ours, or nobody's."""
+        spec, revision = found.get("spec") or {}, found["metadata"]["resourceVersion"]
+        if revision != self._seen:
+            self._seen, self._seen_at = revision, self._now()
+        holder = spec.get("holderIdentity") or ""
+        if holder in ("", self._name.identity):
+            return True
+        self._until = self._now()
+        self._problem = f"{holder} leads"
+        lasts = spec.get("leaseDurationSeconds") or LASTS
+        return self._now() >= self._seen_at + lasts
+
+    async def _write(self, found: Object, spec: Object) -> None:
+        """Write the Lease, unless somebody else did since it was *found*."""
+        patch = {
+            "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
+            "spec": spec,
+        }
+        await self._client.merge(LEASES, self._name.name, patch, namespace=self._name.namespace)
+
+    def _spec(self, old: Object) -> Object:
+        time = self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec: Object = {
+            "holderIdentity": self._name.identity,
+            "leaseDurationSeconds": LASTS,
+            "renewTime": time,
+        }
+        if old.get("holderIdentity") != self._name.identity:
+            spec["acquireTime"] = time
+            spec["leaseTransitions"] = (old.get("leaseTransitions") or 0) + bool(old)
+        return spec
