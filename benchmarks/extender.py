@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -86,12 +87,12 @@ def pod(name: str, cpus: int) -> Object:
 
 
 def milliseconds(work: Callable[[], object], times: int) -> tuple[float, float]:
-    """Median and 99th percentile."""
+    """Median and 99th percentile of a CPU's time: others on the machine do not count."""
     taken = []
     for _ in range(times):
-        began = time.perf_counter()
+        began = time.process_time()
         work()
-        taken.append((time.perf_counter() - began) * 1e3)
+        taken.append((time.process_time() - began) * 1e3)
     return statistics.median(taken), statistics.quantiles(taken, n=100)[98]
 
 
@@ -151,26 +152,32 @@ def over_http() -> None:
         client = socket.create_connection(listener.getsockname())
         numbers = itertools.count()
 
+        def busy() -> float:
+            return int(Path(f"/proc/{child.pid}/schedstat").read_text().split()[0]) / 1e6
+
         def ask() -> None:
             at = next(numbers)
             names = [f"n{(at + step) % NODES}" for step in range(1000)]
             body = json.dumps({"Pod": pod(f"p{at}", 1 + at % 8), "NodeNames": names}).encode()
             head = "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            began = time.perf_counter()
+            before, began = busy(), time.perf_counter()
             client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             received = b""
             while not received.endswith(b'"Error":""}'):
                 received += client.recv(1 << 20)
             taken.append((time.perf_counter() - began) * 1e3)
+            own.append(busy() - before)
 
         taken: list[float] = []
+        own: list[float] = []  # of the server's CPU
         for _ in range(3000):
             ask()
         client.close()
         child.terminate()
         child.join()
-    p50, p99 = statistics.median(taken[500:]), statistics.quantiles(taken[500:], n=100)[98]
-    print(f"an answer over HTTP for 1000 names: median {p50:.2f} ms, p99 {p99:.2f} ms")
+    for what, values in (("until it is there", taken[500:]), ("of the server's CPU", own[500:])):
+        p50, p99 = statistics.median(values), statistics.quantiles(values, n=100)[98]
+        print(f"an answer over HTTP for 1000 names, {what}: median {p50:.2f} ms, p99 {p99:.2f} ms")
 
 
 class Host:

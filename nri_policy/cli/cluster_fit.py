@@ -12,6 +12,7 @@ import msgspec
 from rich.table import Table
 
 from nri_policy.cli.cluster_run import read_cluster_settings
+from nri_policy.cli.cluster_service import Service, service_options
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
@@ -48,6 +49,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     is_flag=True,
     help="Take off what bound pods will hold that their nodes do not report yet.",
 )
+@service_options
 @form_option
 @click.pass_context
 def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
@@ -57,18 +59,29 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     kubeconfig: Path | None,
     config: Path | None,
     assumed: bool,
+    service: str | None,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
     form: str,
 ) -> None:
     """Show for each node whether its zones hold a pod, the reason if not, and the score.
 
     Exits with 1 if no node holds it.
     """
+    if service is not None and (files or kubeconfig or config):
+        raise click.UsageError("the service has its own cluster and settings: --service alone")
     try:
-        given = _read(files)
-        cluster = given.cluster if files else asyncio.run(_fetched(kubeconfig))
-        settings = _settings(config, given)
         (document,) = read_documents(pod.read_bytes(), str(pod))
-        rows = node_fits(read_snapshot(cluster), read_pod(document, ""), settings, assumed=assumed)
+        asked = read_pod(document, "")
+        if service is not None:
+            assumed = True
+            rows = Service(service, ca, cert, key).ask("fit", document, list[NodeFit])
+        else:
+            given = _read(files)
+            cluster = given.cluster if files else asyncio.run(_fetched(kubeconfig))
+            settings = _settings(config, given)
+            rows = node_fits(read_snapshot(cluster), asked, settings, assumed=assumed)
     except DocumentError as error:
         raise Failure(str(error)) from error
     except (APIError, KubeconfigError) as error:

@@ -15,6 +15,7 @@ import msgspec
 from nri_policy._numa_fit import FITS, UNRESOLVABLE
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.numa_fit import reason
+from nri_policy.cluster.numa_report import rows_of
 from nri_policy.cluster.numa_request import BEST_EFFORT, BURSTABLE, NumaRequest
 from nri_policy.cluster.pod import Pod, read_pod
 from nri_policy.cluster.promises import ZONE_ANNOTATION, LiveZones
@@ -100,6 +101,15 @@ class Verbs:
             ]
         )
 
+    def fit(self, body: bytes) -> bytes:
+        """Return for each node what filter and score say of a pod, for people who ask."""
+        try:
+            pod = read_pod(_json(body), "")
+        except DocumentError as error:
+            raise BadRequestError(str(error)) from error
+        self._zones.expire()
+        return msgspec.json.encode(rows_of(self._zones, pod))
+
     def bind(self, binding: Binding, pod: Pod) -> Object:
         """Promise a pod its place; return the Binding to create, which names the zone."""
         self._zones.expire()
@@ -152,13 +162,17 @@ def _arguments(body: bytes) -> tuple[Pod, list[str]]:
 
 def _decoded(body: bytes) -> Object:
     """Return the fields of a document of Go's, with their names in lower case."""
-    try:
-        given = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequestError(f"not JSON: {error}") from error
+    given = _json(body)
     if not isinstance(given, dict):
         raise BadRequestError(f"{quoted(given)} is not an object")
     return {name.lower(): value for name, value in given.items()}
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequestError(f"not JSON: {error}") from error
 
 
 def _text(given: Mapping[str, Any], name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import Struct
 
 from nri_policy._numa_fit import FITS, NO_ZONE
@@ -40,8 +42,14 @@ def node_fits(snapshot: Snapshot, pod: Pod, settings: Settings, *, assumed: bool
         zones.set_zones(report)
     for name in snapshot.stale:
         zones.remove_zones(name, stale=True)
+    return rows_of(zones, pod)
+
+
+def rows_of(zones: LiveZones, pod: Pod) -> list[NodeFit]:
+    """Return a row for each node, by name, with what is promised taken off."""
     request = zones.fits.request(pod)
     answer = zones.fits.ask(request)
+    promised = Counter(each.node for each in zones.promises.values())
     rows = []
     for name, slot in sorted(zones.fits.slots.items()):
         chosen = zones.fits.zones(name, request)
@@ -52,7 +60,7 @@ def node_fits(snapshot: Snapshot, pod: Pod, settings: Settings, *, assumed: bool
                 reason=reason(answer.verdicts[slot]),
                 score=answer.scores[slot],
                 zones=["-" if zone == NO_ZONE else zone_name(zone) for zone in chosen or ()],
-                promised=sum(each.node == name for each in zones.promises.values()),
+                promised=promised[name],
             )
         )
     return rows

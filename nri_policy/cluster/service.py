@@ -70,8 +70,16 @@ class Service:
         async def of_prioritize(body: bytes) -> bytes:
             return self.verbs.prioritize(body)
 
+        async def of_fit(body: bytes) -> bytes:
+            return self.verbs.fit(body)
+
         return Answers(
-            verbs={"filter": of_filter, "prioritize": of_prioritize, "bind": self.bind},
+            verbs={
+                "filter": of_filter,
+                "prioritize": of_prioritize,
+                "bind": self.bind,
+                "fit": of_fit,
+            },
             ready=self.problem,
             metrics=lambda: generate_latest(self._registry),
             count=self._count,

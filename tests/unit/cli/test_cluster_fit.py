@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
-from tests.unit.cluster.test_extender import node, pod, zones
+from tests.unit.cluster.test_extender import asking, cluster, node, pod, replica, zones
 
 
 @pytest.fixture
@@ -47,6 +48,36 @@ def test_what_is_promised_counts_where_that_is_asked(files: list[str]) -> None:
         ("free", False, 1),
         ("full", False, 0),
     ]
+
+
+def test_the_running_service_says_what_it_has_promised(files: list[str], tmp_path: Path) -> None:
+    async def play() -> list[tuple[int, str]]:
+        async with cluster(tmp_path) as api, replica(api, choose=True) as at:
+            scheduler = await at.connect()
+            await scheduler.ask("/filter", asking(6, "b", "c", name="chosen"))
+            found = []
+            for port in (at.port, 1):
+                service = f"http://127.0.0.1:{port}"
+                found.append(await asyncio.to_thread(run, *files[:2], "--service", service))
+            body = json.dumps({"spec": 3}).encode()
+            assert (await scheduler.send("/fit", body))[0] == 400
+            return found
+
+    (code, text), (gone, error) = asyncio.run(play())
+    assert code == 0
+    assert [line.split()[:5] for line in text.splitlines()[1:]] == [
+        ["a", "no", "0", "0", "cannot"],
+        ["b", "yes", "58", "node-1", "0"],
+        ["c", "no", "42", "1", "cannot"],
+    ]
+    assert (gone, "refused" in error) == (3, True)
+
+
+@pytest.mark.parametrize("url", ["x", "ftp://x", "http://"])
+def test_a_service_is_a_url(files: list[str], url: str) -> None:
+    code, text = run(*files[:2], "--service", url)
+    assert (code, "--service" in text) == (2, True)
+    assert run(*files, "--service", "http://x")[0] == 2
 
 
 def test_settings_count(files: list[str], tmp_path: Path) -> None:
