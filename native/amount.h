@@ -22,10 +22,11 @@ static inline int64_t amount_whole(amount_t amount)
     return amount < 0 ? -capped : capped;
 }
 
-/* part * 100 / whole, truncated; 0 <= part <= whole, 0 < whole. Division of 64 bits is several times faster. */
+/* part * 100 / whole, truncated; 0 <= part <= whole, 0 < whole. Doubles divide faster, and are exact here: a quotient
+ * below a whole number is 1/whole below it, which is more than doubles up to 100 are apart. */
 static inline int amount_percent(int64_t part, int64_t whole)
 {
-    return part < INT64_MAX / 100 ? (int)(part * 100 / whole) : (int)((amount_t)part * 100 / whole);
+    return whole < (int64_t)1 << 45 ? (int)((double)part * 100 / (double)whole) : (int)((amount_t)part * 100 / whole);
 }
 
 #endif
