@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from nri_policy.store.errors import DamagedStoreError, UnsafeStoreError
@@ -45,13 +46,19 @@ def secure(folder: Path) -> None:
 
 def set_aside(folder: Path) -> Path:
     """Rename *folder* out of the way, drop the oldest of those before; return the new name."""
-    form = re.compile(re.escape(folder.name) + r"\.aside-([0-9]{1,9})")
-    numbers = sorted(
-        int(match[1]) for entry in folder.parent.iterdir() if (match := form.fullmatch(entry.name))
+    form = re.compile(re.escape(folder.name) + r"\.aside-([0-9]+)")
+    before = sorted(
+        (int(match[1]), entry)
+        for entry in folder.parent.iterdir()
+        if (match := form.fullmatch(entry.name))
     )
-    for number in numbers[: max(0, len(numbers) + 1 - KEPT)]:
-        shutil.rmtree(folder.with_name(f"{folder.name}.aside-{number}"), ignore_errors=True)
-    aside = folder.with_name(f"{folder.name}.aside-{max(numbers, default=0) + 1}")
+    for _, entry in before[: max(0, len(before) + 1 - KEPT)]:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:  # something else had stood in the folder's place
+            with suppress(OSError):
+                entry.unlink()
+    aside = folder.with_name(f"{folder.name}.aside-{before[-1][0] + 1 if before else 1}")
     folder.rename(aside)
     return aside
 

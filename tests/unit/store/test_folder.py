@@ -104,3 +104,26 @@ def test_only_the_latest_that_were_set_aside_are_kept(tmp_path: Path) -> None:
     found = {entry.name: entry for entry in tmp_path.iterdir() if entry.is_dir()}
     assert sorted(found) == ["store.aside-4", "store.aside-5", "store.aside-6"]
     assert (found["store.aside-6"] / "state.db").read_text() == "5"
+
+
+def test_whatever_else_has_such_a_name_is_dropped_as_well(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "store.aside-1").write_text("a file")
+    (tmp_path / "store.aside-02").symlink_to(elsewhere)
+    os.mkfifo(tmp_path / "store.aside-3")
+    (tmp_path / "store.aside-9999999999").touch()
+    secure(folder)
+    set_aside(folder)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "elsewhere",
+        "store.aside-10000000000",
+        "store.aside-3",
+        "store.aside-9999999999",
+    ]
+    secure(folder)
+    set_aside(folder)
+    assert {entry.name for entry in tmp_path.glob("store.aside-*")} == {
+        *("store.aside-9999999999", "store.aside-10000000000", "store.aside-10000000001")
+    }
