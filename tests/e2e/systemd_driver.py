@@ -17,7 +17,8 @@ from nri_policy.simulation.embedded import EmbeddedRuntime
 UNIT = "nri-policy.service"
 RESULTS = Path("/run/results/seen.json")
 NRI_SOCKET = Path("/var/run/nri/nri.sock")
-TIMEOUT_START = 3.0  # seconds, as in the unit's drop-in
+PROBE = Path("/sys/fs/cgroup/probe")  # which the unit writes, as it starts
+TIMEOUT_START = 6.0  # seconds, as in the unit's drop-in
 
 _SHOWN = "ActiveState,SubState,StatusText,MainPID,NRestarts,Result"
 
@@ -32,6 +33,11 @@ def shown() -> dict[str, str]:
     """Return how the unit is."""
     lines = systemctl("show", UNIT, "--property", _SHOWN).splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def depth() -> str:
+    """Return what the unit has written."""
+    return (PROBE / "cgroup.max.depth").read_text()
 
 
 async def until(**wanted: str) -> dict[str, str]:
@@ -51,6 +57,7 @@ async def lead() -> dict[str, dict[str, str]]:
     began = time.monotonic()
     systemctl("start", "--no-block", UNIT)
     seen["waiting"] = await until(ActiveState="activating", StatusText="waiting")
+    seen["probe"] = {"depth": depth()}
     await asyncio.sleep(began + 2 * TIMEOUT_START - time.monotonic())
     seen["waiting beyond its time"] = shown()
     NRI_SOCKET.parent.mkdir(parents=True, exist_ok=True)
@@ -65,6 +72,7 @@ async def lead() -> dict[str, dict[str, str]]:
     return seen
 
 
+PROBE.mkdir()
 try:
     RESULTS.write_text(json.dumps(asyncio.run(lead())))
 except BaseException:

@@ -21,12 +21,12 @@ from contextlib import suppress
 
 import grpc
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.control.client import connected
 from tests.e2e import cgroup
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Pod, Resources, guaranteed
 from tests.e2e.runtime import Runtime
-from tests.e2e.test_real_host import RESERVED, host_root, settings
+from tests.e2e.test_real_host import host_root, settings
 from tests.e2e.waiting import eventually
 
 __all__ = ["host_root", "settings"]  # fixtures
@@ -123,8 +123,9 @@ class Storm:
 
     def wrong(self) -> dict[str, str]:
         """Return what is not as it should be, by the cgroup files."""
-        books = self.daemon.containers()
-        found, users = {}, Counter[int]()
+        with connected(self.daemon.control) as client:  # a command would take most of the time
+            books = client.containers()
+        found, running = {}, {}
         for pod in list(self.kubelet.pods):
             for each in pod.created:
                 name = f"default/{pod.name}/{each.name}"
@@ -134,15 +135,16 @@ class Storm:
                     cpus = cgroup.cpuset(each.cgroup).cpus
                 except OSError:  # it is not there
                     continue
-                if name not in books:
+                booked = books.get(name)
+                if booked is None:
                     found[name] = f"runs on {cpus}, in no book"
-                elif books[name]["cpus"] != str(cpus):
-                    found[name] = f"runs on {cpus}, decided {books[name]['cpus']}"
-                if name in books and books[name]["exclusive"]:
-                    users.update(CPUSet.parse(books[name]["exclusive"]))
-                else:
-                    users.update(dict.fromkeys(cpus - RESERVED, 0))
-        found |= {f"CPU {cpu}": f"{n} owners" for cpu, n in users.items() if n > 1}
+                elif booked.cpus != cpus:
+                    found[name] = f"runs on {cpus}, decided {booked.cpus}"
+                running[name] = cpus
+        for owner, booked in books.items():
+            for other, cpus in running.items():
+                if other != owner and booked.exclusive and booked.exclusive & cpus:
+                    found[f"{owner} and {other}"] = f"both on {booked.exclusive & cpus}"
         return found
 
 

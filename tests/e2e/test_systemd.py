@@ -26,9 +26,11 @@ DROP_IN = f"""\
 [Service]
 ProtectHome=read-only
 BindReadOnlyPaths={PROJECT}
-TimeoutStartSec=3s
-WatchdogSec=2s
+TimeoutStartSec=6s
+WatchdogSec=4s
 StandardError=append:/run/results/log
+# What the daemon's own process may do, in the file of a real cgroup.
+ExecStartPre=-sh -c 'echo 7 > /sys/fs/cgroup/probe/cgroup.max.depth'
 ExecStart=
 ExecStart={sys.executable} -m nri_policy.cli run --host-root /run/results/host
 """
@@ -79,6 +81,7 @@ def seen(tmp_path: Path) -> Any:
 
 def test_systemd_leads_the_unit_through_its_life(seen: dict[str, Any], tmp_path: Path) -> None:
     assert "failed" not in seen, seen["failed"]
+    assert seen["probe"] == {"depth": "7\n"}, "cgroups can be written under the unit"
     waiting = seen["waiting beyond its time"]
     assert (waiting["ActiveState"], waiting["NRestarts"]) == ("activating", "0")
     assert waiting["StatusText"] == "waiting for the runtime"
