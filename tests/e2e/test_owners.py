@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from nri_policy.control.client import connected
 from tests.e2e import cgroup
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
@@ -30,13 +32,14 @@ __all__ = ["host_root", "settings"]  # fixtures
 log = logging.getLogger(__name__)
 
 TRIES = int(os.environ.get("NRI_POLICY_RACE", "8"))
+ENDS = 4  # containers that end at another moment of a registration each
 LONGEST = 0.1  # seconds that an overlap may live after both have started
 
 
 @contextmanager
-def starting(container: Container) -> Iterator[None]:
-    """Start a container in the background."""
-    thread = threading.Thread(target=container.start)
+def starting(starts: Container | Daemon) -> Iterator[None]:
+    """Start a container, or the daemon, in the background."""
+    thread = threading.Thread(target=starts.start)
     thread.start()
     try:
         yield
@@ -149,3 +152,26 @@ def test_a_container_that_is_stopped_before_its_start_is_placed_anew(
         pytest.skip("this runtime starts nothing that was stopped")
     assert cpus(again).isdisjoint(cpus(own))
     assert daemon.containers()["default/again/main"]["cpus"] == str(cpus(again))
+
+
+def test_a_container_that_ends_while_the_daemon_registers_is_released(
+    kubelet: Kubelet, daemon: Daemon
+) -> None:
+    for number in range(ENDS):
+        ends = kubelet.run(f"ends{number}", guaranteed(1000))
+        pid = ends.pid()
+        daemon.kill()
+        with starting(daemon):
+            time.sleep(0.1)  # until the log is the new life's
+            daemon.await_line("event=configured")
+            time.sleep(0.05 * number)
+            os.kill(pid, signal.SIGKILL)
+        name = f"default/ends{number}/main"
+
+        def booked(name: str = name) -> bool:
+            with connected(daemon.control) as client:
+                return name in client.containers()
+
+        assert not eventually(booked, lambda there: not there, every=0.2)
+        kubelet.run(f"next{number}", guaranteed(1000)).pod.delete()
+        ends.pod.delete()
