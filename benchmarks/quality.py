@@ -35,8 +35,9 @@ EVENTS = 2000  # of each life
 LOAD = 0.8  # of the CPUs are requested
 LEVELS = (Level.PACKAGE, Level.NUMA, Level.L3CACHE)
 
-_Counts = tuple[int, ...]  # of packages, NUMA nodes and L3 domains
-_NOWHERE = (1 << 30,) * len(LEVELS)
+_Counts = tuple[int, ...]  # of packages, NUMA nodes, L3 domains and cores
+_NONE = (0,) * (len(LEVELS) + 1)
+_NOWHERE = (1 << 30,) * len(_NONE)
 
 # What is counted, and what it says.
 COUNTED = {
@@ -48,6 +49,7 @@ COUNTED = {
     "cross nodes": "exclusive containers that cross NUMA nodes only, though a node has as many",
     "memory away": "exclusive containers with memory on nodes without their CPUs",
     "more cores": "exclusive containers on more cores than they need",
+    "avoidable cores": "of these, with fewer to be had on as few packages, nodes and L3 domains",
     "strangers' cores": "exclusive containers that have a thread of a core where another has one",
     "squeezed": "containers with a request left with fewer CPUs to share, each time",
     "burstable cross": "Burstable containers with a limit that cross packages",
@@ -150,7 +152,9 @@ class Life:
         )
         cores = [core.cpus for core in machine.cores if core.cpus & own]
         width = max(len(core.cpus) for core in machine.cores)
-        counts["more cores"] += len(cores) > -(-len(own) // width)
+        more = len(cores) > -(-len(own) // width)
+        counts["more cores"] += more
+        counts["avoidable cores"] += more and (*touched, len(cores)) > fewest
         counts["strangers' cores"] += any(core & others for core in cores)
 
     def _judge_changes(self, decision: Decision, told: dict[str, tuple[CPUSet, CPUSet]]) -> None:
@@ -197,27 +201,29 @@ def _requested(state: State, pool: Pool) -> int:
 
 
 def _fewest(state: State, n: int) -> _Counts:
-    """Return the fewest packages, then nodes, then L3 domains that hold *n* CPUs by §2.
+    """Return the fewest packages, then nodes, L3 domains and cores that hold *n* CPUs by §2.
 
     Pool by pool from the leaves: the least cost of each number of CPUs cut out of it. Containers
     without a request do not count.
     """
-    tree, free = state.layout.tree, state.supply.free_cpus()
+    tree, free, cores = state.layout.tree, state.supply.free_cpus(), state.layout.machine.cores
     weights = {}
     for at, level in enumerate(LEVELS):
         for cpus in _domains(state, level):
-            weights.setdefault(cpus, [0] * len(LEVELS))[at] = 1
+            weights.setdefault(cpus, [*_NONE])[at] = 1
     costs: list[list[_Counts]] = []
     for pool in tree.pools:
         milli = _requested(state, pool)
         spare = 1000 * len(free & pool.cpus) - (max(milli, 1000) if milli else 0)
-        cost = [(0,) * len(LEVELS)]
+        cost = [_NONE]
         for child in pool.children:
             cost = _merged(cost, costs[child], n)
         if not pool.children:
-            cost *= 1 + len(free & pool.cpus)
+            left = (len(core.cpus & free) for core in cores if core.cpus <= pool.cpus)
+            for used, threads in enumerate(sorted(left, reverse=True), 1):
+                cost += [(*_NONE[1:], used)] * threads
         cost = cost[: 1 + max(0, spare) // 1000][: 1 + n]
-        weight = weights.get(pool.cpus, (0,) * len(LEVELS))
+        weight = weights.get(pool.cpus, _NONE)
         costs.append(
             [cost[0], *(tuple(map(sum, zip(each, weight, strict=True))) for each in cost[1:])]
         )

@@ -15,6 +15,9 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.engine.requested import understood
+from nri_policy.engine.synchronization import same_entitlement
+from nri_policy.plugin.convert import container_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.process import LOCK
 from nri_policy.simulation.containers import Container, State
@@ -35,7 +38,7 @@ class Books:
     """What the containers of a node hold, by container id."""
 
     grants: Mapping[str, StoredGrant]
-    pending: set[str]  # ids of those resized behind our back, for which there was no room
+    pending: set[str]  # ids of those with less than they ask for: there was no room
 
     @property
     def own(self) -> dict[str, tuple[CPUSet, bool]]:
@@ -84,8 +87,17 @@ def audited(host: Host) -> Books:
         container_id
         for container_id, (grant, _) in holders.items()
         if running[container_id].shares != shares_of(1000 * len(grant.exclusive) + grant.shared)
+        or not _has_its_due(layout, running[container_id], held.grants[container_id])
     }
     return Books(grants=held.grants, pending=pending)
+
+
+def _has_its_due(layout: Layout, container: Container, stored: StoredGrant) -> bool:
+    """Whether the grant is for all that the container asks for, not for what the others left."""
+    known = container_of(container.pod.message, container.message)
+    known = replace(known, resized=stored.resized, resources=stored.resources or known.resources)
+    _, request, _ = understood(known, layout)
+    return same_entitlement(request, stored.request)
 
 
 def stored_grants(host: Host) -> Mapping[str, StoredGrant]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
@@ -12,8 +13,10 @@ from nri_policy.engine.event import Created, Reconfigured, Stopped, Synchronized
 from nri_policy.engine.synchronization import to_store
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import Earlier
+from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
-from tests.support import bookkeeping, nodes
+from tests.support import nodes
 from tests.support.engine_driver import Life
 
 HALF = "package:2 core:4 pu:1"
@@ -36,15 +39,23 @@ def restarted(life: Life, **spec: Any) -> Life:
     earlier = Earlier(reserved=life.engine.layout.capacity.reserved)
     again = Life(life.engine.layout.machine)
     again.engine = Engine(life.engine.layout.machine, nodes.settings(**spec), earlier)
-    listed = [
-        nodes.running(placed.container, life.runtime.cpus[each], life.runtime.mems[each])
-        for each, placed in state.placed.items()
-    ]
-    for each in listed:
-        again.runtime.cpus[each.id] = CPUSet.parse(each.resources.cpus)
-        again.runtime.mems[each.id] = CPUSet.parse(each.resources.mems)
-    again.handle(Synchronized(containers=tuple(listed), held=held))
+    again.runtime.cpus.update(life.runtime.cpus)
+    again.runtime.mems.update(life.runtime.mems)
+    again.handle(Synchronized(containers=listed(life), held=held))
     return again
+
+
+def listed(life: Life) -> tuple[Container, ...]:
+    """Return the containers as the runtime lists them."""
+    return tuple(
+        nodes.running(placed.container, life.runtime.cpus[each], life.runtime.mems[each])
+        for each, placed in life.engine.state.placed.items()
+    )
+
+
+def domains(life: Life, cpus: CPUSet) -> int:
+    """Return how many NUMA nodes have some of *cpus*."""
+    return sum(not node.cpus.isdisjoint(cpus) for node in life.engine.layout.machine.nodes)
 
 
 def test_a_shared_part_that_loses_its_cpu_moves_alone() -> None:
@@ -132,17 +143,80 @@ def test_reserved_containers_that_are_too_many_stay_at_a_restart_pinned_or_not()
     assert {each.id: again.grant(each) for each in crowd} == before
 
 
-def test_the_same_container_makes_way_after_a_restart() -> None:
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+def test_the_same_container_makes_way_after_a_restart(restarts: int) -> None:
     """The younger of equals; here of a runtime that does not say when they were created."""
-    life = Life("package:1 numa:2(memory=4GiB) core:4")
-    old, young = (of_memory(nodes.container(100), 2) for _ in range(2))
-    for each in (old, young):
+    spec: dict[str, Any] = {"reservedResources": {"cpu": "cpuset:0"}}
+    life = Life("package:1 numa:2(memory=4GiB) core:4", **spec)
+    others, first, second, last = (
+        of_memory(nodes.container(milli), gib)
+        for milli, gib in ((4000, 1), (1000, 2), (1000, 2), (1000, 1))
+    )
+    for each in (others, first, second):
         life.create(replace(each, created=0))
-    state = life.engine.state
-    created = [state.placed[each.id].container.created for each in (old, young)]
-    assert created == sorted(created)
-    assert created[0] < created[1]
-    again = restarted(life)
-    bookings = again.engine.state.memory.bookings
-    assert [bookings[each.id].request.created for each in (old, young)] == created
-    bookkeeping.check(again.engine, again.runtime)
+    assert [life.mems(each) for each in (others, first, second)] == ["1", "0", "0"]
+    for _ in range(restarts):
+        life = restarted(life, **spec)
+    life.create(last)
+    assert [life.mems(each) for each in (first, second, last)] == ["0", "0-1", "0-1"]
+
+
+def test_the_oldest_finds_its_place_first_after_a_restart_without_the_store() -> None:
+    """Whatever the order in which the runtime lists them; two of them can be on one node."""
+    life = Life()
+    made = [nodes.container(3000) for _ in range(3)]
+    listed = [nodes.running(each, CPUSet([0]), CPUSet([0])) for each in reversed(made)]
+    for each in listed:
+        life.runtime.cpus[each.id], life.runtime.mems[each.id] = CPUSet([0]), CPUSet([0])
+    life.handle(Synchronized(containers=tuple(listed)))
+    assert [life.cpus(each) for each in made] == ["4-6", "8-10", "12-14"]
+
+
+@pytest.mark.parametrize("milli", [5000, 9000])
+def test_what_comes_after_depth_moves_nobody_who_runs(milli: int) -> None:
+    """Fewer domains, quieter and roomier places are there once the others have gone."""
+    spec: dict[str, Any] = {"reservedResources": {"cpu": "cpuset:0"}}
+    life = Life("package:1 numa:4 core:4 pu:1", **spec)
+    sharers = [nodes.container(500, 1000) for _ in range(4)]
+    others = [nodes.container(1000) for _ in range(6 if milli == 5000 else 2)]
+    wide, small = nodes.container(milli), nodes.container(1000)
+    for each in (*sharers, *others, wide, small):
+        life.create(each)
+    for each in (*sharers, *others):
+        life.stop(each)
+    fresh = Life("package:1 numa:4 core:4 pu:1", **spec)
+    fresh.create(nodes.container(milli))
+    own = life.grant(wide).exclusive
+    assert domains(life, own) > domains(fresh, next(iter(fresh.runtime.cpus.values()))), "wider"
+    before = {each.id: life.grant(each) for each in (wide, small)}
+    whole = life.engine.layout.machine
+    life.handle(Synchronized(containers=listed(life)))
+    assert life.changed() == {}
+    life.reconfigure(**spec)
+    assert life.changed() == {}
+    life.reconfigure(packing="tight", **spec)
+    assert life.changed() == {}
+    life.reconfigure(**spec)
+    nobodys = life.free() - CPUSet([0])
+    life.reconfigure(machine=without(whole, str(nobodys.first(1))))
+    assert life.changed() == {}
+    life.reconfigure(machine=whole)
+    assert life.changed() == {}
+    assert {each.id: life.grant(each) for each in (wide, small)} == before
+    again = restarted(life, **spec)
+    assert again.changed() == {}
+    assert {each.id: again.grant(each) for each in (wide, small)} == before
+
+
+def test_a_shrink_keeps_cpus_away_from_a_strict_hint_that_came_later() -> None:
+    """It is found on node 3, and its device is near node 1."""
+    annotations = {"strict.topologyhints.resource-policy.nri.io/pod": "true"}
+    hint = Hint(kind=HintKind.DEVICES, source="/dev/one", cpus=CPUSet(), nodes=CPUSet([1]))
+    strict = replace(nodes.container(3000, annotations=annotations), hints=(hint,))
+    life = Life()
+    cpus, mems = CPUSet([12, 13, 14]), CPUSet([3])
+    life.runtime.cpus[strict.id], life.runtime.mems[strict.id] = cpus, mems
+    life.handle(Synchronized(containers=(nodes.running(strict, cpus, mems),)))
+    assert life.changed() == {}
+    life.resize(strict, nodes.resources(2000, 2000))
+    assert (life.cpus(strict), life.mems(strict)) == ("12-13", "3")
