@@ -30,6 +30,7 @@ from nri_policy.engine.state import Placed
 from nri_policy.engine.synchronization import same_entitlement, to_store
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
 from nri_policy.pools.capacity import Earlier
+from nri_policy.pools.tree import Pool, PoolTree
 from nri_policy.store.forms import decode_grant, encode
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import preferences
@@ -279,8 +280,9 @@ class Node(RuleBasedStateMachine):
         """CPUs go offline or come back: nothing is refused, and who lost some keeps the rest."""
         gone = data.draw(st.sets(st.sampled_from(sorted(self.whole.online)[2:]), max_size=3))
         machine = without(self.whole, CPUSet(gone))
-        before = {i: p.grant for i, p in self.engines[0].state.placed.items()}
-        earlier = in_use(self.engines[0])
+        known = self.engines[0].state.placed.copy()
+        before = {i: p.grant for i, p in known.items()}
+        earlier, cpus_of = in_use(self.engines[0]), _cpus_of_pools(self.engines[0])
         decision = self.handle(Reconfigured(machine=machine))
         assert decision is not None
         self.machine = machine
@@ -295,6 +297,31 @@ class Node(RuleBasedStateMachine):
             assert own <= now.exclusive, "it lost more than went offline"
             if held.exclusive == own and not held.shares:
                 assert held.exclusive <= now.exclusive, "nobody who lost nothing moves"
+        self._shared_parts_stay(known, cpus_of)
+
+    def _shared_parts_stay(self, known: dict[str, Placed], cpus_of: dict[int, CPUSet]) -> None:
+        """Who shares does so in what is left of its pool, where all have room there as before."""
+        engine = self.engines[0]
+        tree, capacity, placed = engine.layout.tree, engine.layout.capacity, engine.state.placed
+        sharers = {
+            i: each
+            for i, each in known.items()
+            if each.grant.sort is Sort.NORMAL and each.grant.shares and not each.grant.guest
+        }
+        heirs = {
+            i: tree.around(cpus_of[each.grant.pool] & tree.top.cpus)
+            for i, each in sharers.items()
+            if not cpus_of[each.grant.pool].isdisjoint(tree.top.cpus)
+            and same_entitlement(each.request, _request(each.container, engine))
+            and each.grant.exclusive <= capacity.sharable | capacity.isolated
+        }
+        own = CPUSet.union(each.grant.exclusive for each in known.values())
+        if sharers.keys() == heirs.keys() and all(
+            1000 * len((capacity.sharable - own) & pool.cpus) >= _need_of(known, heirs, pool, tree)
+            for pool in tree.pools
+        ):
+            for i, heir in heirs.items():
+                assert placed[i].grant.pool == heir.id, "it has room where it was"
 
     @invariant()
     def books_are_right(self) -> None:
@@ -342,6 +369,16 @@ def in_use(engine: Engine) -> Earlier:
         reserved=engine.layout.capacity.reserved,
         exclusive=CPUSet.union(grant.exclusive for grant in grants),
     )
+
+
+def _need_of(known: dict[str, Placed], heirs: dict[str, Pool], pool: Pool, tree: PoolTree) -> int:
+    """need(Q) of §2 with all in the pools of *heirs*."""
+    inside = [known[i].grant.shared for i, heir in heirs.items() if pool in tree.path(heir)]
+    return max(1000, sum(inside)) if inside else 0
+
+
+def _cpus_of_pools(engine: Engine) -> dict[int, CPUSet]:
+    return {pool.id: pool.cpus for pool in engine.layout.tree.pools}
 
 
 def _request(container: Container, engine: Engine) -> Request:

@@ -21,6 +21,7 @@ from nri_policy.hardware.machine import Distances, Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.pod import QoS
 from tests.support import bookkeeping, nodes
+from tests.support.engine_driver import Life
 
 SPECS = (
     nodes.SMALL,
@@ -121,3 +122,31 @@ def test_no_loss_of_hardware_is_refused_and_the_books_stay_right(
         runtime.forget(container_id)
         engine.handle(Stopped(container_id=container_id))
     assert engine.state.supply.free_cpus() == engine.layout.capacity.sharable
+
+
+@given(
+    milli=st.lists(st.sampled_from((500, 1500, 1500, 2000, 3000)), min_size=3, max_size=6),
+    gone=st.sets(st.integers(1, 6), min_size=1, max_size=3),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_shared_part_without_its_place_goes_up_and_takes_nothing_along(
+    milli: list[int], gone: set[int]
+) -> None:
+    life = Life("package:2 core:4 pu:1", reservedResources={"cpu": "cpuset:7"})
+    made = [nodes.container(each) for each in milli]
+    for each in made:
+        with suppress(RefusalError):
+            life.create(each)
+    before = {each.id: life.grant(each) for each in made if each.id in life.runtime.cpus}
+    pools = {id_: life.engine.layout.tree.pools[grant.pool] for id_, grant in before.items()}
+    whole = life.engine.layout.machine
+    life.reconfigure(machine=whole.restricted(whole.online - CPUSet(gone)))
+    tree = life.engine.layout.tree
+    for id_, grant in before.items():
+        now = life.engine.state.placed[id_].grant
+        own = grant.exclusive - CPUSet(gone)
+        assert own <= now.exclusive
+        if own and grant.shares:
+            up = now.shares and pools[id_].cpus & tree.top.cpus <= tree.pools[now.pool].cpus
+            name = life.engine.state.placed[id_].container.full_name
+            assert up or any(name in text for text in life.decision.warnings)
