@@ -21,7 +21,7 @@ cdef int64_t MOST_STATES = 8_000_000
 cdef struct Fit:
     bint fits
     int used        # domains
-    int least       # slices of the last used one, with the leader in its own
+    int least       # slices of the leader's domain, or of the last used one if that has fewer
     int last        # of the last one without the leader: its slices with leader, -1 if none is used
 
 
@@ -103,14 +103,14 @@ cdef Fit _fit(Row row, int wanted, int need, Order order) except *:
     cdef Row sorted = _copy(row)
     cdef Fit fit = Fit(False, 0, INT32_MAX, -1)
     cdef int64_t left = wanted
-    cdef int index, start = 0
+    cdef int index, led = INT32_MAX
     cdef Candidate *each
     order.with_leader = need > 0
     sort(sorted, order)
     if need:
         if not sorted.size or not sorted.at[0].leaders:
             return fit
-        fit.used, fit.least, start = 1, sorted.at[0].slices_l, 1
+        fit.used, fit.least, led = 1, sorted.at[0].slices_l, sorted.at[0].slices_l
         left -= sorted.at[0].slices_l
         order.with_leader = False
         memcpy(sorted.at, sorted.at + 1, (sorted.size - 1) * sizeof(Candidate))
@@ -122,7 +122,7 @@ cdef Fit _fit(Row row, int wanted, int need, Order order) except *:
             break
         fit.used += 1
         fit.last = each.slices_l
-        fit.least = min(fit.least, each.slices) if start or index else each.slices
+        fit.least = min(led, each.slices)  # of the last, as Kueue has it: with scores not the smallest
         left -= each.slices
     fit.fits = left <= 0
     return fit

@@ -42,7 +42,7 @@ def pack(Counts counts not None, int count, *, int level, bint required=False, b
         lower = balance(counts, row, level, count // counts.size, need, order)
         if lower >= 0:
             return descend(counts, row, lower, count, need, order, True)
-        row.size = 0
+        order.ascending = False  # if there is no balance, BestFit
     while not choose(counts, row, level, count // counts.size, need, order, required, unconstrained or level == 0):
         level -= 1
     return descend(counts, row, level, count, need, order, False)

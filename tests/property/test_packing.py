@@ -43,10 +43,11 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         slice_level = depth - 1
     scored = draw(st.booleans())
     mode = draw(st.sampled_from(["required", "preferred", "unconstrained"]))
+    balanced = mode == "preferred" and not inner and draw(st.booleans())
     return {
         "paths": paths,
         "rows": [{"cpu": draw(amount), "gpu": draw(amount)} for _ in range(leaves)],
-        "pod": {"cpu": draw(st.integers(0, 3)), "gpu": draw(st.integers(0, 1))},
+        "pod": {"cpu": draw(st.integers(int(balanced), 3)), "gpu": draw(st.integers(0, 1))},
         "leader": draw(st.none() | st.just({"cpu": 2})) if not inner else None,
         "mask": [draw(st.sampled_from([0, 0, 0, 1])) for _ in range(leaves)],
         "scores": [draw(st.integers(0, 2)) if scored else 0 for _ in range(leaves)],
@@ -59,6 +60,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "required": mode == "required",
         "unconstrained": mode == "unconstrained",
         "ascending": draw(st.booleans()),
+        "balanced": balanced,
     }
 
 
@@ -80,9 +82,9 @@ def counted(case: dict[str, Any]) -> Counts:
 
 
 def packed(counts: Counts, case: dict[str, Any]) -> Any:
-    mode = {key: case[key] for key in ("level", "required", "unconstrained", "ascending")}
+    names = ("level", "required", "unconstrained", "ascending", "balanced")
     try:
-        return pack(counts, case["count"], **mode)
+        return pack(counts, case["count"], **{name: case[name] for name in names})
     except Refusal as refusal:
         return (refusal.fits, refusal.level)
 
@@ -96,20 +98,26 @@ def twin_levels(case: dict[str, Any]) -> list[list[twin.Domain]]:
 
 def twin_packed(case: dict[str, Any]) -> Any:
     levels = twin_levels(case)
-    need = int(case["leader"] is not None)
+    need, wanted = int(case["leader"] is not None), case["count"] // case["size"]
+    more = {name: case[name] for name in ("size", "slice_level", "inner", "ascending")}
+    if case["balanced"]:
+        more["ascending"] = False
+        sizes = {name: case[name] for name in ("size", "slice_level")}
+        found = twin.balance(levels, case["level"], wanted, need, **sizes)
+        if found is not None:
+            return twin.descend(levels, *found, case["count"], need, apart=True, **more)
     try:
         level, chosen = twin.choose(
             levels,
             case["level"],
-            case["count"] // case["size"],
+            wanted,
             need,
             required=case["required"],
             unconstrained=case["unconstrained"],
-            ascending=case["ascending"],
+            ascending=more["ascending"],
         )
     except twin.Unfit as unfit:
         return unfit.args
-    more = {name: case[name] for name in ("size", "slice_level", "inner", "ascending")}
     return twin.descend(levels, level, chosen, case["count"], need, **more)
 
 
@@ -272,6 +280,17 @@ def test_the_examples_of_the_documentation(
     counts = Counts(rows, Vector(rows, {"cpu": 1}), Mask(len(held), False), size=size)
     places, _ = pack(counts, count, level=0, unconstrained=True, ascending=ascending)
     assert [dict(places).get(leaf, 0) for leaf in range(len(held))] == expected
+
+
+def test_the_last_that_a_greedy_fit_uses_bounds_the_balance() -> None:
+    """With scores that is not the smallest: those that hold less are out, as with Kueue."""
+    paths: list[tuple[str, ...]] = [(f"{number}",) for number in range(7)]
+    rows, mask = Rows(Domains(paths)), Mask(7, True)
+    rows.fill([{"cpu": each} for each in (4, 3, 6, 8, 2, 2, 8)])
+    for leaf, score in enumerate((1, 1, 0, 0, 1, 2, 1)):
+        mask.set(leaf, 0, score)
+    counts = Counts(rows, Vector(rows, {"cpu": 1}), mask, size=2)
+    assert pack(counts, 8, level=0, balanced=True)[0] == [(5, 2), (6, 6)]
 
 
 def test_amounts_beyond_all_bounds_do_not_overflow() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
+from math import log2
 
 MOST = 2**31 - 1
 Path = tuple[str, ...]
@@ -198,17 +199,24 @@ def descend(
     slice_level: int,
     inner: Mapping[int, int],
     ascending: bool,
+    apart: bool = False,
 ) -> tuple[list[tuple[int, int]], int]:
     given = give(chosen, pods, need, size, sliced=True, ascending=ascending)
     while level < len(levels) - 1:
-        if level < slice_level:
+        if level < slice_level and apart:
+            parts: Given = []
+            for d, own, leader in given:
+                below = order(d.children, led=False, ascending=ascending)
+                parts += give(below, own, leader, size, sliced=True, ascending=ascending)
+            given = parts
+        elif level < slice_level:
             below = order(
                 [c for d, _, _ in given for c in d.children], led=False, ascending=ascending
             )
             given = give(below, pods, need, size, sliced=True, ascending=ascending)
         else:
             unit = inner.get(level + 1, 1)
-            parts: Given = []
+            parts = []
             for d, own, leader in given:
                 below = order(d.children, led=False, ascending=ascending)
                 for child in below if unit > 1 else []:
@@ -218,6 +226,112 @@ def descend(
         level += 1
     leader = max((d.leaf for d, _, leader in given if leader), default=-1)
     return sorted((d.leaf, own) for d, own, _ in given if own), leader
+
+
+def balance(
+    levels: list[list[Domain]], level: int, wanted: int, need: int, *, size: int, slice_level: int
+) -> tuple[int, list[Domain]] | None:
+    """Return lower domains, which hold what each is to get, and their level; None if none do."""
+    both = level == len(levels) - 1
+    if not both and level + 1 > slice_level:
+        return None
+    best, threshold, used = list[Domain](), 0, 0
+    for siblings in [d.children for d in levels[level - 1]] if level else [levels[0]]:
+        lowers = siblings if both else [c for d in siblings for c in d.children]
+        for goal in thresholds(greedy(lowers, wanted, need), wanted, need):
+            if not goal or goal < threshold:
+                break
+            uppers = [trimmed(d, goal, need, both=both) for d in siblings]
+            fit = greedy(uppers, wanted, need)
+            if fit and (goal > threshold or len(fit) < used):
+                best, threshold, used = uppers, goal, len(fit)
+            if fit:
+                break
+    chosen: list[Domain] | None = best or None
+    if chosen and not both:
+        by_entropy = sorted(chosen, key=lambda d: (-d.leaders, -d.slices_l, -entropy(d), d.path))
+        chosen = smallest_fit(by_entropy, wanted, need, size)
+        chosen = chosen and [c for d in chosen for c in d.children]
+    chosen = chosen and smallest_fit(sorted(chosen, key=lambda d: d.path), wanted, need, size)
+    if not chosen or len(chosen) * threshold > wanted:
+        return None
+    extra = wanted - len(chosen) * threshold
+    chosen = order(chosen, led=True, ascending=False)
+    for number, d in enumerate(chosen):
+        d.leaders = int(need > 0 and number == 0)
+        more = min((d.slices_l if d.leaders else d.slices) - threshold, extra)
+        d.slices = d.slices_l = threshold + more
+        d.pods, d.pods_l = d.slices * size, d.slices * size - d.leaders
+        extra -= more
+    return None if extra else (level if both else level + 1, chosen)
+
+
+def greedy(domains: Sequence[Domain], wanted: int, need: int) -> list[Domain]:
+    """Return the domains that are used, the leader's first, then the largest; none if not all."""
+    used, left = list[Domain](), wanted
+    rest = order(domains, led=True, ascending=False)
+    if need:
+        if not rest or not rest[0].leaders:
+            return []
+        used, left, rest = rest[:1], left - rest[0].slices_l, rest[1:]
+    for d in order(rest, led=False, ascending=False):
+        if left <= 0 or not d.slices:
+            break
+        used.append(d)
+        left -= d.slices
+    return used if left <= 0 else []
+
+
+def thresholds(used: list[Domain], wanted: int, need: int) -> list[int]:
+    """Return what each domain could get at least, and less where the leader takes its room."""
+    if not used:
+        return []
+    bounds = [wanted // len(used)] + [d.slices_l for d in used[:need]]
+    bounds += [used[-1].slices] if len(used) > need else []
+    with_room = min(*bounds, used[-1].slices_l) if len(used) > need > 0 else min(bounds)
+    return [min(bounds)] + ([with_room] if with_room < min(bounds) else [])
+
+
+def trimmed(domain: Domain, threshold: int, need: int, *, both: bool) -> Domain:
+    """Return a copy without children that hold less than the threshold, empty if it does itself."""
+    out = replace(domain)
+    if not both:
+        out.children = [emptied(replace(c), threshold, need) for c in domain.children]
+        roll_up(out, 1, led=need > 0)
+    return emptied(out, threshold, need)
+
+
+def emptied(domain: Domain, threshold: int, need: int) -> Domain:
+    if domain.slices < threshold:
+        domain.pods = domain.slices = domain.pods_l = domain.slices_l = domain.leaders = 0
+    elif need and domain.slices_l < threshold:
+        domain.pods_l = domain.slices_l = domain.leaders = 0
+    return domain
+
+
+def entropy(domain: Domain) -> float:
+    total = sum(c.pods for c in domain.children)
+    parts = [c.pods / total for c in domain.children if c.pods]
+    return sum(-part * log2(part) for part in parts)
+
+
+def smallest_fit(
+    domains: Sequence[Domain], wanted: int, need: int, size: int
+) -> list[Domain] | None:
+    """Return as many as a greedy fit uses, with the least in sum; on ties the earliest last one,
+    rather without the leader, and so on for those before."""
+    number = len(greedy(domains, wanted, need))
+    found = []
+    for places in combinations(range(len(domains)), number) if number else []:
+        chosen = [domains[n] for n in places]
+        for leader in range(number) if need else [-1]:
+            held = [d.pods_l if n == leader else d.pods for n, d in enumerate(chosen)]
+            able = all(d.leaders if n == leader else d.slices for n, d in enumerate(chosen))
+            early = any(sum(held[:n]) >= wanted * size for n in range(leader + 1, number))
+            if able and not early and sum(held) >= wanted * size:
+                key = [(place, n == leader) for n, place in enumerate(places)][::-1]
+                found.append((sum(held), key, chosen))
+    return min(found)[2] if found else None
 
 
 def smallest_set(held: Sequence[int], wanted: int) -> list[int] | None:
