@@ -12,41 +12,32 @@ whether the pods run or not, less what finished pods of the group gave back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import MappingProxyType
+
+import msgspec
 
 from nri_policy.cluster.assignment import Assignment
 from nri_policy.cluster.document import PODS, Amounts, DocumentError, join
-from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, Request, Status
-from nri_policy.cluster.node import HOSTNAME, Node
-from nri_policy.cluster.placement import assign
+from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, PodSet, Request, Status
+from nri_policy.cluster.node import Node
+from nri_policy.cluster.placement import assign, assignment
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.replacement import replace_failed
-from nri_policy.cluster.request import Refused, Unit, asks, check_request, units
+from nri_policy.cluster.request import Refused, Unit, asks, is_spread, requested, units
 from nri_policy.cluster.settings import ZONE_LEVEL, Settings, Topology
+from nri_policy.cluster.spread_assignment import assignment as spread_assignment
+from nri_policy.cluster.spread_assignment import by_node, choose, not_placed, replace_spread
 from nri_policy.cluster.spreading import SpreadTree, read_preferences
 from nri_policy.cluster.tree import Path, Tree
+from nri_policy.cluster.usage import Usage, in_use, undone, usages_of
 from nri_policy.cluster.zone import NodeZones
 from nri_policy.wording import counted, did_you_mean, quoted
-
-POD_SET_LABEL = "placement.nri/pod-set"
 
 MAX_SPREADS = 8  # trees of label values that are kept; the least recently used goes first
 
 Key = tuple[str, str]  # namespace and name
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Pods that an assignment puts somewhere: *count* times *amounts* at a leaf."""
-
-    levels: Sequence[str]
-    values: Sequence[str]
-    amounts: Amounts
-    count: int
-    reported: int = 0  # of them that run: what the zones of their node have left is without them
 
 
 class Engine:
@@ -67,6 +58,7 @@ class Engine:
         self._members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
         self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
+        self._passing: list[Usage] = []  # what is assumed while a group is placed
         self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
         self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
 
@@ -156,48 +148,90 @@ class Engine:
             found = self._kinds[key] = {**amounts, PODS: amounts.get(PODS, 0) + 1}
         return found
 
-    def place(self, group: PlacementGroup) -> Status:
+    def kind_of(self, pod_set: PodSet) -> Amounts:
+        """Return what one pod of a pod set uses."""
+        return self.kind(pod_set.template.spec.effective())
+
+    def place(
+        self, group: PlacementGroup, failures: Mapping[str, int] = MappingProxyType({})
+    ) -> Status:
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
-        Nothing changes. Raises DocumentError for a request that breaks a rule.
+        Its pod sets go one after the other, each sees those before. *failures* are recent ones of
+        the group's pods, by node: those that are spread avoid them. Nothing changes. Raises
+        DocumentError for a request that breaks a rule.
         """
         own = (group.namespace, group.name)
         replacing = bool(group.status.assignments and group.status.unhealthy_nodes)
         steps = [unit for unit in units(group) if unit.workers.count]
         nothing_asked = implied(steps)
-        taken: list[Usage] = []
         assignments: dict[str, Assignment] = {}
-        try:
-            trees = [self.tree_of(unit) for unit in steps]  # all, before something is taken
-            if not replacing and own in self.groups:
-                taken += _undone(self._in_use(own))
-                self._apply(taken, 1)
-            for number, (unit, tree) in enumerate(zip(steps, trees, strict=True)):
-                if replacing:
-                    new, whole = replace_failed(
-                        tree,
-                        unit,
-                        group.status,
-                        self.settings,
-                        implied=nothing_asked,
-                        paths=self._paths(tree, group.status.unhealthy_nodes),
-                    )
-                else:
-                    new = whole = assign(tree, unit, self.settings, implied=nothing_asked)
-                assignments |= whole
-                if number < len(steps) - 1:
-                    for pod_set in unit.pod_sets:
-                        if pod_set.name in new:
-                            kind = self.kind(pod_set.template.spec.effective())
-                            used = _usages(new[pod_set.name], kind)
-                            taken += used
-                            self._apply(used, 1)
-        except Refused as refused:
-            return Status(state="Unplaceable", message=str(refused))
-        finally:
-            self._apply(taken, -1)
+        placed = self._running_of(own)
+        with ExitStack() as stack:
+            try:
+                trees = [self.tree_of(unit) for unit in steps]  # all, before something is taken
+                if not replacing:
+                    stack.enter_context(self._without(own))
+                for unit, tree in zip(steps, trees, strict=True):
+                    if replacing:
+                        new, whole = self._replace(group.status, unit, tree, nothing_asked)
+                    else:
+                        new = whole = self._assign(unit, tree, placed, failures, nothing_asked)
+                    assignments |= whole
+                    if unit is not steps[-1]:
+                        stack.enter_context(self._assumed(new, unit))
+                        placed += by_node(new.values(), self.nodes)
+            except Refused as refused:
+                return Status(state="Unplaceable", message=str(refused))
         ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
         return Status(state="Placed", assignments=ordered)
+
+    def _assign(
+        self,
+        unit: Unit,
+        tree: Tree,
+        placed: Counter[str],
+        failures: Mapping[str, int],
+        implied: bool,
+    ) -> dict[str, Assignment]:
+        """Return the assignments of a unit; *placed* are the group's pods, by node."""
+        held = tree.held(placed)
+        request = unit.workers.request
+        if not is_spread(unit.workers):
+            return assign(tree, unit, self.settings, held, implied=implied)
+        chosen = choose(tree, unit, self.settings, held, implied=implied)
+        out: dict[str, Assignment] = {}
+        if unit.leader is not None and chosen is not None:
+            out[unit.leader.name] = assignment(tree, unit.leader.name, [(chosen.leader, 1)])
+        with self._assumed(out, unit):
+            nodes = None if chosen is None else chosen.nodes
+            for pod_set in unit.pod_sets:
+                if pod_set.name not in out:
+                    asked = msgspec.structs.replace(pod_set, request=request)
+                    pods, left = self._spread(asked, placed, failures, nodes)
+                    if left:
+                        raise not_placed(pod_set.count, left)
+                    out[pod_set.name] = spread_assignment(pod_set.name, pods, self.nodes)
+        return out
+
+    def _replace(
+        self,
+        status: Status,
+        unit: Unit,
+        tree: Tree,
+        implied: bool,
+    ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
+        """Return the assignments of the pods that failed nodes had, and the whole ones."""
+        if is_spread(unit.workers):
+
+            def spread(
+                pod_set: PodSet, own: Mapping[str, int], within: Collection[str]
+            ) -> tuple[dict[str, int], int]:
+                return self._spread(pod_set, own, {}, within)
+
+            return replace_spread(tree, unit, status, spread, self.nodes)
+        paths = self._paths(tree, status.unhealthy_nodes)
+        return replace_failed(tree, unit, status, self.settings, implied=implied, paths=paths)
 
     def spread(
         self, group: PlacementGroup, failures: Mapping[str, int] = MappingProxyType({})
@@ -208,48 +242,64 @@ class Engine:
         running pods. *failures* are recent ones of the group's pods, by node. Nothing changes.
         Raises DocumentError for a request that breaks a rule.
         """
-        own: Counter[str] = Counter(
-            pod.node
-            for pod in self._members.get((group.namespace, group.name), {}).values()
-            if not pod.finished
-        )
+        own = self._running_of((group.namespace, group.name))
         placed: Counter[str] = Counter()
         taken: list[tuple[str, Amounts, int]] = []
         try:
-            for number, pod_set in enumerate(group.pod_sets):
-                request = pod_set.request or Request()
+            for number, pod_set in enumerate(requested(group)):
                 path = f"spec.podSets[{number}].request"
-                check_request(request, path)
-                preferences = read_preferences(request.spread_over, join(path, "spreadOver"))
-                tree = self._spread_tree([each.key for each in preferences])
-                tolerations = self._topology(request.topology).tolerations
-                new, left = tree.spread(pod_set, preferences, tolerations, own + placed, failures)
+                try:
+                    new, left = self._spread(pod_set, own + placed, failures, None, path)
+                except Refused as refused:
+                    raise DocumentError(join(path, "topology"), str(refused)) from None
                 placed.update(new | {"": left})
-                if number < len(group.pod_sets) - 1:
-                    kind = self.kind(pod_set.template.spec.effective())
-                    for node, pods in new.items():
-                        taken.append((node, kind, pods))
-                        self._use(node, kind, pods)
-                        self._run(node, pods)
-        except Refused as refused:
-            raise DocumentError(join(path, "topology"), str(refused)) from None
+                for node, pods in new.items():
+                    taken.append((node, self.kind_of(pod_set), pods))
+                    self._use(*taken[-1])
+                    self._run(node, pods)
         finally:
             for node, kind, pods in taken:
                 self._use(node, kind, -pods)
                 self._run(node, -pods)
         return dict(+placed)
 
+    def _spread(
+        self,
+        pod_set: PodSet,
+        own: Mapping[str, int],
+        failures: Mapping[str, int],
+        within: Collection[str] | None,
+        path: str = "",
+    ) -> tuple[dict[str, int], int]:
+        """Return the pods for each node, of those *within*, and how many find no place."""
+        request = pod_set.request or Request()
+        preferences = read_preferences(request.spread_over, join(path, "spreadOver"))
+        tree = self._spread_tree([each.key for each in preferences])
+        tolerations = self._topology(request.topology).tolerations
+        return tree.spread(pod_set, preferences, tolerations, own, failures, within)
+
+    def _running_of(self, group: Key) -> Counter[str]:
+        """Return a group's running pods, by node."""
+        members = self._members.get(group, {}).values()
+        return Counter(pod.node for pod in members if not pod.finished)
+
     def _spread_tree(self, keys: list[str]) -> SpreadTree:
         tree = self._spreads.pop(tuple(keys), None)
         if tree is None:
             tree = SpreadTree(keys, self.nodes.values(), self._used, self._running)
-            for group in self.groups:
-                for usage in self._in_use(group):
-                    self._assume(tree, usage, 1)
+            self._count_in(tree)
             if len(self._spreads) == MAX_SPREADS:
                 del self._spreads[next(iter(self._spreads))]
         self._spreads[tuple(keys)] = tree
         return tree
+
+    def _count_in(self, tree: Tree | SpreadTree) -> None:
+        """Count what assignments use in a new tree."""
+        for group in self.groups:
+            for usage in self._in_use(group):
+                self._assume(tree, usage, 1)
+        for usage in self._passing:
+            self._assume(tree, usage, 1)
 
     def tree_of(self, unit: Unit) -> Tree:
         """Return the tree on which *unit* is placed; raises Refused.
@@ -286,9 +336,7 @@ class Engine:
                 zones=self._zones,
             )
             self._trees[name, depth] = tree
-            for key in self.groups:
-                for usage in self._in_use(key):
-                    self._assume(tree, usage, 1)
+            self._count_in(tree)
         return tree
 
     def _topology(self, name: str | None) -> Topology:
@@ -372,48 +420,7 @@ class Engine:
         group = self.groups.get(key)
         if group is None or not group.status.assignments:
             return []
-        kinds = {each.name: self.kind(each.template.spec.effective()) for each in group.pod_sets}
-        finished: Counter[tuple[str, str]] = Counter()
-        running: Counter[tuple[str, str]] = Counter()
-        for pod in self._members.get(key, {}).values():
-            name = pod.labels.get(POD_SET_LABEL) or pod.annotations.get(POD_SET_LABEL, "")
-            (finished if pod.finished else running)[name, pod.node] += 1
-        usages = []
-        for assignment in group.status.assignments:
-            for usage in _usages(assignment, kinds.get(assignment.pod_set, {})):
-                back = self._take(finished, assignment.pod_set, usage, usage.count)
-                left = usage.count - back
-                reported = 0
-                if len(usage.levels) > 1 and usage.levels[0] == HOSTNAME:
-                    reported = self._take(running, assignment.pod_set, usage, left)
-                usages.append(replace(usage, count=left, reported=reported))
-        return usages
-
-    def _take(self, pods: Counter[tuple[str, str]], pod_set: str, usage: Usage, most: int) -> int:
-        """Return how many of *pods* are of *usage*, at most *most*, and take them out."""
-        taken = 0
-        for name in (pod_set, "") if pods else ():
-            for node in self._nodes_named(usage):
-                own = min(pods[name, node], most - taken)
-                pods[name, node] -= own
-                taken += own
-        return taken
-
-    def _nodes_named(self, usage: Usage) -> list[str]:
-        """Return the nodes at the leaf of *usage*."""
-        named = [
-            (level, value)
-            for level, value in zip(usage.levels, usage.values, strict=True)
-            if not level.startswith(ZONE_LEVEL)
-        ]
-        alike = self.nodes.get(usage.values[0])  # mostly, nodes have the names of their hosts
-        if usage.levels[0] == HOSTNAME and alike and alike.labels.get(HOSTNAME) == alike.name:
-            return [alike.name]
-        return [
-            node.name
-            for node in self.nodes.values()
-            if all(node.labels.get(level) == value for level, value in named)
-        ]
+        return in_use(group, self._members.get(key, {}).values(), self.kind, self.nodes)
 
     def _apply(self, usages: Iterable[Usage], times: int) -> None:
         for usage in usages:
@@ -423,19 +430,44 @@ class Engine:
     def _assume(self, tree: Tree | SpreadTree, usage: Usage, times: int) -> None:
         place = (usage.levels, usage.values, usage.amounts, times * usage.count)
         if isinstance(tree, Tree):
-            tree.assume(*place, reported=times * usage.reported)
+            found = tree.assume(*place, reported=times * usage.reported)
         else:
-            tree.assume(*place)
+            found = tree.assume(*place)
+        if not found:  # what is assigned to a rack takes room of a host once it runs there
+            for node, count in usage.running.items():
+                tree.use(node, usage.amounts, times * count)
 
+    def _without(self, group: Key) -> AbstractContextManager[None]:
+        """Count what a group's assignments use as free while in the context."""
+        return self._applied(undone(self._in_use(group)))
 
-def _usages(assignment: Assignment, kind: Amounts) -> list[Usage]:
-    return [Usage(assignment.levels, each.values, kind, each.count) for each in assignment.domains]
+    def _assumed(
+        self, assignments: Mapping[str, Assignment], unit: Unit
+    ) -> AbstractContextManager[None]:
+        """Count assignments of a unit's pod sets as used while in the context."""
+        return self._applied(
+            [
+                usage
+                for each in unit.pod_sets
+                if each.name in assignments
+                for usage in usages_of(assignments[each.name], self.kind_of(each))
+            ]
+        )
 
-
-def _undone(usages: Iterable[Usage]) -> list[Usage]:
-    return [replace(each, count=-each.count, reported=-each.reported) for each in usages]
+    @contextmanager
+    def _applied(self, usages: list[Usage]) -> Iterator[None]:
+        """Count *usages* while in the context, also in trees that are made then."""
+        self._passing += usages
+        self._apply(usages, 1)
+        try:
+            yield
+        finally:
+            del self._passing[len(self._passing) - len(usages) :]
+            self._apply(usages, -1)
 
 
 def implied(steps: Iterable[Unit]) -> bool:
     """Return whether some pod set asks for nothing, nor does its mate in a leader group."""
-    return any(not any(asks(each.request) for each in unit.pod_sets) for unit in steps)
+    return any(
+        not any(asks(each.request) or is_spread(each) for each in unit.pod_sets) for unit in steps
+    )

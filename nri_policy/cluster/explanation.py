@@ -70,7 +70,7 @@ def _pod_set(engine: Engine, unit: Unit, *, nothing: bool) -> PodSetExplanation 
     try:
         tree = engine.tree_of(unit)
         wanted = plan(unit, implied=nothing, levels=tree.levels, settings=engine.settings)
-        counts, kind = count(tree, unit, wanted, engine.settings)
+        counts, kind = count(tree, unit, wanted, engine.settings, {})
     except Refused:
         return None
     total, excluded = exclusions(counts, kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from nri_policy._counts import Counts
 from nri_policy._packing import Refusal, pack
@@ -14,10 +14,15 @@ from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.tree import Tree
 
 
-def assign(tree: Tree, unit: Unit, settings: Settings, *, implied: bool) -> dict[str, Assignment]:
-    """Return the assignment of each pod set of *unit*, by name; raises Refused."""
+def assign(
+    tree: Tree, unit: Unit, settings: Settings, held: Mapping[int, int], *, implied: bool
+) -> dict[str, Assignment]:
+    """Return the assignment of each pod set of *unit*, by name; raises Refused.
+
+    *held* are pods of the same group by leaf, which count for its most per host.
+    """
     wanted = plan(unit, implied=implied, levels=tree.levels, settings=settings)
-    counts, kind = count(tree, unit, wanted, settings)
+    counts, kind = count(tree, unit, wanted, settings, held)
     places, leader_at = search(tree, counts, kind, wanted, unit.workers.count)
     out = {unit.workers.name: assignment(tree, unit.workers.name, places)}
     if unit.leader is not None:
@@ -25,7 +30,9 @@ def assign(tree: Tree, unit: Unit, settings: Settings, *, implied: bool) -> dict
     return out
 
 
-def count(tree: Tree, unit: Unit, wanted: Plan, settings: Settings) -> tuple[Counts, Filter]:
+def count(
+    tree: Tree, unit: Unit, wanted: Plan, settings: Settings, held: Mapping[int, int]
+) -> tuple[Counts, Filter]:
     """Return how many pods and slices of *unit* fit where; raises Refused for an empty tree."""
     if not tree.domains.leaves:
         raise Refused(f"no topology domains at level: {tree.levels[wanted.level]}")
@@ -42,6 +49,7 @@ def count(tree: Tree, unit: Unit, wanted: Plan, settings: Settings) -> tuple[Cou
         leader=leader.effective() if leader else None,
         leader_kind=tree.filter(leader, scored=scored) if leader else None,
         most=unit.workers.request.max_per_host if unit.workers.request else None,
+        held=held,
     )
     return counts, kind
 

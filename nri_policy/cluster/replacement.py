@@ -7,7 +7,7 @@ required request stays in the domain of its level where the rest is; else anywhe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -73,14 +73,19 @@ def _leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[i
     for each in given.domains:
         if _host(given, each) in failed:
             continue
-        leaf = tree.find(given.levels, each.values)
-        if leaf is None or not tree.rows.nodes_at(leaf):
-            raise Refused(
-                "Cannot replace the node, because the existing topologyAssignment is invalid, as it"
-                f" contains the stale domain {each.values[0]}"
-            )
-        places[leaf] += each.count
+        places[leaf_kept(tree, given.levels, each.values)] += each.count
     return places
+
+
+def leaf_kept(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> int:
+    """Return the leaf of a domain that pods stay in; raises Refused if it is gone."""
+    leaf = tree.find(levels, values)
+    if leaf is None or not tree.rows.nodes_at(leaf):
+        raise Refused(
+            "Cannot replace the node, because the existing topologyAssignment is invalid, as it"
+            f" contains the stale domain {values[0]}"
+        )
+    return leaf
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,12 +65,17 @@ def asks(request: Request | None) -> bool:
     )
 
 
-def units(group: PlacementGroup) -> list[Unit]:
-    """Return the pod sets of *group* in the order in which they are placed.
+def is_spread(pod_set: PodSet) -> bool:
+    """Return whether a pod set is to be spread."""
+    return pod_set.request is not None and bool(pod_set.request.spread_over)
+
+
+def requested(group: PlacementGroup) -> list[PodSet]:
+    """Return the pod sets, each with the request that its template's annotations make, if any.
 
     Raises DocumentError for requests that break a rule.
     """
-    found: dict[str, list[PodSet]] = {}
+    found = []
     for number, each in enumerate(group.pod_sets):
         path, pod_set = f"spec.podSets[{number}]", each
         if pod_set.request is None:
@@ -81,6 +86,17 @@ def units(group: PlacementGroup) -> list[Unit]:
         if pod_set.request is not None:
             check_request(pod_set.request, join(path, "request"))
             check_count(pod_set, path)
+        found.append(pod_set)
+    return found
+
+
+def units(group: PlacementGroup) -> list[Unit]:
+    """Return the pod sets of *group* in the order in which they are placed.
+
+    Raises DocumentError for requests that break a rule.
+    """
+    found: dict[str, list[PodSet]] = {}
+    for number, pod_set in enumerate(requested(group)):
         name = pod_set.request.leader_group if pod_set.request else None
         found.setdefault(f"group {name}" if name else f"set {number}", []).append(pod_set)
     out = []
@@ -111,6 +127,8 @@ def check_request(request: Request, path: str) -> None:
         raise DocumentError(
             join(path, "maxPerHost"), f"{quoted(most)} is not from 1 to {MAX_COUNT}"
         )
+    if request.slices and request.spread_over:
+        raise DocumentError(join(path, "spreadOver"), "pods of slices cannot be spread")
     if request.leader_group is not None and request.leader_group.isdecimal():
         raise DocumentError(
             join(path, "leaderGroup"), f"{quoted(request.leader_group)} must not be a number"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nri_policy._counts import Counts
-from nri_policy._domains import Domains, Rows, Vector
+from nri_policy._domains import Domains, Mask, Rows, Vector
 from nri_policy._spreading import MAX_WEIGHT
 from nri_policy._spreading import spread as fill
 from nri_policy.cluster.assignment import MAX_COUNT
@@ -29,6 +29,7 @@ from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.pod import PodSpec
 from nri_policy.wording import quoted
 
+_OUTSIDE = 255  # code of nodes that are not asked about
 MAX_FILTERS = 16  # kinds of pods whose nodes are remembered
 
 _KEY = r"(?P<key>[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
@@ -137,11 +138,17 @@ class SpreadTree:
 
     def assume(
         self, levels: Sequence[str], values: Sequence[str], amounts: Amounts, times: int
-    ) -> None:
-        """Take what pods of an assignment request off the host that it names, *times* times."""
-        leaf = self._hosts.get(values[levels.index(HOSTNAME)]) if HOSTNAME in levels else None
+    ) -> bool:
+        """Take what pods of an assignment request off the host that it names, *times* times.
+
+        Return False if it names none.
+        """
+        if HOSTNAME not in levels:
+            return False
+        leaf = self._hosts.get(values[levels.index(HOSTNAME)])
         if leaf is not None:
             self.rows.add(leaf, amounts, -times)
+        return True
 
     def run(self, node: str, times: int) -> None:
         """Take in that pods began to run on a node, or ended."""
@@ -149,21 +156,27 @@ class SpreadTree:
         if leaf is not None:
             self._every[leaf] += times
 
-    def spread(
+    def spread(  # noqa: PLR0913, PLR0917 - who is spread, and beside whom
         self,
         pod_set: PodSet,
         preferences: Sequence[Preference],
         tolerations: Sequence[Toleration],
         own: Mapping[str, int],
         failures: Mapping[str, int],
+        within: Collection[str] | None = None,
     ) -> tuple[dict[str, int], int]:
         """Return the pods for each node, and how many find no place.
 
         By node, *own* pods are there of those who are spread, and recent *failures* of theirs.
-        *preferences* are those that the tree is of, *tolerations* come on top of the pods'.
+        *preferences* are those that the tree is of, *tolerations* come on top of the pods'. Only
+        nodes *within* get any, all if that is None.
         """
         spec, request = pod_set.template.spec, pod_set.request or Request()
-        counts = self._count(spec.effective(), self._filter(spec, tolerations))
+        kind = self._filter(spec, tolerations)
+        if within is None:
+            counts = self._count(spec.effective(), kind)
+        else:
+            counts = self._count_within(spec.effective(), kind, within)
         places, left = fill(
             counts,
             pod_set.count,
@@ -197,6 +210,12 @@ class SpreadTree:
                 self._counts.popitem(last=False)
         self._counts[key] = found
         return found
+
+    def _count_within(self, pod: Amounts, kind: Filter, within: Collection[str]) -> Counts:
+        mask = Mask(len(self._nodes), False)
+        for leaf, node in enumerate(self._nodes):
+            mask.set(leaf, kind.mask.get(leaf) if node.name in within else _OUTSIDE)
+        return Counts(self.rows, Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1}), mask)
 
     def _filter(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
         tolerations = (*spec.tolerations, *tolerations)

@@ -53,6 +53,7 @@ class Tree:
         self._zones = zones
         self._used = used
         self._leaf_at: dict[Path, int] = {}
+        self._hosts_assigned = False  # to hosts of leaves that are not hosts
         self._node_at: dict[str, int]  # node -> its leaf, the first of its zones
         self._host_at: dict[str, int]  # hostname -> the same
         self._tainted: set[int]  # leaves
@@ -77,10 +78,13 @@ class Tree:
             self._nodes = list(first)
         else:
             self._host_at, self._tainted = {}, set()
+            for node, leaf in zip(first, range(len(first)), strict=True):
+                self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
             self._leaf_at = {path: leaf for leaf, path in enumerate(self.paths)}
             for leaf, more in others.items():
                 for node in more:
                     self._node_at[node.name] = leaf
+                    self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
                     self.rows.add(leaf, node.allocatable, 1, 1)
         for name, each in used.items():
             self.use(name, each, 1)
@@ -125,6 +129,16 @@ class Tree:
             self.rows.set(leaf, available)
         self._leaf_at = {path[len(self.topology.levels) - 1 :]: at for at, path in enumerate(paths)}
 
+    def held(self, pods: Mapping[str, int]) -> dict[int, int]:
+        """Return pods by leaf that are given by node; those of nodes without a leaf are not in."""
+        at = self._node_at
+        return {at[node]: count for node, count in pods.items() if node in at}
+
+    def nodes_in(self, ranges: Iterable[range]) -> Iterator[str]:
+        """Yield the names of the nodes at leaves."""
+        leaves = {leaf for each in ranges for leaf in each}
+        return (node for node, leaf in self._node_at.items() if leaf in leaves)
+
     def leaf_of(self, node: str) -> int | None:
         """Return the leaf that a node takes part in, the first of its zones."""
         return self._node_at.get(node)
@@ -134,8 +148,8 @@ class Tree:
 
         Return False if the tree is to be made anew.
         """
-        if self.hosts is not None:
-            return False
+        if self.hosts is not None or (not self.topology.by_host and self._hosts_assigned):
+            return False  # what is assigned to a host goes with it
         name = (old or new).name  # type: ignore[union-attr]  # one of them is there
         leaf = self._node_at.pop(name, None)
         if leaf is not None:
@@ -179,21 +193,26 @@ class Tree:
         times: int,
         *,
         reported: int = 0,
-    ) -> None:
+    ) -> bool:
         """Take what pods of an assignment request off the leaf that it names, *times* times.
 
         Off a zone only those that its object does not count yet: without the *reported* ones.
+        Return False if it names neither a leaf nor a host.
         """
         leaf = self.find(levels, values)
         if leaf is not None:
             self.rows.add(leaf, amounts, -(times if self.hosts is None else times - reported))
-        host = self._host_at.get(values[0]) if levels[0] == HOSTNAME else None
+        if levels[0] != HOSTNAME:
+            return leaf is not None
+        host = self._host_at.get(values[0])
         if host is None:
-            return
+            return True
         if self.hosts is not None:
             self._note_host(host)
         elif leaf is None:
+            self._hosts_assigned = True
             self.rows.add(host, amounts, -times)
+        return True
 
     def _note_host(self, leaf: int) -> None:
         for each in self._from(leaf):
@@ -212,7 +231,7 @@ class Tree:
         out = [
             leaf
             for host in hosts
-            if (first := self._host_at.get(host)) is not None
+            if self.topology.by_host and (first := self._host_at.get(host)) is not None
             for leaf in self._from(first)
             if self.rows.nodes_at(leaf) and not kind.mask.get(leaf)
         ]
@@ -300,6 +319,7 @@ class Tree:
         leader: Amounts | None,
         leader_kind: Filter | None,
         most: int | None = None,
+        held: Mapping[int, int] = {},
     ) -> Counts:
         """Return the counts of a pod set, those of the last time brought up to date."""
         key = (
@@ -311,6 +331,7 @@ class Tree:
             None if leader is None else frozenset(leader.items()),
             leader_kind,
             most,
+            frozenset(held.items()) if most is not None else None,
         )
         found = self._counts.get(key)
         if found is None:
@@ -323,6 +344,7 @@ class Tree:
                 leader=leader,
                 leader_kind=leader_kind,
                 most=most,
+                held=held,
             )
             self._counts[key] = found
             if len(self._counts) > MAX_COUNTS:
@@ -414,6 +436,8 @@ class Tree:
                 self._tainted.discard(leaf)
             for each in self._filters.values():
                 each.update(leaf, node)
+        else:
+            self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
         self._node_at[node.name] = leaf
         self.rows.add(leaf, node.allocatable, 1, 1)
         self.rows.add(leaf, self._used.get(node.name, {}), -1)

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.assignment import Assignment, Placed
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import PlacementGroup, Status
 from nri_policy.cluster.node import HOSTNAME
-from nri_policy.cluster.request import asks
 
 
 class Part(Struct, frozen=True, rename="camel"):
@@ -37,13 +35,9 @@ class Tried(Struct, frozen=True, rename="camel"):
 def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> Tried:
     """Place *group*, so that others see it if it fits; raises DocumentError.
 
-    A group that asks only to be spread is spread; *failures* are recent ones, by node.
+    *failures* are recent ones of its pods, by node.
     """
-    spread = any(each.request and each.request.spread_over for each in group.pod_sets)
-    if spread and not any(asks(each.request) for each in group.pod_sets):
-        status = _spread(engine, group, failures)
-    else:
-        status = engine.place(group)
+    status = engine.place(group, failures)
     placed = msgspec.structs.replace(group, status=status)
     if status.state == "Placed":
         engine.set_group(placed)
@@ -79,25 +73,3 @@ def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
             for key in sorted(pods)
         ]
     return [*tree.levels[:depth]], parts
-
-
-def _spread(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> Status:
-    """Return the status of a group that is spread over the nodes, all of it or nothing."""
-    assignments = []
-    before: Counter[str] = Counter()
-    for number, pod_set in enumerate(group.pod_sets, start=1):
-        # its pod sets are spread in order: what one more of them adds is where that one goes
-        first = msgspec.structs.replace(group, pod_sets=group.pod_sets[:number])
-        now = Counter(engine.spread(first, failures))
-        new = now - before
-        before = now
-        if new[""]:
-            fits = pod_set.count - new[""]
-            message = f"spreading allows to fit only {fits} out of {pod_set.count} pod(s)"
-            return Status(state="Unplaceable", message=message)
-        domains = [
-            Placed(values=[engine.nodes[name].labels.get(HOSTNAME, name)], count=count)
-            for name, count in sorted(new.items())
-        ]
-        assignments.append(Assignment(pod_set=pod_set.name, levels=[HOSTNAME], domains=domains))
-    return Status(state="Placed", assignments=assignments)

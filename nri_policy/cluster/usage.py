@@ -1,0 +1,105 @@
+"""What the assignments of groups use, and where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from nri_policy.cluster.assignment import Assignment
+from nri_policy.cluster.document import Amounts
+from nri_policy.cluster.group import PlacementGroup
+from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.pod import Pod
+from nri_policy.cluster.settings import ZONE_LEVEL
+
+POD_SET_LABEL = "placement.nri/pod-set"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Pods that an assignment puts somewhere: *count* times *amounts* at a leaf."""
+
+    levels: Sequence[str]
+    values: Sequence[str]
+    amounts: Amounts
+    count: int
+    reported: int = 0  # of them that run: what the zones of their node have left is without them
+    running: Mapping[str, int] = field(default_factory=dict)  # by node, where no level is the host
+
+
+def usages_of(assignment: Assignment, kind: Amounts) -> list[Usage]:
+    """Return what an assignment uses if each of its pods uses *kind*."""
+    return [Usage(assignment.levels, each.values, kind, each.count) for each in assignment.domains]
+
+
+def undone(usages: Iterable[Usage]) -> list[Usage]:
+    """Return what gives back as much."""
+    return [
+        replace(
+            each,
+            count=-each.count,
+            reported=-each.reported,
+            running={node: -count for node, count in each.running.items()},
+        )
+        for each in usages
+    ]
+
+
+def in_use(
+    group: PlacementGroup,
+    members: Iterable[Pod],
+    kind: Callable[[Amounts], Amounts],
+    nodes: Mapping[str, Node],
+) -> list[Usage]:
+    """Return what a group's assignments use, less what the finished ones of *members* gave back."""
+    kinds = {each.name: kind(each.template.spec.effective()) for each in group.pod_sets}
+    finished: Counter[tuple[str, str]] = Counter()
+    running: Counter[tuple[str, str]] = Counter()
+    for pod in members:
+        name = pod.labels.get(POD_SET_LABEL) or pod.annotations.get(POD_SET_LABEL, "")
+        (finished if pod.finished else running)[name, pod.node] += 1
+    found = []
+    for assignment in group.status.assignments:
+        for usage in usages_of(assignment, kinds.get(assignment.pod_set, {})):
+            back = _take(finished, assignment.pod_set, usage, usage.count, nodes)
+            left = usage.count - sum(back.values())
+            reported, at = 0, {}
+            if HOSTNAME not in usage.levels:
+                at = _take(running, assignment.pod_set, usage, left, nodes)
+            elif len(usage.levels) > 1 and usage.levels[0] == HOSTNAME:
+                reported = sum(_take(running, assignment.pod_set, usage, left, nodes).values())
+            found.append(replace(usage, count=left, reported=reported, running=at))
+    return found
+
+
+def _take(
+    pods: Counter[tuple[str, str]], pod_set: str, usage: Usage, most: int, nodes: Mapping[str, Node]
+) -> dict[str, int]:
+    """Return how many of *pods* are of *usage*, by node, at most *most*; they are taken out."""
+    taken: Counter[str] = Counter()
+    for name in (pod_set, "") if pods else ():
+        for node in nodes_named(usage.levels, usage.values, nodes):
+            own = min(pods[name, node], most - taken.total())
+            pods[name, node] -= own
+            taken[node] += own
+    return dict(+taken)
+
+
+def nodes_named(
+    levels: Sequence[str], values: Sequence[str], nodes: Mapping[str, Node]
+) -> list[str]:
+    """Return the nodes at the leaf that an assignment's values name."""
+    alike = nodes.get(values[0])  # mostly, nodes have the names of their hosts
+    if levels[0] == HOSTNAME and alike and alike.labels.get(HOSTNAME) == alike.name:
+        return [alike.name]
+    named = [
+        (level, value)
+        for level, value in zip(levels, values, strict=True)
+        if not level.startswith(ZONE_LEVEL)
+    ]
+    return [
+        node.name
+        for node in nodes.values()
+        if all(node.labels.get(level) == value for level, value in named)
+    ]
