@@ -21,7 +21,13 @@ def play(folder: Path, *steps: Any, settings: Any = None) -> tuple[int, list[Any
     if settings is not None:
         levels = [RACK, "kubernetes.io/hostname"]
         spec = {"topologies": [{"levels": levels}], "failure": settings}
-        more = ["--settings", write(folder / "s.yaml", {"kind": "ClusterPlacement", "spec": spec})]
+        more = [
+            "--settings",
+            write(
+                folder / "s.yaml",
+                {"apiVersion": "config.nri/v1alpha1", "kind": "ClusterPlacement", "spec": spec},
+            ),
+        ]
     scenario = str(folder / "scenario.yaml")
     code, text = run("simulate", scenario, "--synthetic", SPEC, "-o", "json", *more)
     return code, json.loads(text)
