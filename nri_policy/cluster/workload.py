@@ -4,13 +4,18 @@
 |---|---|
 | PlacementGroup | as it says |
 | Job | the smaller of `parallelism` and `completions` |
+| JobSet | a pod set for each of its Jobs: those of all replicas |
+| LeaderWorkerSet | a group for each replica: a leader, and `size` - 1 workers |
 | Deployment, ReplicaSet, StatefulSet | `replicas` |
-| Pod | one, or `placement.nri/group-size`; pods of one group that stand together are one group |
+| Pod | one, or the size that its group names; pods of one group that stand together are one group |
+
+A pod's group is the one that it names (`placement.nri/group`, else Kueue's pod group), else that of
+its LeaderWorkerSet, JobSet or Job, else the pod alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -21,9 +26,10 @@ from nri_policy.cluster.annotations import GROUP, POD_SET, read_request, read_si
 from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.group import PlacementGroup, PodSet, read_group
-from nri_policy.cluster.pod import Template, read_pod, read_template
+from nri_policy.cluster.pod import Pod, Template, read_pod, read_template
 from nri_policy.wording import did_you_mean, quoted
 
+_MOST_REPLICAS = 1000  # of a LeaderWorkerSet: each is a group
 _MAIN = "main"  # the pod set of what has only one
 
 
@@ -53,13 +59,55 @@ def _parallel(spec: _Spec) -> int:
     return at_once if spec.completions is None else min(at_once, spec.completions)
 
 
+class _Job(Struct):
+    spec: _Spec
+
+
+class _ReplicatedJob(Struct):
+    name: str
+    template: _Job
+    replicas: int = 1
+
+
+class _JobSetSpec(Struct, rename="camel"):
+    replicated_jobs: list[_ReplicatedJob]
+
+
+class _JobSet(Struct):
+    metadata: _Meta
+    spec: _JobSetSpec
+
+
+class _Workers(Struct, rename="camel"):
+    worker_template: dict[str, Any]
+    leader_template: dict[str, Any] | None = None
+    size: int = 1
+
+
+class _LeaderWorkerSpec(Struct, rename="camel"):
+    leader_worker_template: _Workers
+    replicas: int = 1
+
+
+class _LeaderWorkerSet(Struct):
+    metadata: _Meta
+    spec: _LeaderWorkerSpec
+
+
 _COUNTS: dict[str, Callable[[_Spec], int]] = {
     "Deployment": _replicas,
     "Job": _parallel,
     "ReplicaSet": _replicas,
     "StatefulSet": _replicas,
 }
-_KINDS = (*_COUNTS, "Pod", placement.KIND)
+_SETS = ("JobSet", "LeaderWorkerSet")
+_KINDS = (*_COUNTS, *_SETS, "Pod", placement.KIND)
+
+_POD_GROUP = "kueue.x-k8s.io/pod-group-name"
+_POD_GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+_JOBSET = "jobset.sigs.k8s.io/jobset-name"
+_LEADER_WORKERS = "leaderworkerset.sigs.k8s.io/name"
+_LEADER_WORKERS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 
 
 def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
@@ -75,18 +123,23 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
             _add_pod(groups, sizes, value, place)
             continue
         if kind == placement.KIND:
-            group = _asked(read_group(value, place), place)
+            made = [_asked(read_group(value, place), place)]
+        elif kind == "JobSet":
+            made = [_job_set(value, place)]
+        elif kind == "LeaderWorkerSet":
+            made = _leader_workers(value, place)
         elif kind in _COUNTS:
-            group = _workload(value, place, _COUNTS[kind])
+            made = [_workload(value, place, _COUNTS[kind])]
         else:
             hint = did_you_mean(str(kind), _KINDS) or f"; there are: {', '.join(_KINDS)}"
             raise DocumentError(join(place, "kind"), f"{quoted(kind)} cannot be placed{hint}")
-        key = (group.namespace, group.name)
-        if key in groups:
-            raise DocumentError(
-                join(place, "metadata.name"), f"{quoted(group.name)} names two groups"
-            )
-        groups[key] = group
+        for group in made:
+            key = (group.namespace, group.name)
+            if key in groups:
+                raise DocumentError(
+                    join(place, "metadata.name"), f"{quoted(group.name)} names two groups"
+                )
+            groups[key] = group
     for key, (size, place) in sizes.items():
         groups[key] = _filled(groups[key], size, place)
     return [*groups.values()]
@@ -105,18 +158,53 @@ def _each(documents: Iterable[object], path: str) -> Iterable[tuple[dict[str, An
 
 def _workload(value: object, path: str, count: Callable[[_Spec], int]) -> PlacementGroup:
     given = convert(value, _Workload, path)
-    if not given.metadata.name:
+    pod_set = _pod_set(_MAIN, count(given.spec), given.spec.template, join(path, "spec.template"))
+    return _group(given.metadata, [pod_set], path)
+
+
+def _job_set(value: object, path: str) -> PlacementGroup:
+    given = convert(value, _JobSet, path)
+    pod_sets = []
+    for number, each in enumerate(given.spec.replicated_jobs):
+        place = join(join(path, "spec.replicatedJobs"), number)
+        count = each.replicas * _parallel(each.template.spec)
+        template = each.template.spec.template
+        pod_sets.append(_pod_set(each.name, count, template, join(place, "template.spec.template")))
+    return _group(given.metadata, pod_sets, path)
+
+
+def _leader_workers(value: object, path: str) -> list[PlacementGroup]:
+    given = convert(value, _LeaderWorkerSet, path)
+    place = join(path, "spec.leaderWorkerTemplate")
+    of, many = given.spec.leader_worker_template, given.spec.replicas
+    if not 0 <= many <= _MOST_REPLICAS:
+        text = f"{many} groups are not from 0 to {_MOST_REPLICAS}"
+        raise DocumentError(join(path, "spec.replicas"), text)
+    pod_sets = [_pod_set("workers", of.size - 1, of.worker_template, join(place, "workerTemplate"))]
+    if of.leader_template is not None:
+        leader = _pod_set("leader", 1, of.leader_template, join(place, "leaderTemplate"))
+        pod_sets.insert(0, leader)
+    else:
+        pod_sets = [msgspec.structs.replace(pod_sets[0], name=_MAIN, count=of.size)]
+    names = [f"{given.metadata.name}-{number}" for number in range(many)]
+    return [
+        msgspec.structs.replace(_group(given.metadata, pod_sets, path), name=name) for name in names
+    ]
+
+
+def _pod_set(name: str, count: int, template: object, path: str) -> PodSet:
+    if not 0 <= count <= MAX_COUNT:
+        place = path.rpartition(".")[0]
+        raise DocumentError(place, f"{count} pods are not from 0 to {MAX_COUNT}")
+    pod_set = PodSet(name=name, count=count, template=read_template(template, path))
+    return _with_request(pod_set, join(path, "metadata"))
+
+
+def _group(metadata: _Meta, pod_sets: Iterable[PodSet], path: str) -> PlacementGroup:
+    if not metadata.name:
         raise DocumentError(join(path, "metadata.name"), "a group has a name")
-    number = count(given.spec)
-    if not 0 <= number <= MAX_COUNT:
-        raise DocumentError(join(path, "spec"), f"{number} pods are not from 0 to {MAX_COUNT}")
-    place = join(path, "spec.template")
-    template = read_template(given.spec.template, place)
-    pod_set = PodSet(name=_MAIN, count=number, template=template)
     return PlacementGroup(
-        namespace=given.metadata.namespace or "default",
-        name=given.metadata.name,
-        pod_sets=(_with_request(pod_set, join(place, "metadata")),),
+        namespace=metadata.namespace or "default", name=metadata.name, pod_sets=(*pod_sets,)
     )
 
 
@@ -147,8 +235,9 @@ def _add_pod(
     pod = read_pod(value, path)
     place = join(path, "metadata")
     given = {**pod.labels, **pod.annotations}
-    key = (pod.namespace, given.get(GROUP, pod.name))
-    if key in groups and (GROUP not in given or key not in sizes):
+    named = _named(pod, given)
+    key = (pod.namespace, named or pod.name)
+    if key in groups and (named is None or key not in sizes):
         raise DocumentError(join(place, "name"), f"{quoted(key[1])} names two groups")
     template = Template(spec=pod.spec, labels=pod.labels, annotations=pod.annotations)
     request = read_request(pod.annotations, pod.labels, place)
@@ -163,10 +252,35 @@ def _add_pod(
         name = name or (f"{_MAIN}-{len(pod_sets)}" if pod_sets else _MAIN)
         pod_sets.append(PodSet(name=name, count=1, template=template, request=request))
     groups[key] = PlacementGroup(namespace=key[0], name=key[1], pod_sets=tuple(pod_sets))
-    if GROUP in given:
+    if named is not None:
         size = read_size(pod.annotations, pod.labels, place)
+        if size is None and _POD_GROUP in given:
+            size = _total(given, place)
         there = sum(each.count for each in pod_sets)
         sizes[key] = (there if size is None else size, place)
+
+
+def _named(pod: Pod, given: Mapping[str, str]) -> str | None:
+    """Return the group that a pod is of, None for one that is alone."""
+    for name in (GROUP, _POD_GROUP):
+        if name in given:
+            return given[name]
+    if _LEADER_WORKERS in given:
+        return f"{given[_LEADER_WORKERS]}-{given.get(_LEADER_WORKERS_GROUP, '0')}"
+    if _JOBSET in given:
+        return given[_JOBSET]
+    jobs = [each.name for each in pod.owners if each.controller and each.kind == "Job"]
+    return jobs[0] if jobs else None
+
+
+def _total(given: Mapping[str, str], path: str) -> int | None:
+    text = given.get(_POD_GROUP_TOTAL)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and 1 <= int(text) <= MAX_COUNT):
+        place = join(join(path, "annotations"), _POD_GROUP_TOTAL)
+        raise DocumentError(place, f"{quoted(text)} is no number of pods")
+    return int(text)
 
 
 def _filled(group: PlacementGroup, size: int, path: str) -> PlacementGroup:
