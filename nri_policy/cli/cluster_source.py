@@ -1,7 +1,8 @@
-"""Options that name a cluster: files of one, or one that does not exist."""
+"""Options that name a cluster: files of one, one that does not exist, or one that is asked."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,16 +14,20 @@ from typing import Any
 import click
 
 from nri_policy.cli.cluster_run import read_cluster_settings
-from nri_policy.cli.failure import Failure
+from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cluster import synthetic
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.files import Files, read_documents
 from nri_policy.cluster.group import PlacementGroup
+from nri_policy.cluster.listing import list_cluster
 from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.settings import read_settings
 from nri_policy.cluster.snapshot import Snapshot, read_snapshot
 from nri_policy.cluster.workload import read_groups
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from nri_policy.kube.errors import APIError, KubeconfigError
 
 _Command = Callable[..., Any]
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
@@ -33,7 +38,8 @@ documents_option = click.option(
     "asked",
     type=_FILE,
     multiple=True,
-    help="Pods, Jobs, Deployments, StatefulSets, ReplicaSets or PlacementGroups; - is stdin.",
+    help="Pods, Jobs, JobSets, LeaderWorkerSets, Deployments, StatefulSets, ReplicaSets or"
+    " PlacementGroups; - is stdin.",
 )
 
 
@@ -44,22 +50,42 @@ class ClusterSource:
     files: tuple[Path, ...]
     synthetic: str | None
     settings: Path | None
+    kubeconfig: Path | None
 
     def load(self) -> tuple[Engine, Snapshot]:
         """Return an engine that knows the cluster; raises Failure or UsageError."""
-        if not self.files and self.synthetic is None:
-            raise click.UsageError("no cluster is named: give --cluster FILE or --synthetic SPEC")
         given = Files()
         with told():
             if self.synthetic is not None:
                 made = synthetic.make(self.synthetic)
                 given = Files(cluster=made.cluster, settings=made.settings)
+            elif not self.files:
+                given = self._ask()
             for path in self.files:
                 given.add(text_of(path), str(path))
             snapshot = read_snapshot(given.cluster)
             if self.settings is not None:
                 return engine_of(snapshot, read_cluster_settings(self.settings)), snapshot
             return engine_of(snapshot, read_settings(given.settings)), snapshot
+
+    def _ask(self) -> Files:
+        """Return what the live cluster has now."""
+        try:
+            connect = access(self.kubeconfig)
+            if connect is None:
+                raise click.UsageError(
+                    "no cluster is named: give --cluster, --synthetic or --kubeconfig"
+                )
+            return asyncio.run(_listed(Client(connect)))
+        except (APIError, KubeconfigError) as error:
+            raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
+
+
+async def _listed(client: Client) -> Files:
+    try:
+        return await list_cluster(client)
+    finally:
+        await client.close()
 
 
 def cluster_options(command: _Command) -> _Command:
@@ -87,15 +113,24 @@ def cluster_options(command: _Command) -> _Command:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="A ClusterPlacement document.",
     )
+    @click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="How to reach a cluster that is asked, where no file of one is given; in a pod, its"
+        " service account says.",
+    )
     @wraps(command)
     def with_source(
         *args: Any,
         files: tuple[Path, ...],
         made: str | None,
         settings: Path | None,
+        kubeconfig: Path | None,
         **named: Any,
     ) -> Any:
-        return command(*args, source=ClusterSource(files, made, settings), **named)
+        source = ClusterSource(files, made, settings, kubeconfig)
+        return command(*args, source=source, **named)
 
     return with_source
 

@@ -25,6 +25,7 @@ _PLACES = {  # kind -> where it belongs in a cluster
     "Pod": "pods",
     "NodeResourceTopology": "zones",
     group.KIND: "groups",
+    "Topology": "topologies",  # Kueue's
 }
 _KEYS = {*_PLACES.values(), "failures", "stale"}
 

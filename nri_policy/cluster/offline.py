@@ -7,6 +7,7 @@
 | `nodes`, `pods` | Node and Pod objects |
 | `zones` | NodeResourceTopology objects |
 | `groups` | PlacementGroup objects; their assignments are in use |
+| `topologies` | Kueue's Topology objects; those of the settings win by name |
 | `failures` | node name -> recent failures of the service asked about |
 | `stale` | names of the nodes whose zones are not to be trusted |
 
@@ -24,7 +25,7 @@ from nri_policy.cluster import numa_fit
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.settings import Settings, read_settings
+from nri_policy.cluster.settings import Settings, read_settings, with_topologies
 from nri_policy.cluster.snapshot import Snapshot, read_snapshot
 
 Object = dict[str, Any]
@@ -59,7 +60,7 @@ def spread(cluster: Object, group: Object, settings: Object | None = None) -> di
 def engine_of(snapshot: Snapshot, settings: Settings) -> Engine:
     """Return an engine that has been told of all that is in *snapshot*."""
     zones = [each for each in snapshot.zones if each.node not in snapshot.stale]
-    engine = Engine(settings, snapshot.nodes, zones)
+    engine = Engine(with_topologies(settings, snapshot.topologies), snapshot.nodes, zones)
     for pod in snapshot.pods:
         engine.set_pod(pod)
     for group in snapshot.groups:

@@ -5,10 +5,11 @@ Read as the node's settings are: all errors at once, each with its path and its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal, get_args
 
-from msgspec import field
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.matching import Toleration
@@ -212,3 +213,37 @@ def read_settings(value: object, path: str = "") -> Settings:
     if problems:
         raise DocumentError(problems[0].path, problems[0].text)
     return settings
+
+
+class _Level(Struct, rename="camel"):
+    node_label: str
+
+
+class _Levels(Struct):
+    levels: list[_Level]
+
+
+class _Meta(Struct):
+    name: str
+
+
+class _KueueTopology(Struct):
+    metadata: _Meta
+    spec: _Levels
+
+
+def read_topology(value: object, path: str) -> Topology:
+    """Return the topology in a Topology object of Kueue's; raises DocumentError."""
+    document = convert(value, _KueueTopology, path)
+    try:
+        levels = read_levels([each.node_label for each in document.spec.levels])
+        return Topology(name=read_text(document.metadata.name), levels=levels)
+    except ValueError as error:
+        raise DocumentError(join(path, "spec.levels"), str(error)) from None
+
+
+def with_topologies(settings: Settings, others: Iterable[Topology]) -> Settings:
+    """Return *settings* with those of the *others* whose names they do not have."""
+    known = {each.name for each in settings.topologies}
+    more = [each for each in others if each.name not in known]
+    return replace(settings, topologies=[*settings.topologies, *more]) if more else settings

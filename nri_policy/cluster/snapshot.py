@@ -11,6 +11,7 @@ from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.group import PlacementGroup, read_group
 from nri_policy.cluster.node import Node, read_node
 from nri_policy.cluster.pod import Pod, read_pod
+from nri_policy.cluster.settings import Topology, read_topology
 from nri_policy.cluster.zone import NodeZones, read_zones
 from nri_policy.wording import quoted
 
@@ -18,12 +19,13 @@ _Document = TypeVar("_Document")
 
 
 class Snapshot(Struct, frozen=True):
-    """Nodes, pods, zones and groups, each once."""
+    """Nodes, pods, zones, groups and topologies, each once."""
 
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
     zones: tuple[NodeZones, ...] = ()
     groups: tuple[PlacementGroup, ...] = ()
+    topologies: tuple[Topology, ...] = ()  # Kueue's; those of the settings come first
     failures: dict[str, int] = {}  # node -> recent failures of the service asked about
     stale: frozenset[str] = frozenset()  # nodes whose zones are not to be trusted
 
@@ -33,6 +35,7 @@ class _Cluster(Struct, forbid_unknown_fields=True):
     pods: list[Any] | None = None
     zones: list[Any] | None = None
     groups: list[Any] | None = None
+    topologies: list[Any] | None = None
     failures: dict[str, int] | None = None
     stale: list[str] | None = None
 
@@ -47,6 +50,7 @@ def read_snapshot(value: object) -> Snapshot:
         groups=_read(
             given.groups, "groups", read_group, lambda each: f"{each.namespace}/{each.name}"
         ),
+        topologies=_read(given.topologies, "topologies", read_topology, lambda each: each.name),
         failures=given.failures or {},
         stale=frozenset(given.stale or ()),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
+from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster.objects import group, node, pod, pod_set, pod_spec
 
 RACK = "example.com/rack"
@@ -20,7 +22,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def run(*arguments: str, given: str = "") -> tuple[int, str]:
-    done = CliRunner().invoke(main, ["cluster", *arguments], input=given)
+    done = CliRunner().invoke(main, ["cluster", *arguments], input=given, prog_name="nri-policy")
     assert done.exception is None or isinstance(done.exception, SystemExit)
     return done.exit_code, done.output
 
@@ -188,3 +190,39 @@ def test_a_cluster_has_to_be_named(tmp_path: Path) -> None:
     assert run("tree", "--synthetic", SPEC, "--topology", "x")[0] == 1
     bad = write(tmp_path / "bad.json", {"kind": "Node", "metadata": {"name": ""}})
     assert "nodes[0].metadata.name: a node has a name" in run("tree", "--cluster", bad)[1]
+
+
+def test_a_live_cluster_is_asked(tmp_path: Path) -> None:
+    """Its nodes, groups and Kueue's topologies; kinds that it does not have are none."""
+    topology = {
+        "metadata": {"name": "racks"},
+        "spec": {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]},
+    }
+    other = pod("p", "a1", cpu=3)
+
+    async def asked() -> tuple[int, str]:
+        async with ClusterAPI(tmp_path) as api:
+            api.refuse = lambda _, path: 404 if "topology.node" in path else 0
+            for rack in "ab":
+                await api.put("nodes", node(f"{rack}1", RACK=rack))
+            await api.put("pods", {**other, "metadata": {**other["metadata"], "namespace": "x"}})
+            await api.put("topologies", topology)
+            arguments = ["tree", "--kubeconfig", str(api.kubeconfig), "--topology", "racks"]
+            return await asyncio.to_thread(run, *arguments, "-o", "json")
+
+    code, text = asyncio.run(asked())
+    assert code == 0
+    report = json.loads(text)
+    racks = {each["values"][0]: each["free"]["cpu"] for each in report["domains"]}
+    assert racks == {"a": 1000, "b": 4000}
+
+
+def test_a_cluster_that_does_not_answer_is_said_so(tmp_path: Path) -> None:
+    async def asked() -> tuple[int, str]:
+        async with ClusterAPI(tmp_path) as api:
+            api.refuse = lambda _method, _path: 403
+            return await asyncio.to_thread(run, "tree", "--kubeconfig", str(api.kubeconfig))
+
+    code, text = asyncio.run(asked())
+    assert code == 3
+    assert "the cluster: " in text
