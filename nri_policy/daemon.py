@@ -98,6 +98,7 @@ class Host:
     report: Callable[[Reload], None] | None = None  # hears what became of them
     record: Callable[[ClusterEvent], None] = lambda _: None  # has an event created in the cluster
     identity: Identity = IDENTITY
+    notes: tuple[str, ...] = ()  # what `status` says of the node, whatever happens
     node_name: str = "localhost"  # in the cluster
     devices: Callable[[], Left] = dict  # those of each NUMA node
     unused: Callable[[], Mapping[str, int] | None] = lambda: None  # devices, by resource
@@ -178,6 +179,7 @@ class Daemon:
             drifted=self.metrics.drifted,
         )
         self._root = host.root
+        self._notes = host.notes
         self._unused = host.unused
         self._load = host.load or (lambda: settings)
         self._report = host.report
@@ -308,7 +310,8 @@ class Daemon:
             yield
 
     def _doubts(self) -> Iterator[str]:
-        """Yield what of the decisions is not in force, as far as is known."""
+        """Yield what is to be known of the node, and what of the decisions is not in force."""
+        yield from self._notes
         enforcement = self._policy.enforcement
         if count := enforcement.overdue:
             yield f"containers that were told, and not yet seen in their place: {count}"

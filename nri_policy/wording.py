@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -57,6 +58,12 @@ def some(names: Iterable[str], most: int = 3) -> str:
     every = sorted(names)
     more = len(every) - most
     return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts names by the numbers in them: `node #2` before `node #10`."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def counted(number: int, noun: str) -> str:

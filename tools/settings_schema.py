@@ -153,7 +153,10 @@ def values_schema() -> Schema:
             cluster=switch,
             clusterSettings=flag,
             config=spec_schema(),
-            image=_object(pullPolicy=text, repository=text, tag=text),
+            image={
+                **_object(pullPolicy=text, repository={**text, "minLength": 1}, tag=text),
+                "required": ["repository"],
+            },
             imagePullSecrets={"type": "array", "items": table},
             maxUnavailable=percentage,
             nodeRestriction=switch,

@@ -45,6 +45,9 @@ class Program(click.Group):
         """Run the program and exit; an error is one line, where click would print its usage too."""
         try:
             outcome = super().main(args, *more, **{**named, "standalone_mode": False})
+        except click.exceptions.NoArgsIsHelpError as error:  # its message is the whole help
+            click.echo(error.format_message(), err=True)
+            sys.exit(error.exit_code)
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
             place = context.command_path if context else self.name

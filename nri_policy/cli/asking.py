@@ -12,12 +12,14 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.control.client import Client, DeclinedError, UnreachableError, connected
 
 DEFAULT_SOCKET = Path("/run/nri-policy/control.sock")
+SOCKET_VARIABLE = "NRI_POLICY_CONTROL_SOCKET"
 
 socket_option = click.option(
     "--control-socket",
     type=click.Path(path_type=Path, readable=False),  # who may ask, asking tells
     default=DEFAULT_SOCKET,
     show_default=True,
+    envvar=SOCKET_VARIABLE,
     help="The daemon's socket.",
 )
 

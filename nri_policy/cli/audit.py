@@ -30,7 +30,7 @@ def command(context: click.Context, control_socket: Path, form: str) -> None:
     Ends with 1 if any is not as decided. What seems new is looked at twice, some seconds apart.
     """
     with asking(control_socket) as client:
-        report, note = client.audit(), left_alone(client)
+        report, note = client.audit(), left_alone(client.settings())
     if form == "table":
         print_drawing(*_drawn(report), *([Text(f"note: {note}")] if note else []))
     else:

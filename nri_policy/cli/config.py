@@ -22,6 +22,7 @@ from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import CheckReport, ErrorReport, NodeCapacity, SettingsReport
 from nri_policy.settings import (
     EffectiveSetting,
+    Listed,
     Problem,
     Settings,
     SettingsError,
@@ -34,6 +35,9 @@ from nri_policy.yamltext import Mark
 _NONE = {"instrumentation.httpEndpoint": "off"}  # what no value means, if not all there is
 
 
+_all_option = click.option("--all", "every", is_flag=True, help="Show every field, and who set it.")
+
+
 @click.group
 def command() -> None:
     """Check settings, show those in force, or have them read again."""
@@ -42,30 +46,32 @@ def command() -> None:
 @command.command
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @machine_options
+@_all_option
 @form_option
 @click.pass_context
-def check(context: click.Context, file: Path, source: Source, form: str) -> None:
+def check(context: click.Context, file: Path, source: Source, every: bool, form: str) -> None:
     """Say all that is wrong with settings, or what they come to.
 
     With a machine, also whether the daemon would start on it. Exits with 78 if anything is wrong.
     """
     report = _check(file, source)
     if form == "table":
-        print_drawing(*_checked(file, report))
+        print_drawing(*_checked(file, report, every=every))
     else:
         print_document(report, form)
     context.exit(0 if report.valid else Exit.SETTINGS)
 
 
 @command.command
+@_all_option
 @socket_option
 @form_option
-def show(control_socket: Path, form: str) -> None:
+def show(every: bool, control_socket: Path, form: str) -> None:
     """Show the settings that the running daemon goes by, and who set each."""
     with asking(control_socket) as client:
         report = client.settings()
     if form == "table":
-        print_drawing(*_shown(report))
+        print_drawing(*_shown(report, every=every))
     else:
         print_document(report, form)
 
@@ -90,6 +96,7 @@ def _check(file: Path, source: Source) -> CheckReport:
     try:
         settings = read_settings(file)
         report = replace(report, notices=settings.notices, settings=effective(settings))
+        _agree(settings)
         layout = _started(settings, source)
     except SettingsError as error:
         return replace(report, errors=tuple(map(_error, error.problems)))
@@ -103,6 +110,20 @@ def _started(settings: Settings, source: Source) -> Layout | None:
     if source == Source():
         return None
     return layout_of(source.machine(settings.memory_kinds), settings)
+
+
+def _agree(settings: Settings) -> None:
+    """CapacityError where CPUs are reserved that are not available, on whatever machine."""
+    reserved, available = settings.reserved.cpu, settings.available.cpu
+    if not isinstance(reserved, Listed) or available is None or reserved.excluded:
+        return
+    beyond = (
+        reserved.cpus & available.cpus if available.excluded else reserved.cpus - available.cpus
+    )
+    if beyond:
+        raise CapacityError(
+            f"reservedResources.cpu: {beyond} is not among the CPUs of availableResources.cpu"
+        )
 
 
 def _capacity_problem(error: CapacityError, file: Path) -> Problem:
@@ -128,7 +149,7 @@ def _machine(layout: Layout) -> NodeCapacity:
     )
 
 
-def _checked(file: Path, report: CheckReport) -> Iterator[RenderableType]:
+def _checked(file: Path, report: CheckReport, *, every: bool) -> Iterator[RenderableType]:
     errors = report.errors
     if errors:
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
@@ -154,13 +175,13 @@ def _checked(file: Path, report: CheckReport) -> Iterator[RenderableType]:
         yield table
         yield from _remarks(machine.notes)
     elif not errors:
-        yield Text("not held against a machine: --host-root / takes this one", style="dim")
+        yield Text("not checked against a machine: --host-root / takes this one", style="dim")
     if report.settings and not errors:
         yield ""
-        yield _table(report.settings)
+        yield from _table(report.settings, every=every)
 
 
-def _shown(report: SettingsReport) -> Iterator[RenderableType]:
+def _shown(report: SettingsReport, *, every: bool) -> Iterator[RenderableType]:
     yield Text(f"from {report.origin}", style="bold")
     latest = report.latest_reload
     if latest is not None and not latest.accepted:
@@ -168,7 +189,7 @@ def _shown(report: SettingsReport) -> Iterator[RenderableType]:
         yield Text(f"reload of {when} refused: {latest.reason}", style="red")
     yield from _remarks(report.notices)
     yield ""
-    yield _table(report.settings)
+    yield from _table(report.settings, every=every)
 
 
 def _remarks(texts: Sequence[str]) -> Iterator[RenderableType]:
@@ -176,16 +197,19 @@ def _remarks(texts: Sequence[str]) -> Iterator[RenderableType]:
         yield Text(f"note: {text}")
 
 
-def _table(settings: Sequence[EffectiveSetting]) -> Columns:
-    table = Columns("field", "value", "set by")
-    for each in settings:
-        given = each.origin != "default"
+def _table(settings: Sequence[EffectiveSetting], *, every: bool) -> Iterator[RenderableType]:
+    """Yield the table of what was set, or of *every* field, and how many are left out."""
+    table = Columns("field", "value", *(["set by"] if every else []))
+    shown_settings = [each for each in settings if every or each.origin != "default"]
+    for each in shown_settings:
         value = each.value
         shown = value if isinstance(value, str) and value else json.dumps(value)
         table.add_row(
             Text(each.field),
             Text(_NONE.get(each.field, "all") if value is None else shown),
-            Text(each.origin),
-            style="" if given else "dim",
+            *([Text(each.origin)] if every else []),
+            style="dim" if each.origin == "default" else "",
         )
-    return table
+    yield table
+    if left := len(settings) - len(shown_settings):
+        yield Text(f"{left} other fields have their defaults: --all shows them", style="dim")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.text import Text
@@ -13,25 +15,58 @@ from nri_policy.cli.holdings import HEADINGS, cells
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pinning import left_alone
-from nri_policy.picture.mark import marked
+from nri_policy.cli.watching import repeat, watch_option
+from nri_policy.picture.mark import Mark, marked
 from nri_policy.picture.terminal import letter
-from nri_policy.report import Containers
+from nri_policy.report import ContainerReport, Containers
+from nri_policy.wording import natural
+
+_KEYS: dict[str, Callable[[tuple[str, ContainerReport]], Any]] = {
+    "name": lambda named: named[0],
+    "class": lambda named: (named[1].qos or "", named[0]),
+    "cpu": lambda named: (-_milli(named[1]), named[0]),
+    "pool": lambda named: (natural(named[1].pool or ""), named[0]),
+}
 
 
 @click.command
+@click.option("-n", "--namespace", help="Only the containers of this namespace.")
+@click.option(
+    "--sort",
+    "key",
+    type=click.Choice(["placed", *_KEYS]),
+    default="placed",
+    show_default=True,
+    help="Order: as they were placed, by name, class or pool, or the most CPU first.",
+)
+@watch_option
 @socket_option
 @form_option
-def command(control_socket: Path, form: str) -> None:
+def command(namespace: str | None, key: str, watch: bool, control_socket: Path, form: str) -> None:
     """Show what every container holds, and which were refused."""
+    repeat(lambda: _show(namespace, key, control_socket, form), watch=watch)
+
+
+def _show(namespace: str | None, key: str, control_socket: Path, form: str) -> None:
     with asking(control_socket) as client:
-        containers, note = client.containers(), left_alone(client)
+        every, note = client.containers(), left_alone(client.settings())
+    marks = marked(name for name, each in every.items() if each.exclusive)
+    named = every.items() if key == "placed" else sorted(every.items(), key=_KEYS[key])
+    containers = {
+        name: each for name, each in named if namespace is None or name.startswith(f"{namespace}/")
+    }
     if form == "table":
-        print_drawing(_table(containers), *([Text(f"\nnote: {note}")] if note else []))
+        notes = [Text(f"\nnote: {note}")] if note else []
+        print_drawing(_table(containers, marks), *notes)
     else:
         print_document(containers, form)
 
 
-def _table(containers: Containers) -> Columns | Text:
+def _milli(container: ContainerReport) -> int:
+    return 1000 * len(container.exclusive or ()) + (container.shared_milli or 0)
+
+
+def _table(containers: Containers, marks: Mapping[str, Mark]) -> Columns | Text:
     if not containers:
         return Text("no containers")
     table = Columns(
@@ -41,7 +76,6 @@ def _table(containers: Containers) -> Columns | Text:
         "last changed because",
         dispensable=("class", "mems", "pool", "last changed because", "own + shared"),
     )
-    marks = marked(name for name, each in containers.items() if each.exclusive)
     for name, each in containers.items():
         table.add_row(
             letter(marks, name),

@@ -43,7 +43,7 @@ _PATH = click.Path(path_type=Path)
     type=_PATH,
     default=Path("/etc/nri-policy/config.yaml"),
     show_default=True,
-    help="The daemon's settings.",
+    help="The daemon's settings; below --host-root, if they are there.",
 )
 @click.option("--nri-socket", type=_PATH, default=Path("/var/run/nri/nri.sock"), show_default=True)
 @click.option("--state-dir", type=_PATH, default=Path("/var/lib/nri-policy"), show_default=True)
@@ -78,7 +78,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """
     where = Where(
         host_root=host_root,
-        config=config,
+        config=_below(host_root, config),
         nri_socket=nri_socket,
         state_dir=state_dir,
         control_socket=control_socket,
@@ -91,6 +91,12 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     else:
         print_document([{**asdict(each), "verdict": each.verdict.value} for each in findings], form)
     context.exit(0 if all(each.passes for each in findings) else Exit.NO)
+
+
+def _below(host_root: Path, config: Path) -> Path:
+    """Return where *config* is: below *host_root* if it is there, else as it stands."""
+    below = host_root / config.relative_to("/") if config.is_absolute() else config
+    return below if below.exists() else config
 
 
 def _drawn(findings: Sequence[Finding]) -> Iterator[RenderableType]:

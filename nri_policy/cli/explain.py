@@ -20,18 +20,21 @@ from nri_policy.report import ExplanationReport, PoolReport
 
 @click.command
 @click.argument("name", metavar="POD[/CONTAINER]", shell_complete=complete)
+@click.option("-n", "--namespace", help="Namespace of the pod.")
 @click.option("--all", "all_pools", is_flag=True, help="Show every pool, not the five best.")
 @socket_option
 @explanation_form_option
-def command(name: str, all_pools: bool, control_socket: Path, form: str) -> None:
+def command(
+    name: str, namespace: str | None, all_pools: bool, control_socket: Path, form: str
+) -> None:
     """Explain why a container, or each container of a pod, is where it is.
 
-    A pod of another namespace than default is NAMESPACE/POD. It is the decision as it was made
-    then: what was free, and what the container was drawn to, may be different now. -o json prints
-    an object for a container, a list of them for a pod.
+    A pod of another namespace than default is NAMESPACE/POD, or POD with -n NAMESPACE. It is the
+    decision as it was made then: what was free, and what the container was drawn to, may be
+    different now. -o json prints an object for a container, a list of them for a pod.
     """
     with asking(control_socket) as client:
-        found = client.explain(name)
+        found = client.explain(name if namespace is None else f"{namespace}/{name}")
         pools = client.machine().pools if form == "svg" else ()
     explanations = found if isinstance(found, tuple) else (found,)
     if form == "svg":

@@ -28,7 +28,7 @@ from nri_policy.hardware.machine import (
 from nri_policy.pools.capacity import Capacity
 from nri_policy.pools.tree import Pool, PoolTree
 from nri_policy.units import format_bytes
-from nri_policy.wording import counted
+from nri_policy.wording import counted, natural
 
 _MOST_DISTANCES = 16  # nodes whose matrix fits in 80 columns
 _MOST_NOTES = 20
@@ -103,8 +103,9 @@ def _sized(nodes: CPUSet, sizes: dict[int, int]) -> str:
 def _guided(tree: PoolTree, pool: Pool, first: str, rest: str) -> Iterator[tuple[Pool, str]]:
     """Yield *pool* and all below it, parents first, each with the lines that lead to it."""
     yield pool, first
-    for child in pool.children:
-        last = child == pool.children[-1]
+    children = sorted(pool.children, key=lambda child: natural(tree.pools[child].name))
+    for child in children:
+        last = child == children[-1]
         yield from _guided(
             tree,
             tree.pools[child],

@@ -33,8 +33,9 @@ def command(control_socket: Path, form: str) -> None:
 
 def _table(topology: ResourceTopology) -> Columns:
     table = Columns(
-        *("zone", "type", "CPU", "for pods", "left", "memory", "for pods", "left"),
-        right=("CPU", "for pods", "left", "memory"),
+        *("zone", "type", "CPU", "allocatable", "available"),
+        *("memory", "allocatable", "available"),
+        right=("CPU", "allocatable", "available", "memory"),
         whole=("zone", "memory"),
         dispensable=("type",),
     )

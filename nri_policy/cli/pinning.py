@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from nri_policy.control.client import Client
+from nri_policy.report import SettingsReport
 
 _WHAT = {"pinCPU": "CPUs", "pinMemory": "memory nodes"}
 
 
-def left_alone(client: Client) -> str:
+def pinned(report: SettingsReport) -> list[str]:
+    """Return what containers are given."""
+    fields = {each.field: each.value for each in report.settings}
+    return [_WHAT[field] for field in _WHAT if fields[field] is not False]
+
+
+def left_alone(report: SettingsReport) -> str:
     """Return a sentence on what containers are not told, empty where they are told all."""
-    fields = {each.field: each.value for each in client.settings().settings}
+    fields = {each.field: each.value for each in report.settings}
     unset = [field for field in _WHAT if fields[field] is False]
     if not unset:
         return ""

@@ -16,6 +16,7 @@ from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.pieces import cpu_list
 from nri_policy.cli.running import running
+from nri_policy.cli.watching import repeat, watch_option
 from nri_policy.cpuset import CPUSet
 from nri_policy.picture import svg
 from nri_policy.picture.page import containers, page, pictured, section, table
@@ -23,15 +24,21 @@ from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import Drawing
 from nri_policy.report import OccupiedPoolReport
 from nri_policy.units import format_cpu
+from nri_policy.wording import natural
 
 _HEADS = ("pool", "CPUs", "own", "shared", "left", "mems", "containers")
 
 
 @click.command
+@watch_option
 @socket_option
 @picture_form_option
-def command(control_socket: Path, form: str) -> None:
+def command(watch: bool, control_socket: Path, form: str) -> None:
     """Show the pools of the node, who runs where, and what of each is in use and left."""
+    repeat(lambda: _show(control_socket, form), watch=watch)
+
+
+def _show(control_socket: Path, form: str) -> None:
     with asking(control_socket) as client:
         pools = client.pools()
         now = None if form in {"json", "yaml"} else running(client)
@@ -92,7 +99,8 @@ def _guided(
 ) -> Iterator[tuple[OccupiedPoolReport, str]]:
     """Yield *pool* and all below it, parents first, each with its name behind lines to it."""
     yield pool, first + pool.name.removeprefix(above)
-    children = [child for child in pools if child.parent == pool.id]
+    below = [child for child in pools if child.parent == pool.id]
+    children = sorted(below, key=lambda child: natural(child.name))
     for child in children:
         last = child is children[-1]
         yield from _guided(

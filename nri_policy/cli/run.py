@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from nri_policy.cli.asking import DEFAULT_SOCKET, SOCKET_VARIABLE
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.daemon import IDENTITY
 from nri_policy.hardware.sysfs import TopologyError
@@ -61,7 +62,11 @@ _PATH = click.Path(path_type=Path)
     help="What containers are shown of their resources: in memory, so that none waits for a disk.",
 )
 @click.option(
-    "--control-socket", type=_PATH, default=Path("/run/nri-policy/control.sock"), show_default=True
+    "--control-socket",
+    type=_PATH,
+    default=DEFAULT_SOCKET,
+    show_default=True,
+    envvar=SOCKET_VARIABLE,
 )
 @click.option(
     "--kubeconfig",

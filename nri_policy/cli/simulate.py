@@ -21,6 +21,7 @@ from nri_policy.cli.occupants import occupants
 from nri_policy.cli.options import Source, machine_options, picture_form_option, settings_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.progress import progress
+from nri_policy.cli.step_title import title
 from nri_policy.control.client import UnreachableError, connected
 from nri_policy.daemon import Daemon
 from nri_policy.hardware.machine import Machine
@@ -32,10 +33,8 @@ from nri_policy.report import machine_report
 from nri_policy.settings import Settings
 from nri_policy.simulation.node import SimulatedNode
 from nri_policy.simulation.playback import Playback, Result, unforeseen
-from nri_policy.simulation.scenario import Apply, Delete, Resize, ScenarioError, Step, read_scenario
+from nri_policy.simulation.scenario import ScenarioError, Step, read_scenario
 from nri_policy.wording import printable
-
-_MOST_NAMES = 8  # in the title of a step
 
 
 @click.command
@@ -198,24 +197,6 @@ async def _stay(daemon: Daemon, folder: Path) -> None:
         raise Failure(f"--stay {folder}: {error}") from error
 
 
-def _title(step: Step) -> str:
-    """Return what a step does, in a line."""
-    match step:
-        case Apply():
-            return f"apply {_few([pod.key.removeprefix('default/') for pod in step.pods])}"
-        case Delete():
-            return f"delete {_few(step.names)}"
-        case Resize():
-            return f"resize {step.pod}/{step.container}"
-        case _:
-            return type(step).__name__.lower()
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
 def _scene(node: SimulatedNode, result: Result, before: Scene | None) -> Scene | None:
     """Return who runs where after a step; None before a daemon runs."""
     if node.daemon is None:
@@ -227,7 +208,7 @@ def _scene(node: SimulatedNode, result: Result, before: Scene | None) -> Scene |
 def _strip(step: Step, result: Result, after: Scene | None) -> Strip:
     problems = [f"error: {result.error}"] if result.error else []
     problems += [f"not as expected: {mismatch}" for mismatch in result.mismatches]
-    heading = f"Step {result.step}: {_title(step)}"
+    heading = f"Step {result.step}: {title(step)}"
     return Strip(heading=heading, problems=tuple(problems), scene=after)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,30 +12,38 @@ from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list
-from nri_policy.cli.pinning import left_alone
-from nri_policy.report import PublicationReport, StatusReport
+from nri_policy.cli.pinning import left_alone, pinned
+from nri_policy.cli.watching import repeat, watch_option
+from nri_policy.report import PublicationReport, SettingsReport, StatusReport
 from nri_policy.settings import Reload
 
 
 @click.command
+@watch_option
 @socket_option
 @form_option
-def command(control_socket: Path, form: str) -> None:
+def command(watch: bool, control_socket: Path, form: str) -> None:
     """Show how the running daemon is."""
+    repeat(lambda: _show(control_socket, form), watch=watch)
+
+
+def _show(control_socket: Path, form: str) -> None:
     with asking(control_socket) as client:
-        status, note = client.status(), left_alone(client)
+        status, settings = client.status(), client.settings()
     if form == "table":
-        print_drawing(_table(status, [note] if note else []))
+        print_drawing(_table(status, settings))
     else:
         print_document(status, form)
 
 
-def _table(status: StatusReport, notes: Sequence[str]) -> Table:
+def _table(status: StatusReport, settings: SettingsReport) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_row("version", Text(status.version))
     table.add_row("runtime", Text(status.runtime or "none is connected"))
-    known = "all known" if status.synchronized else "not known yet: waiting for the runtime"
-    table.add_row("its containers", Text(known))
+    known = "yes" if status.synchronized else "not yet: waiting for the runtime"
+    table.add_row("containers in sync", Text(known))
+    table.add_row("settings from", Text(settings.origin, overflow="fold"))
+    table.add_row("sets", Text(" and ".join(pinned(settings)) or "nothing: it only decides"))
     table.add_row("placed", str(status.containers))
     table.add_row("refused", str(status.refused))
     table.add_row("pools", str(status.pools))
@@ -48,13 +55,14 @@ def _table(status: StatusReport, notes: Sequence[str]) -> Table:
     if status.latest_reload is not None:
         table.add_row("latest reload", Text(_outcome(status.latest_reload), overflow="fold"))
     for publication in status.publications:
-        table.add_row("topology", Text(_told(publication), overflow="fold"))
-    for notice in (*notes, *status.notices):
+        table.add_row("topology", Text(_published(publication), overflow="fold"))
+    note = left_alone(settings)
+    for notice in (*([note] if note else []), *status.notices):
         table.add_row("note", Text(notice, overflow="fold"))
     return table
 
 
-def _told(publication: PublicationReport) -> str:
+def _published(publication: PublicationReport) -> str:
     """Return how it goes with one copy of the node's NodeResourceTopology object."""
     text = f"{publication.phase}: {publication.to}"
     if publication.error:

@@ -16,7 +16,7 @@ from rich.text import Text
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.fitting import Columns
-from nri_policy.cli.holdings import DISPENSABLE, HEADINGS, cells, short
+from nri_policy.cli.holdings import HEADINGS, cells, short
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.pieces import cpu_list, path
@@ -45,6 +45,7 @@ _LARGEST = 1 << 20  # characters; the daemon takes less, and says so
 _MOST_ROWS = 40
 
 _MAX = 0
+_HEADINGS = ("container", "own + shared", "cpuset", "mems", "pool")  # those of HEADINGS
 
 
 class _Replicas(click.ParamType[int]):
@@ -211,6 +212,8 @@ def _drawn(
         yield Text(_sentence(pod), style="bold")
         if pod.misfits:
             yield Text(_misfits(pod, pod.misfits), style="yellow")
+    if report.settings is not None:
+        yield from _consequences(report, placed)
     if after.changes:
         for title, scene in (("Before", before), ("After", after)):
             yield Text(f"\n{title}", style="bold cyan")
@@ -218,12 +221,17 @@ def _drawn(
     if report.containers:
         yield ""
         yield _containers(report.containers)
-    yield ""
+    if report.settings is None:
+        yield ""
+        yield from _consequences(report, placed)
+    for warning in report.warnings:
+        yield Text(f"warning: {warning}")
+
+
+def _consequences(report: WhatIfReport, placed: int) -> Iterator[RenderableType]:
     yield Text(_consequence(report, placed), style="bold cyan" if report.changes else "")
     if report.changes:
         yield _changes(report.changes)
-    for warning in report.warnings:
-        yield Text(f"warning: {warning}")
 
 
 def _sentences(report: WhatIfReport) -> Iterator[str]:
@@ -271,7 +279,7 @@ def _misfits(pod: Fit, misfits: Sequence[Misfit]) -> str:
 
 
 def _containers(containers: Mapping[str, TriedReport]) -> Columns:
-    table = Columns(*HEADINGS, "why", dispensable=("own CPUs", *DISPENSABLE, "cpuset"))
+    table = Columns(*_HEADINGS, "why", dispensable=("mems", "pool", "own + shared", "cpuset"))
     left_out = len(containers) - _MOST_ROWS
     for number, (name, each) in enumerate(containers.items()):
         # the last is the one that was refused
@@ -280,7 +288,11 @@ def _containers(containers: Mapping[str, TriedReport]) -> Columns:
                 table.add_row(Text(f"… {left_out} more: see -o json", style="dim"))
             continue
         table.add_row(
-            *cells(name, each),
+            *(
+                cell
+                for at, cell in zip(HEADINGS, cells(name, each), strict=True)
+                if at in _HEADINGS
+            ),
             Text("; ".join(_remarks(each))),
             style="red" if each.error else "yellow" if each.misfit else "",
         )

@@ -104,7 +104,11 @@ class Session:
                 connected = await self._connect(path=path)
             except OSError as error:  # normal while the runtime restarts
                 self.missing.set()
-                log.warning("event=not-connected path=%s error=%r", path, str(error))
+                log.warning(
+                    "event=not-connected path=%s error=%r remedy='see nri-policy doctor'",
+                    path,
+                    str(error),
+                )
             else:
                 self.missing.clear()
                 if await self._serve(*connected):

@@ -11,6 +11,7 @@ from nri_policy.picture.detail import details_of
 from nri_policy.picture.occupant import Occupant
 from nri_policy.report import MachineReport, PoolReport
 from nri_policy.units import format_bytes, format_cpu
+from nri_policy.wording import natural
 from nri_policy.workload.request import Sort
 
 
@@ -63,7 +64,11 @@ def areas_of(
             name=pool.name,
             levels=pool.levels,
             parent=pool.parent,
-            children=tuple(key for key, parent in parents.items() if parent == pool.id),
+            children=tuple(
+                child.id
+                for child in sorted(pools, key=lambda child: natural(child.name))
+                if child.parent == pool.id
+            ),
             cpus=pool.cpus,
             title=f"{pool.name}: {pool.cpus}",
             caption=caption,

@@ -9,6 +9,7 @@ from nri_policy.picture.markup import Element
 from nri_policy.picture.svg import drawing
 from nri_policy.picture.svg_parts import LETTER, Drawn, cut, group, line, stacked
 from nri_policy.report import PoolReport
+from nri_policy.wording import natural
 
 _STEP = 26  # pixels to the right, from a pool to its children
 _ROW = 30
@@ -62,7 +63,7 @@ def _tree(decided: Decided) -> Drawn:
 
 
 def _parents_first(pools: Sequence[PoolReport], parent: int | None = None) -> Iterator[PoolReport]:
-    for pool in pools:
+    for pool in sorted(pools, key=lambda pool: natural(pool.name)):
         if pool.parent == parent:
             yield pool
             yield from _parents_first(pools, pool.id)

@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 from msgspec import Struct
 from msgspec.structs import FieldInfo, fields
 
+from nri_policy.settings.mistaken import mistaken
 from nri_policy.settings.schema import Section, Settings
 from nri_policy.settings.values import plain
 from nri_policy.wording import did_you_mean, quoted
@@ -87,12 +88,19 @@ def load_kind(
     except YAMLTextError as error:
         raise SettingsError(origin, (Problem("", str(error)),)) from None
     if not isinstance(document, dict):
-        problem = f"{quoted(document)} is not a document with {', '.join(_TOP[:-1])}"
+        fields = f"a document with {', '.join(_TOP[:-1])}"
+        found = "the file is empty" if document is None else f"{quoted(document)} is no document"
+        problem = f"{found}: it has to be {fields}"
         raise SettingsError(origin, (Problem("", problem),))
+    if other := mistaken(document):
+        raise SettingsError(origin, (Problem("", other),))
     problems = _unknown(document, "", _TOP)
     for key, expected in (("apiVersion", API_VERSION), ("kind", kind)):
         if document.get(key) != expected:
-            problems.append(Problem(key, f"{quoted(document.get(key))} is not {expected}"))
+            given = document.get(key)
+            missing = f"missing: it has to be {expected}"
+            wrong = missing if given is None else f"{quoted(given)} is not {expected}"
+            problems.append(Problem(key, wrong))
     metadata = document.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         problems.append(Problem("metadata", f"{quoted(metadata)} is not a map"))

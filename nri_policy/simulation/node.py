@@ -89,6 +89,7 @@ class SimulatedNode:
         host = Host(
             state_dir=self._folder,
             cgroups=SimulatedCgroups(self.runtime),
+            notes=("this node is simulated: its containers have no processes",),
             delay=lambda _failures: 0.0,
             sources=Sources(
                 locator=Locator(self._devices, machine),

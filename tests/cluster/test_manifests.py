@@ -131,9 +131,11 @@ def test_helm_installs_the_same_and_removes_it(bare: ControlPlane) -> None:
     helm = shutil.which("helm", path=".venv/bin") or pytest.skip("needs helm: make kubernetes")
     chart = str(CONFIGS / "helm" / "nri-policy")
     before = objects(bare)
-    bare.run(helm, "install", "nri-policy", chart, "--namespace", "kube-system")
+    image = "image.repository=nri-policy"
+    bare.run(helm, "install", "nri-policy", chart, "-n", "kube-system", "--set", image)
     assert "daemonset.apps/nri-policy" in objects(bare)
     assert "rolebinding.rbac.authorization.k8s.io/nri-policy" in objects(bare)
-    bare.run(helm, "upgrade", "nri-policy", chart, "-n", "kube-system", "--set", "turnNRIOn=true")
+    values = ("--set", image, "--set", "turnNRIOn=true")
+    bare.run(helm, "upgrade", "nri-policy", chart, "-n", "kube-system", *values)
     bare.run(helm, "uninstall", "nri-policy", "--namespace", "kube-system")
     assert objects(bare) == before

@@ -54,9 +54,10 @@ def rendered(**values: Any) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     helm = shutil.which("helm", path=path) or pytest.skip("needs helm")
     options = ["--namespace", "kube-system", "--kube-version", "1.32.0", "--values", "-"]
+    image = {"repository": "nri-policy", **values.pop("image", {})}
     done = subprocess.run(
         [helm, "template", "nri-policy", str(CHART), *options],
-        input=json.dumps(values),
+        input=json.dumps({"image": image, **values}),
         capture_output=True,
         text=True,
         check=False,

@@ -121,7 +121,7 @@ def test_another_numa_level_moves_nobody_and_counts_from_then_on(
         (lambda path: write(path, pinCPUs=True), "did you mean 'pinCPU'?"),
         (lambda path: path.write_text("spec: ["), "line 2, column 1"),
         (lambda path: path.write_bytes(b"\xff\xfe"), "not UTF-8"),
-        (lambda path: path.write_text(""), "is not a document"),
+        (lambda path: path.write_text(""), "the file is empty"),
         (lambda path: path.unlink(), "cannot be read: No such file or directory"),
     ],
     ids=["no place", "impossible", "unknown field", "broken", "binary", "empty", "removed"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.wording import did_you_mean, printable, quoted
+from nri_policy.wording import did_you_mean, natural, printable, quoted
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,10 @@ def test_what_commands_a_terminal_or_hides_in_it_is_escaped() -> None:
     commands = "a\x1b[2J\r\x9b\u202e\ud800\x00\x7f\t"
     assert printable(commands) == r"a\x1b[2J\r\x9b\u202e\ud800\x00\x7f\t"
     assert printable(commands, instead="?") == "a?[2J???????"
+
+
+def test_names_are_sorted_by_their_numbers() -> None:
+    names = ["node #10", "node #2/cache #10", "node #2/cache #9", "node", "node #2"]
+    assert sorted(names, key=natural) == [
+        *("node", "node #2", "node #2/cache #9", "node #2/cache #10", "node #10"),
+    ]

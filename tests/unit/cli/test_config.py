@@ -39,13 +39,39 @@ class Check:
 
 
 def test_good_settings_are_shown_with_who_set_each(check: Check) -> None:
-    result = check(GOOD)
+    result = check(GOOD, "--all")
     assert result.exit_code == 0, result.output
     assert "these settings are good" in result.stdout
     rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line}
     assert rows["unlimitedBurstable"] == ["numa", str(check.path)]
     assert rows["pinCPU"] == ["true", "default"]
     assert rows["availableResources.cpu"] == ["all", "default"]
+
+
+def test_only_what_differs_from_the_defaults_is_shown(check: Check) -> None:
+    shown = check(GOOD).stdout
+    rows = {line.split()[0]: line.split()[1:] for line in shown.splitlines() if line}
+    assert rows["unlimitedBurstable"] == ["numa"]
+    assert "pinCPU" not in rows
+    assert "other fields have their defaults: --all shows them" in shown
+
+
+def test_cpus_that_are_not_available_cannot_be_reserved_on_any_machine(check: Check) -> None:
+    result = check(
+        "spec:\n  availableResources: {cpu: 'cpuset:0-3'}\n"
+        "  reservedResources: {cpu: 'cpuset:3,100-101'}\n"
+    )
+    assert result.exit_code == Exit.SETTINGS
+    assert "line 6, column 23: spec.reservedResources.cpu: 100-101 is not among" in result.stdout
+    result = check(
+        "spec:\n  availableResources: {cpu: 'exclude-cpuset:0-3'}\n"
+        "  reservedResources: {cpu: 'cpuset:3-5'}\n"
+    )
+    assert "3 is not among the CPUs of availableResources.cpu" in result.stdout
+    fine = check(
+        "spec:\n  availableResources: {cpu: 'cpuset:0-3'}\n  reservedResources: {cpu: 'cpuset:3'}\n"
+    )
+    assert fine.exit_code == 0
 
 
 def test_all_errors_are_told_at_once_with_their_paths(check: Check) -> None:
@@ -99,9 +125,9 @@ def test_a_text_that_is_no_document_is_an_error_of_settings(check: Check) -> Non
 def test_a_refused_reload_is_shown() -> None:
     reload = Reload(accepted=False, origin="a file", reason="spec.x: no", time=0.0)
     report = SettingsReport(origin="a file", notices=(), settings=(), latest_reload=reload)
-    said = [str(each) for each in config._shown(report)]
+    said = [str(each) for each in config._shown(report, every=False)]
     assert "reload of 1970-01-01T00:00:00Z refused: spec.x: no" in said
-    without = config._shown(replace(report, latest_reload=None))
+    without = config._shown(replace(report, latest_reload=None), every=False)
     assert not any("refused" in str(each) for each in without)
 
 

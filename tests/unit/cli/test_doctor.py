@@ -47,3 +47,10 @@ def test_a_node_with_nothing_worse_than_notes_is_code_0(
     assert result.exit_code == 0
     assert "note  runtime" in result.stdout
     assert result.stdout.endswith("Nothing has to be done.\n")
+
+
+def test_the_settings_are_looked_up_below_the_hosts_root(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.write("etc/nri-policy/config.yaml", "kind: x")
+    shown = asked(made, "--config", "/etc/nri-policy/config.yaml").stdout
+    assert f"{tmp_path}/etc/nri-policy/config.yaml" in shown

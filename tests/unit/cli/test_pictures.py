@@ -50,7 +50,7 @@ def test_a_simulation_has_a_strip_a_step(form: str, prefix: str, scenario: str) 
     root = read(run("simulate", scenario, "--synthetic", SMALL, "-o", form))
     assert owners(root) == dict.fromkeys((f"{prefix}cpu-4", f"{prefix}cpu-5"), "default/a/main")
     texts = [*root.itertext()]
-    assert "Step 1: settings" in texts
+    assert "Step 1: new settings" in texts
     assert "Step 2: apply a" in texts
 
 

@@ -167,3 +167,11 @@ def test_what_is_printed_as_json_is_printed_as_yaml_too() -> None:
     ]
     assert len(forms) > 8
     assert all({"table", "json", "yaml"} <= each for each in forms), forms
+
+
+def test_a_group_alone_shows_its_usage() -> None:
+    code, out, err = ended("config")
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: ")
+    assert "  reload  " in err
+    assert "see nri-policy" not in err

@@ -40,7 +40,7 @@ root: 0-14 · dram 0-3: 256 GiB · pmem 4-5: 512 GiB
 ╭ in no pool: 15 ───────────────────────────────────────────────────────────╮
 │ x                                                                         │
 ╰───────────────────────────────────────────────────────────────────────────╯
-· shared, idle   i isolated   x offline   a column a core, a line a thread
+· shared, idle   i isolated   x offline   one column per core, one row per thread
 
 CPUs
   online    15  0-14

@@ -41,6 +41,7 @@ from nri_policy.settings.document import _fields
 from nri_policy.yamltext import read
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "settings.yaml"
+WANTED = "it has to be a document with apiVersion, kind, metadata, spec"
 HEAD = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
 AUDITS = "off, report, repair"
 LISTED = "cpuset:LIST or exclude-cpuset:LIST, as in cpuset:0-3,8"
@@ -298,14 +299,14 @@ def test_null_is_as_if_not_given() -> None:
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
-        ("[]", ["a list (0 entries) is not a document with apiVersion, kind, metadata, spec"]),
-        ("", ["null is not a document with apiVersion, kind, metadata, spec"]),
+        ("[]", [f"a list (0 entries) is no document: {WANTED}"]),
+        ("", [f"the file is empty: {WANTED}"]),
         ("a: [", ["line 2, column 1: did not find expected node content"]),
         (b"\xff", ["the text is not UTF-8 (at position 0)"]),
         (
             "kind: x\nmetadata: 1\nspecs: 1\nspec: {reservedResources: {cpu: 1}}",
             [
-                "apiVersion: null is not config.nri/v1alpha1",
+                "apiVersion: missing: it has to be config.nri/v1alpha1",
                 "line 1, column 1: kind: 'x' is not TopologyAwarePolicy",
                 "line 2, column 1: metadata: 1 is not a map",
                 "line 3, column 1: specs: unknown field; did you mean 'spec'?",
@@ -351,3 +352,18 @@ def test_settings_that_come_from_no_text_have_no_lines() -> None:
     with pytest.raises(SettingsError) as caught:
         from_spec({"pinCPU": 1, "reservedResources": {"cpu": 1}}, "an object")
     assert str(caught.value) == "an object: pinCPU: 1 is not true or false"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: x}", "below its key config.yaml"),
+        ("kind: ConfigMap", "below its key data"),
+        ("image: {tag: x}\nconfig: {reservedResources: {cpu: 1}}", "values of the Helm chart"),
+    ],
+)
+def test_what_is_given_by_mistake_is_recognized(text: str, what: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        load(text, "here")
+    (problem,) = error.value.problems
+    assert what in problem.text

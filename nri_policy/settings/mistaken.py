@@ -1,0 +1,24 @@
+"""Documents that are given by mistake: they hold settings, but are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nri_policy.wording import some
+
+_CHART = {"image", "config", "clusterSettings", "nodeRestriction", "podMonitor", "turnNRIOn"}
+
+
+def mistaken(document: Mapping[str, Any]) -> str | None:
+    """Return what *document* is instead of settings, and what to do; None where it is unknown."""
+    if document.get("kind") == "ConfigMap":
+        data = document.get("data")
+        keys = some(data) if isinstance(data, Mapping) and data else "data"
+        return f"this is a ConfigMap: give the text below its key {keys} as a file of its own"
+    if "kind" not in document and len(_CHART & document.keys()) > 1:
+        return (
+            "these are values of the Helm chart: settings are a document of their own, with what"
+            " is below `config` as its spec"
+        )
+    return None
