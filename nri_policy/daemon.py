@@ -85,6 +85,10 @@ LEAVING = 10.0  # seconds, at most, for the runtime to hear that we leave
 class ContainerCgroups(Reader, Writer, Cpusets, Protocol):
     """The cgroups of a host's containers."""
 
+    def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
+        """Return the CPU time that those of *cgroups* have used that are here; for any thread."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
@@ -293,6 +297,7 @@ class Daemon:
             proposed=self._proposed,
             found=self._found,
             unused=self._unused,
+            used=self._cgroups.cpu_seconds,
             audit=self._audited,
             reloaded=lambda: self.reloaded,
             topology=self.topology,

@@ -36,6 +36,7 @@ class _Hierarchy:
 
     mount: str
     cpu: str
+    cpu_time: str
     memory: str
     written: str
     effective: str
@@ -45,6 +46,7 @@ class _Hierarchy:
 _V1 = _Hierarchy(
     mount="sys/fs/cgroup/cpuset",
     cpu="sys/fs/cgroup/cpu",
+    cpu_time="sys/fs/cgroup/cpuacct",
     memory="sys/fs/cgroup/memory",
     written="cpuset.{}",
     effective="cpuset.effective_{}",
@@ -53,6 +55,7 @@ _V1 = _Hierarchy(
 _V2 = _Hierarchy(
     mount="sys/fs/cgroup",
     cpu="sys/fs/cgroup",
+    cpu_time="sys/fs/cgroup",
     memory="sys/fs/cgroup",
     written="cpuset.{}",
     effective="cpuset.{}.effective",
@@ -163,6 +166,21 @@ class Cgroups:
                         found[each] = cpus
         return found
 
+    def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
+        """Return the CPU time that those of *cgroups* have used that are here; for any thread."""
+        found = {}
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with tree.folder(hierarchy.cpu_time) as top:  # no link is below
+                for each in cgroups:
+                    path = folder_of(each)
+                    if (
+                        path is not None
+                        and (used := _cpu_seconds(top, path, hierarchy)) is not None
+                    ):
+                        found[each] = used
+        return found
+
     def confine(self, cgroup: str, cpus: CPUSet) -> str:
         """Set the CPUs of a cgroup; return why that failed, or nothing."""
         path = folder_of(cgroup)
@@ -238,6 +256,18 @@ def _hierarchy(tree: Tree) -> _Hierarchy:
     with tree.folder(_V2.mount) as top:
         controllers = top.text("cgroup.controllers") or ""
     return _V2 if "cpuset" in controllers.split() else _V1
+
+
+def _cpu_seconds(top: Folder, path: str, hierarchy: _Hierarchy) -> float | None:
+    """Return the CPU time that a cgroup has used, None if it is not there."""
+    if hierarchy is _V1:  # in ns
+        text = (top.text(f"{path}/cpuacct.usage") or "").strip()
+        return int(text) / 1e9 if text.isdecimal() else None
+    for line in (top.text(f"{path}/cpu.stat") or "").splitlines():  # in µs
+        name, _, value = line.partition(" ")
+        if name == "usage_usec" and value.isdecimal():
+            return int(value) / 1e6
+    return None
 
 
 def _cpuset(folder: Folder, hierarchy: _Hierarchy, name: str) -> Cpuset | None:

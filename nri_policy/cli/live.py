@@ -7,9 +7,9 @@ is small: of the picture first the boxes, then the end, as of the containers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from threading import Event, Thread
@@ -20,6 +20,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from nri_policy.cli.holdings import short
+from nri_policy.cli.keyboard import Moment
+from nri_policy.cli.live_view import HELP, View
 from nri_policy.cli.occupants import occupants
 from nri_policy.cli.running import Running, running
 from nri_policy.control.client import Client, DeclinedError, UnreachableError, connected
@@ -27,10 +29,12 @@ from nri_policy.picture.occupant import Occupant
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import Drawing, Rows
 from nri_policy.proto.control_pb2 import Decision
-from nri_policy.wording import counted
+from nri_policy.report import Containers
+from nri_policy.wording import counted, natural
 
 _MOST_DECISIONS = 100  # kept
 _SHOWN_DECISIONS = 5  # where there is room
+_SHOWN_REFUSALS = 3
 _FEWEST_ROWS = 6  # of the containers' table, before the picture gets all it needs
 
 _Line = list[Segment]
@@ -44,6 +48,8 @@ class Glimpse:
     scene: Scene | None  # the last one known, None if there was none yet
     decisions: tuple[_Told, ...]  # the latest first
     problem: str  # why the scene is not of now; empty if it is
+    used: Mapping[str, float] = field(default_factory=dict)  # CPUs in use, by container
+    used_in: Mapping[str, float] = field(default_factory=dict)  # and by pool, those below it too
 
 
 class Feed:
@@ -58,11 +64,12 @@ class Feed:
         self._running: Running | None = None  # of the latest look
         self._outdated = Event()  # whether machine and pools may differ from it
         self._scene: Scene | None = None
+        self._looked: tuple[datetime, Containers] | None = None  # before
         self._decisions: deque[_Told] = deque(maxlen=_MOST_DECISIONS)
 
     def look(self) -> Glimpse:
         """Return what is to be seen now, connecting anew where that is needed."""
-        problem = ""
+        problem, used, used_in = "", dict[str, float](), dict[str, float]()
         try:
             if self._client is None:
                 self._client = self._connection.enter_context(connected(self._socket))
@@ -73,14 +80,37 @@ class Feed:
                 self._outdated.set()
             if self._running is None or self._outdated.is_set():
                 self._outdated.clear()
-                self._running = running(self._client)
+                self._running = running(self._client, usage=True)
             else:
-                self._running = replace(self._running, containers=self._client.containers())
+                containers = self._client.containers(usage=True)
+                self._running = replace(self._running, containers=containers)
             self._scene = self._running.scene(self._scene)
+            used = self._used(self._running.containers)
+            used_in = _by_pool(used, self._running)
         except (UnreachableError, DeclinedError) as error:
             problem = str(error)
             self.close()
-        return Glimpse(scene=self._scene, decisions=tuple(self._decisions), problem=problem)
+        return Glimpse(
+            scene=self._scene,
+            decisions=tuple(self._decisions),
+            problem=problem,
+            used=used,
+            used_in=used_in,
+        )
+
+    def _used(self, containers: Containers) -> dict[str, float]:
+        """Return how many CPUs each container has used on average since the last look."""
+        now, before = self._now(), self._looked
+        self._looked = now, containers
+        if before is None or (seconds := (now - before[0]).total_seconds()) <= 0:
+            return {}
+        return {
+            name: max(0.0, each.cpu_seconds - earlier.cpu_seconds) / seconds
+            for name, each in containers.items()
+            if each.cpu_seconds is not None
+            and (earlier := before[1].get(name)) is not None
+            and earlier.cpu_seconds is not None
+        }
 
     def close(self) -> None:
         """End the connection."""
@@ -98,11 +128,31 @@ class Feed:
                     self._outdated.set()
 
 
-def show(look: Callable[[], Glimpse], console: Console, ticks: Iterable[datetime]) -> None:
-    """Show a new glimpse at each tick, on the whole screen."""
+def _by_pool(used: Mapping[str, float], running: Running) -> dict[str, float]:
+    """Return the CPUs in use in each pool, those of the pools below it included."""
+    pools = {pool.id: pool for pool in running.pools}
+    ids = {pool.name: pool.id for pool in running.pools}
+    totals: dict[str, float] = {}
+    for name, cpus in used.items():
+        at = ids.get(running.containers[name].pool or "")
+        while at is not None:
+            totals[pools[at].name] = totals.get(pools[at].name, 0.0) + cpus
+            at = pools[at].parent
+    return totals
+
+
+def show(look: Callable[[], Glimpse], console: Console, moments: Iterable[Moment]) -> None:
+    """Show a new glimpse every second, on the whole screen, until q is pressed."""
+    view, glimpse = View(), None
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        for tick in ticks:
-            live.update(Frame(tick, look()), refresh=True)
+        for now, key in moments:
+            if key == "q":
+                return
+            if glimpse is None or not key:
+                glimpse = look()
+            rows = len(glimpse.scene.occupants) if glimpse.scene is not None else 0
+            view = view.pressed(key, rows)
+            live.update(Frame(now, glimpse, view), refresh=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +161,7 @@ class Frame:
 
     tick: datetime
     glimpse: Glimpse
+    view: View = View()  # noqa: RUF009 - it is frozen
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         def lines(*parts: RenderableType) -> list[_Line]:
@@ -126,12 +177,14 @@ class Frame:
             shown += lines(Text(f"waiting for the daemon: {problem}", "bold yellow"))
         decisions = lines(*self._decisions())[: max(2, min(_SHOWN_DECISIONS + 1, room // 4))]
         if scene is not None:
-            room -= len(shown) + len(decisions)
-            table = lines("", occupants(replace(scene, occupants=_telling(scene, room))))
+            shown += lines(*self._pools())
+            refused = lines(*_refused(scene))
+            room -= len(shown) + len(decisions) + len(refused)
+            table = lines("", occupants(self._chosen(scene, room), self.glimpse.used))
             most = max(room - min(len(table), _FEWEST_ROWS), room // 2)
             picture = lines(Drawing(scene))
             picture = picture if len(picture) <= most else _cut(lines(Rows(scene)), most, lines)
-            shown += picture + _cut(table, room - len(picture), lines)
+            shown += picture + _cut(table, room - len(picture), lines) + refused
         for line in [*shown, *decisions][: options.size.height]:
             yield from line
             yield Segment.line()
@@ -144,14 +197,39 @@ class Frame:
             text.append(f" · {counted(len(scene.occupants), 'container')}")
             if scene.refused:
                 text.append(f" · {len(scene.refused)} refused", "red")
-        text.append(" · Ctrl-C ends", "dim")
+        text.append(f" · {HELP}", "dim")
         return text
+
+    def _chosen(self, scene: Scene, room: int) -> Scene:
+        """Return the scene with the rows of its table as the reader wants them."""
+        if self.view == View():
+            return replace(scene, occupants=_telling(scene, room))
+        calm = tuple(replace(each, change="") for each in scene.occupants)
+        rows = self.view.sorted(calm, self.glimpse.used)
+        return replace(scene, occupants=rows[self.view.first :])
+
+    def _pools(self) -> Iterator[RenderableType]:
+        """Yield the CPUs in use in each pool, where they are known."""
+        if used := self.glimpse.used_in:
+            named = sorted(used.items(), key=lambda pool: natural(pool[0]))
+            shown = " · ".join(f"{name} {cpus:.1f}" for name, cpus in named)
+            yield Text(f"CPUs in use: {shown}", no_wrap=True, overflow="ellipsis")
 
     def _decisions(self) -> Iterator[RenderableType]:
         yield Text("\nlatest decisions" if self.glimpse.decisions else "\nno decisions yet", "dim")
         for tick, each in self.glimpse.decisions[:_SHOWN_DECISIONS]:
             line = Text(f"{tick:%H:%M:%S} ", no_wrap=True, overflow="ellipsis")
             yield line.append(" · ".join(_said(each)))
+
+
+def _refused(scene: Scene) -> Iterator[RenderableType]:
+    """Yield who was refused, and why."""
+    names = list(scene.refused.items())
+    for name, reason in names[:_SHOWN_REFUSALS]:
+        line = f"refused: {short(name)}: {reason}"
+        yield Text(line, "red", no_wrap=True, overflow="ellipsis")
+    if len(names) > _SHOWN_REFUSALS:
+        yield Text(f"and {len(names) - _SHOWN_REFUSALS} more refused", "red")
 
 
 def _said(decision: Decision) -> Iterator[str]:

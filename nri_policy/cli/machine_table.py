@@ -6,7 +6,7 @@ form, and said so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -36,12 +36,15 @@ _MOST_DEVICES = 40  # lines
 
 
 def machine_tables(
-    machine: Machine, tree: PoolTree, capacity: Capacity
+    machine: Machine, tree: PoolTree, capacity: Capacity, free: Mapping[int, int]
 ) -> Iterator[RenderableType]:
-    """Yield what there is to say of *machine* and its pools, from the whole to the parts."""
+    """Yield what there is to say of *machine* and its pools, from the whole to the parts.
+
+    *free* is the memory that nobody uses, in bytes by node, where it is known.
+    """
     yield _section("CPUs", _cpu_sets(machine, capacity))
     yield _section("Pools", _pools(machine, tree))
-    yield _section("Memory nodes", _nodes(machine))
+    yield _section("Memory nodes", _nodes(machine, free))
     if machine.devices:
         yield _section("Devices", _devices(machine))
     if machine.caches:
@@ -114,15 +117,16 @@ def _guided(tree: PoolTree, pool: Pool, first: str, rest: str) -> Iterator[tuple
         )
 
 
-def _nodes(machine: Machine) -> Columns:
+def _nodes(machine: Machine, free: Mapping[int, int]) -> Columns:
     table = Columns(
         "node",
         "kind",
         "memory",
+        *(["free"] if free else []),
         "CPUs",
         "remarks",
-        right=("node", "memory"),
-        whole=("memory",),
+        right=("node", "memory", "free"),
+        whole=("memory", "free"),
         dispensable=("remarks",),
     )
     for node in machine.nodes:
@@ -130,6 +134,7 @@ def _nodes(machine: Machine) -> Columns:
             str(node.id),
             node.kind.value,
             format_bytes(node.memory),
+            *([format_bytes(free[node.id]) if node.id in free else "-"] if free else []),
             cpu_list(node.cpus),
             Text("; ".join(_remarks(node))),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.text import Text
 
 from nri_policy.cli.fitting import Columns
@@ -11,13 +13,19 @@ from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import letter
 
 
-def occupants(scene: Scene) -> Columns:
-    """Return the table of all that hold something, those that changed in bold."""
+def occupants(scene: Scene, used: Mapping[str, float] | None = None) -> Columns:
+    """Return the table of all that hold something, those that changed in bold.
+
+    *used* are the CPUs in use, by container.
+    """
     changed = ["changed"] if scene.changes else []
+    in_use = ["used"] if used else []
     table = Columns(
         "",
         *HEADINGS,
+        *in_use,
         *changed,
+        right=in_use,
         dispensable=DISPENSABLE,
     )
     for each in scene.occupants:
@@ -30,6 +38,7 @@ def occupants(scene: Scene) -> Columns:
             cpu_list(each.cpus),
             cpu_list(each.mems),
             path(each.pool),
+            *([Text(f"{used[each.name]:.1f}" if each.name in used else "-")] if used else []),
             *([Text(each.change)] if changed else []),
             style="bold" if each.change else "",
         )

@@ -10,6 +10,7 @@ from rich.measure import Measurement
 from rich.text import Text
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.units import format_cpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Pieces:
 
 
 def cpu_list(cpus: CPUSet) -> Pieces:
-    """Return a set in the kernel's list format; an empty one is a dash."""
-    return _split(str(cpus) or "-", ",")
+    """Return a set as people read it; an empty one is a dash."""
+    return _split(format_cpus(cpus) or "-", ",")
 
 
 def path(name: str) -> Pieces:

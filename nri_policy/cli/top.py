@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +10,7 @@ import click
 
 from nri_policy.cli.asking import socket_option
 from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.keyboard import moments, single_keys
 from nri_policy.cli.live import Feed, show
 from nri_policy.cli.output import Paper
 
@@ -21,20 +20,19 @@ from nri_policy.cli.output import Paper
 def command(control_socket: Path) -> None:
     """Show who runs where, second by second, and the latest decisions.
 
-    Ends with Ctrl-C. While the daemon is away it waits for it.
+    Keys: q ends it; p, n, c and u sort containers by when they were placed, by name, by CPU and by
+    the CPUs that they use; j, k, the arrows and the page keys scroll. While the daemon is away it
+    waits for it.
     """
     console = Paper(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         raise Failure("it needs a terminal; `pools` prints the same once", Exit.USAGE)
-    with closing(Feed(control_socket, _now)) as feed, suppress(KeyboardInterrupt):
-        show(feed.look, console, _seconds())
-
-
-def _seconds() -> Iterator[datetime]:
-    """Yield now, at the beginning of every second."""
-    while True:
-        yield _now()
-        time.sleep(1 - time.time() % 1)
+    with (
+        closing(Feed(control_socket, _now)) as feed,
+        single_keys(),
+        suppress(KeyboardInterrupt),
+    ):
+        show(feed.look, console, moments())
 
 
 def _now() -> datetime:

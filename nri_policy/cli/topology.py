@@ -9,7 +9,9 @@ from nri_policy.cli.machine_table import machine_tables
 from nri_policy.cli.options import Source, machine_options, picture_form_option, settings_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cpuset import EMPTY
+from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.numa import free_memory
 from nri_policy.picture import svg
 from nri_policy.picture.machine_page import machine_sections
 from nri_policy.picture.page import page, pictured, section
@@ -25,14 +27,19 @@ from nri_policy.settings import Settings
 @click.command
 @machine_options
 @settings_option
+@click.option("--cpu-ids", is_flag=True, help="Draw each CPU as its id, not as a letter.")
 @picture_form_option
-def command(source: Source, settings: Settings | None, form: str) -> None:
+def command(source: Source, settings: Settings | None, cpu_ids: bool, form: str) -> None:
     """Show a machine and its pool tree.
 
     With --settings, only the CPUs that they make available are in the tree, and the reserved ones
     are shown; without, all online CPUs are available and none is reserved.
     """
-    machine = source.machine(settings.memory_kinds) if settings else source.machine()
+    with source.root() as root:
+        machine = discover(root, memory_kinds=settings.memory_kinds if settings else {})
+        # what a capture tells is of another time
+        live = source.capture is None and source.synthetic is None
+        free = free_memory(root, [node.id for node in machine.nodes]) if live else {}
     try:
         capacity = _capacity(machine, settings)
     except CapacityError as error:
@@ -42,7 +49,8 @@ def command(source: Source, settings: Settings | None, form: str) -> None:
     shown = scene(hardware, pools)
     match form:
         case "table":
-            print_drawing(Drawing(shown), *machine_tables(machine, tree, capacity))
+            tables = machine_tables(machine, tree, capacity, free)
+            print_drawing(Drawing(shown, cpu_ids=cpu_ids), *tables)
         case "svg":
             print_page(svg.document([svg.Strip(heading="", scene=shown)]))
         case "html":

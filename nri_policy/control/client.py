@@ -92,9 +92,10 @@ class Client:
         """Return the pools, by id."""
         return self._document(self._stub.Pools, pb.PoolsRequest(), tuple[OccupiedPoolReport, ...])
 
-    def containers(self) -> Containers:
-        """Return the containers by name."""
-        return self._document(self._stub.Containers, pb.ContainersRequest(), Containers)
+    def containers(self, *, usage: bool = False) -> Containers:
+        """Return the containers by name, with the CPU time that they have used if asked for."""
+        request = pb.ContainersRequest(usage=usage)
+        return self._document(self._stub.Containers, request, Containers)
 
     def machine(self) -> TopologyReport:
         """Return the machine and its pool tree."""

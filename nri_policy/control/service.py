@@ -96,9 +96,10 @@ class Control:
     where they make no sense. It runs on another thread. *proposed* returns what a document of
     settings would change, ValueError as well, *found* where containers run as far as the policy
     leaves them alone, *unused* how many devices of each resource are left, None where that is not
-    known. *audit* looks whether containers are where they are to be, and *reloaded* tells the
-    latest reload of the settings. *topology* returns the node's NodeResourceTopology object,
-    *publications* how it goes with what is kept of it elsewhere, *past* who is gone and why.
+    known, *used* the CPU time of cgroups, on another thread. *audit* looks whether containers are
+    where they are to be, and *reloaded* tells the latest reload of the settings. *topology* returns
+    the node's NodeResourceTopology object, *publications* how it goes with what is kept of it
+    elsewhere, *past* who is gone and why.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -115,6 +116,7 @@ class Control:
         proposed: Callable[[str], Awaitable[Reconfigured]],
         found: Callable[[], Awaitable[Mapping[str, Cpuset]]],
         unused: Callable[[], Mapping[str, int] | None],
+        used: Callable[[Iterable[str]], Mapping[str, float]],
         audit: Callable[[], Awaitable[AuditReport]],
         reloaded: Callable[[], Reload | None],
         topology: Callable[[], Awaitable[object]],
@@ -132,6 +134,7 @@ class Control:
         self._proposed = proposed
         self._found = found
         self._unused = unused
+        self._used = used
         self._topology = topology
         self._publications = publications
         self._past = past
@@ -198,7 +201,8 @@ class Control:
 
     async def containers(self, request: pb.ContainersRequest, context: _Context) -> pb.Document:
         """Return the containers as `containers -o json` prints them."""
-        del request, context
+        del context
+        cgroups = {}
         async with self._turn:
             causes = self._chronicle.causes
             shown = {}
@@ -206,6 +210,7 @@ class Control:
                 container = holding.placed.container
                 failed = self._not_taken.get(container.id)
                 name = container.full_name
+                cgroups[name] = container.cgroup
                 shown[name] = container_report(
                     holding,
                     container.state.name.lower(),
@@ -215,6 +220,10 @@ class Control:
             refused = self._refused()
         for name, reason in refused.items():
             shown.setdefault(name, refused_report(reason, updated_by=()))
+        if request.usage:
+            used = await asyncio.to_thread(self._used, cgroups.values())
+            for name, cgroup in cgroups.items():
+                shown[name] = replace(shown[name], cpu_seconds=used.get(cgroup))
         return _document(shown)
 
     async def machine(self, request: pb.MachineRequest, context: _Context) -> pb.Document:

@@ -7,7 +7,8 @@ made of is decided in `memory_kinds`, from the facts gathered here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.cpus import CPU_FOLDER, HIGHEST, CPUSets
 from nri_policy.hardware.machine import AccessClass, Distances
-from nri_policy.hardware.notes import quote
+from nri_policy.hardware.notes import Notes, quote
 from nri_policy.hardware.sysfs import Folder, Tree
 
 NODE_FOLDER = "sys/devices/system/node"
@@ -25,6 +26,7 @@ _UNREACHABLE = 255  # ACPI, SLIT
 _LEAST = 10  # ACPI reserves the distances below
 _DISTANCE = re.compile(r"[0-9]{1,3}")
 _MEM_TOTAL = re.compile(r"MemTotal:\s*(\d{1,15}) *kB")
+_MEM_FREE = re.compile(r"MemFree:\s*(\d{1,15}) *kB")
 _TIERS = "sys/devices/virtual/memory_tiering"
 
 
@@ -157,6 +159,21 @@ def _nodes_of_offline_cpus(tree: Tree, offline: CPUSet) -> set[int]:
             with cpus.folder(f"cpu{cpu}") as own:
                 nodes.update(own.numbered("node"))
     return nodes
+
+
+def free_memory(root: Path, nodes: Iterable[int]) -> dict[int, int]:
+    """Return the bytes that nobody uses now on each of *nodes*, where the kernel tells.
+
+    It is no part of a Machine, which stays the same while memory comes and goes.
+    """
+    free = {}
+    with Tree(root, Notes()) as tree:
+        for node in nodes:
+            with tree.folder(f"{NODE_FOLDER}/node{node}") as folder:
+                match = _MEM_FREE.search(folder.text("meminfo") or "")
+            if match is not None:
+                free[node] = int(match.group(1)) << 10
+    return free
 
 
 def _mem_total(folder: Folder) -> int:

@@ -10,7 +10,7 @@ from nri_policy.hardware.machine import MemoryKind
 from nri_policy.picture.detail import details_of
 from nri_policy.picture.occupant import Occupant
 from nri_policy.report import MachineReport, PoolReport
-from nri_policy.units import format_bytes, format_cpu
+from nri_policy.units import format_bytes, format_cpu, format_cpus
 from nri_policy.wording import natural
 from nri_policy.workload.request import Sort
 
@@ -70,7 +70,7 @@ def areas_of(
                 if child.parent == pool.id
             ),
             cpus=pool.cpus,
-            title=f"{pool.name}: {pool.cpus}",
+            title=f"{pool.name}: {format_cpus(pool.cpus)}",
             caption=caption,
             details=details[pool.id],
         )

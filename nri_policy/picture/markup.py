@@ -11,7 +11,15 @@ from importlib.resources import files
 
 from nri_policy.wording import printable
 
-_CHILDLESS = {"circle", "input", "line", "meta", "path", "rect"}  # HTML wants an end tag on others
+_CHILDLESS = {
+    "circle",
+    "input",
+    "line",
+    "meta",
+    "path",
+    "rect",
+    "wbr",
+}  # HTML wants an end tag on others
 
 
 class Element:
@@ -43,7 +51,8 @@ class Element:
             yield f"<{self._name}{attributes}/>"
             return
         yield f"<{self._name}{attributes}>"
-        broken = any(isinstance(each, Element) for each in self._content)  # a line an element
+        # a line an element, but not within a text
+        broken = all(isinstance(each, Element) for each in self._content) and self._content != ()
         for each in self._content:
             yield "\n" if broken else ""
             yield str(each) if isinstance(each, Element) else _escaped(each)

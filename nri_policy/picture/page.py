@@ -6,6 +6,7 @@ but the one that plays a series of pictures; without it they are a list.
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -17,6 +18,8 @@ from nri_policy.picture.svg_parts import swatch
 
 _LONGEST = 24  # characters of a word that is not broken
 _LONGEST_PROBLEM = 160
+_NARROW = 340  # pixels: the picture for a phone
+_LIST = re.compile(r"[\d,:-]+")
 
 
 def page(title: str, *sections: Element, script: Verbatim | None = None) -> str:
@@ -70,7 +73,12 @@ def pictured(scene: Scene, prefix: str = "") -> list[Element]:
     """Return the picture of a scene; ids of elements begin with *prefix*."""
     return [
         _paragraph(headline(scene.machine), "headline"),
-        Element("div", figure(scene, prefix), class_="wide"),
+        Element(
+            "div",
+            figure(scene, prefix, class_="broad"),
+            figure(scene, f"{prefix}narrow-", _NARROW, "narrow"),
+            class_="wide",
+        ),
     ]
 
 
@@ -92,7 +100,7 @@ def containers(scene: Scene) -> Element:
             Element(
                 "tr",
                 mark,
-                *map(_cell, texts),
+                *map(_cell, texts, heads[1:]),
                 class_="changed" if each.change else None,
                 data_container=each.name,
             )
@@ -113,7 +121,7 @@ def containers(scene: Scene) -> Element:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Element:
     """Return a table of texts."""
-    return _framed(heads, [Element("tr", *map(_cell, row)) for row in rows])
+    return _framed(heads, [Element("tr", *map(_cell, row, heads)) for row in rows])
 
 
 def listed(texts: Iterable[str]) -> Element:
@@ -150,10 +158,14 @@ def _framed(heads: Sequence[str], rows: Sequence[Element], class_: str | None = 
     )
 
 
-def _cell(text: str) -> Element:
-    """Return a cell, which may break anywhere if that is needed: a list of CPUs, a long name."""
+def _cell(text: str, head: str) -> Element:
+    """Return a cell: a list of CPUs may break after its commas, a long name anywhere."""
+    if "," in text and _LIST.fullmatch(text):
+        first, *rest = text.split(",")
+        parts = [part for each in rest for part in (",", Element("wbr"), each)]
+        return Element("td", first, *parts, class_="cpus", data_head=head or None)
     unbroken = len(text) > _LONGEST and " " not in text
-    return Element("td", text, class_="list" if unbroken else None)
+    return Element("td", text, class_="list" if unbroken else None, data_head=head or None)
 
 
 def _problem(text: str) -> Element:

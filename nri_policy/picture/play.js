@@ -8,7 +8,9 @@
     slider.value = number;
     steps.forEach((step, at) => { step.hidden = at + 1 !== Number(number); });
     shown.value = `step ${number} of ${steps.length}`;
+    history.replaceState(null, "", `#step=${number}`);
   };
+  const named = () => Number((/^#step=(\d+)$/.exec(location.hash) || [])[1]);
   const stop = () => {
     clearInterval(timer);
     timer = null;
@@ -25,6 +27,11 @@
     button.textContent = "\u23f8 Pause";
     timer = setInterval(advance, 1000);
   });
+  const open = () => {
+    const number = named() || steps.length;
+    show(Math.min(Math.max(number, 1), steps.length));
+  };
+  addEventListener("hashchange", open);
   player.hidden = false;
-  show(1);
+  open();
 }

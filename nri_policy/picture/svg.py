@@ -12,10 +12,21 @@ from dataclasses import dataclass
 from nri_policy.picture.markup import Element, Verbatim
 from nri_policy.picture.occupant import Occupant
 from nri_policy.picture.scene import Scene, headline
-from nri_policy.picture.svg_parts import LETTER, LINE, Drawn, cut, group, line, stacked, swatch
+from nri_policy.picture.svg_parts import (
+    LETTER,
+    LINE,
+    WIDTH,
+    Drawn,
+    cut,
+    group,
+    line,
+    stacked,
+    swatch,
+)
 from nri_policy.picture.svg_plan import floor_plan
 
 _MARGIN = 16
+_LARGEST = 1.5  # how much larger a page with room shows a picture
 _MOST_ROWS = 40
 _LONGEST = 44  # characters of a cell
 
@@ -50,13 +61,15 @@ def drawing(parts: Iterable[Drawn]) -> str:
     return f"{_svg(width, height, Verbatim('style', 'picture.css'), *content)}\n"
 
 
-def figure(scene: Scene, prefix: str) -> Element:
+def figure(scene: Scene, prefix: str, width: int = WIDTH, class_: str | None = None) -> Element:
     """Return the floor plan and its key for a page that has the style; ids begin with *prefix*."""
-    drawn = floor_plan(scene, prefix)
-    return _svg(round(drawn.width) + 2, round(drawn.height) + 2, group(1, 1, *drawn.elements))
+    drawn = floor_plan(scene, prefix, width)
+    size = round(drawn.width) + 2, round(drawn.height) + 2
+    style = f"max-width: {round(_LARGEST * size[0])}px"
+    return _svg(*size, group(1, 1, *drawn.elements), class_=class_, style=style)
 
 
-def _svg(width: int, height: int, *content: Element) -> Element:
+def _svg(width: int, height: int, *content: Element, **attributes: str | None) -> Element:
     return Element(
         "svg",
         *content,
@@ -65,6 +78,7 @@ def _svg(width: int, height: int, *content: Element) -> Element:
         width=width,
         height=height,
         role="img",
+        **attributes,
     )
 
 

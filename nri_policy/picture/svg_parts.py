@@ -12,8 +12,8 @@ WIDTH = 1180  # pixels that a strip has at most, unless its containers' names ne
 LETTER = 7.3  # breadth, in a fixed-width font of 12 pixels
 LINE = 18
 METRICS = Metrics(
-    cell=18,
-    line=16,
+    cell=24,
+    line=25,
     abreast=1,
     cell_gap=2,
     part_gap=12,
@@ -58,7 +58,8 @@ def line(text: str, class_: str) -> Drawn:
     """Return a line of text, as long as there is room for."""
     shown = cut(text, round(WIDTH / LETTER))
     element = Element("text", shown, class_=class_, x=0, y=13)
-    return Drawn((element,), len(shown) * LETTER, LINE + 4)
+    letter = 1.2 * LETTER if class_ == "heading" else LETTER  # which is larger
+    return Drawn((element,), len(shown) * letter, LINE + 4)
 
 
 def cut(text: str, longest: int) -> str:
@@ -69,6 +70,15 @@ def cut(text: str, longest: int) -> str:
 def swatch(letter: str) -> tuple[Element, Element]:
     """Return a container's mark as its CPUs have it, for a group with the classes of a CPU."""
     return (
+        Element("rect", width=18, height=16),
+        Element("text", letter, x=9, y=12),
+    )
+
+
+def numbered(letter: str, cpu: int) -> tuple[Element, ...]:
+    """Return the mark of a CPU with its number: a phone and a print have no pointer."""
+    return (
         Element("rect", width=METRICS.cell, height=METRICS.line),
-        Element("text", letter, x=METRICS.cell / 2, y=12),
+        Element("text", letter, x=METRICS.cell / 2, y=11),
+        Element("text", str(cpu), class_="number", x=METRICS.cell / 2, y=21.5),
     )

@@ -20,6 +20,7 @@ from nri_policy.picture.svg_parts import (
     cut,
     group,
     line,
+    numbered,
     stacked,
     swatch,
 )
@@ -27,17 +28,24 @@ from nri_policy.picture.svg_parts import (
 _KEY_WIDTH = 600
 # Within the square, so that neighbours do not cover it
 _EDGE = Element("rect", class_="edge", x=1, y=1, width=METRICS.cell - 2, height=METRICS.line - 2)
+_SMALL_EDGE = Element("rect", class_="edge", x=1, y=1, width=16, height=14)  # in the key
 _MOST_SHARING = 5  # named in a tooltip
 
 
-def floor_plan(scene: Scene, prefix: str) -> Drawn:
+def floor_plan(scene: Scene, prefix: str, width: int = WIDTH) -> Drawn:
     """Return the floor plan with its key; ids of elements begin with *prefix*."""
-    layout = plan(scene, WIDTH, METRICS)
+    layout = plan(scene, width, METRICS)
     painter = _Painter(scene, prefix)
     top = scene.top
     above = [] if scene.has_outer_box else [line(f"{top.title} · {top.caption}", "caption")]
     boxes = tuple(painter.box(box) for box in layout.boxes)
-    return stacked([*above, Drawn(boxes, layout.width, layout.height + 10), _key(scene)])
+    return stacked(
+        [
+            *above,
+            Drawn(boxes, layout.width, layout.height + 10),
+            _key(scene, min(width, _KEY_WIDTH)),
+        ]
+    )
 
 
 class _Painter:
@@ -81,7 +89,7 @@ class _Painter:
             x,
             y,
             Element("title", "\n".join(self._told(cpu, place))),
-            *swatch(mark.letter if mark else LETTERS[place.use]),
+            *numbered(mark.letter if mark else LETTERS[place.use], cpu),
             *([_EDGE] if moved else []),
             class_=" ".join(classes),
             id_=f"{self._prefix}cpu-{cpu}",
@@ -104,7 +112,7 @@ class _Painter:
             yield self._pools[cpu]
 
 
-def _key(scene: Scene) -> Drawn:
+def _key(scene: Scene, room: int) -> Drawn:
     present = {place.use for place in scene.places.values()}
     entries: list[tuple[str, tuple[Element, ...], str]] = [
         (f"cpu {use.value}", swatch(LETTERS[use]), MEANINGS[use])
@@ -117,16 +125,16 @@ def _key(scene: Scene) -> Drawn:
         meaning = f"{MEANINGS[Use.OWN]}: {mark.letter}…"
         entries.insert(0, (f"cpu own k{mark.colour}", swatch(mark.letter), meaning))
     if scene.moved:
-        entries.append(("cpu idle", (*swatch(""), _EDGE), "changed hands"))
+        entries.append(("cpu idle", (*swatch(""), _SMALL_EDGE), "changed hands"))
     if any(len(core) > 1 for core in scene.cores):
         entries.append(("", (), "one column per core, one square per thread"))
     elements, x, y = [], 0.0, 0.0
     for class_, square, meaning in entries:
-        lead = METRICS.cell + 6 if square else 0
+        lead = 24 if square else 0
         width = lead + len(meaning) * LETTER
-        if x and x + width > _KEY_WIDTH:
+        if x and x + width > room:
             x, y = 0.0, y + LINE + 2
         look = group(x, y, *square, class_=class_ or None)
         elements += [look, group(x, y, Element("text", meaning, class_="caption", x=lead, y=12))]
         x += width + 20
-    return Drawn(tuple(elements), _KEY_WIDTH, y + LINE + 10)
+    return Drawn(tuple(elements), room, y + LINE + 10)

@@ -64,6 +64,7 @@ class Drawing:
     """A scene, printed by rich: the machine's size, the floor plan, and what its letters mean."""
 
     scene: Scene
+    cpu_ids: bool = False  # instead of letters
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         scene = self.scene
@@ -71,6 +72,11 @@ class Drawing:
         yield Text(headline(scene.machine), "bold")
         if not scene.has_outer_box:
             yield Text(f"{scene.top.title} · {scene.top.caption}")
+        if self.cpu_ids:
+            broad = len(str(max(scene.places)))
+            layout = plan(scene, options.max_width, replace(METRICS, cell=broad, cell_gap=1))
+            yield _Canvas(scene, layout, colour=colour, cpu_ids=broad).drawn()
+            return
         layout = plan(scene, options.max_width, _IN_COLOUR if colour else METRICS)
         yield _Canvas(scene, layout, colour=colour).drawn()
         yield _key(scene, colour=colour)
@@ -144,9 +150,11 @@ def _key(scene: Scene, *, colour: bool) -> Columns:
 class _Canvas:
     """Characters with styles, drawn in any order."""
 
-    def __init__(self, scene: Scene, layout: Plan, *, colour: bool) -> None:
+    def __init__(self, scene: Scene, layout: Plan, *, colour: bool, cpu_ids: int = 0) -> None:
+        """Draw *layout*; each CPU as its id, in so many characters, or as a letter if that is 0."""
         self._scene = scene
         self._colour = colour
+        self._cpu_ids = cpu_ids
         self._lines = [[(" ", "")] * layout.width for _ in range(layout.height)]
         self._draw(layout.boxes, 0, 0)
 
@@ -193,7 +201,14 @@ class _Canvas:
                 self._write(x + 2 + len(shown), line, " ", "")
 
     def _core(self, threads: tuple[int | None, ...]) -> list[tuple[str, str]]:
-        """Return the column of cells for a core, one character each; blank for who is not shown."""
+        """Return the column of cells for a core; blank for who is not shown."""
+        if self._cpu_ids:
+            styles = ["" if cpu is None else self._look(cpu).style for cpu in threads]
+            texts = ["" if cpu is None else str(cpu) for cpu in threads]
+            return [
+                (f"{text:>{self._cpu_ids}}", style if self._colour else "")
+                for text, style in zip(texts, styles, strict=True)
+            ]
         looks = [_BLANK if cpu is None else self._look(cpu) for cpu in threads]
         if not self._colour:
             return [(look.letter, "") for look in looks]

@@ -99,8 +99,10 @@ class AuditRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ContainersRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("usage",)
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    usage: bool
+    def __init__(self, usage: _Optional[bool] = ...) -> None: ...
 
 class MachineRequest(_message.Message):
     __slots__ = ()

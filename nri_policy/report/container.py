@@ -25,6 +25,7 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str  # created, running, removed, ...; error: it was refused
     error: str | None
     updated_by: tuple[str, ...] | None = None  # whose events changed it last
+    cpu_seconds: float | None = None  # used so far; only where that was asked for
 
 
 Containers = dict[str, ContainerReport]  # by namespace/pod/name

@@ -51,6 +51,10 @@ class SimulatedCgroups:
             mems=found.mems or str(machine.memory_nodes),
         )
 
+    def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:  # noqa: ARG002 - the other's
+        """Return nothing: no process runs."""
+        return {}
+
     def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
         """Return the CPUs that are set for those of *cgroups* that are there."""
         there = {each.message.linux.cgroups_path: each for each in self._runtime.containers}

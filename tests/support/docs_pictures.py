@@ -6,11 +6,13 @@ python -m tests.support.docs_pictures     # writes them; `make pictures` does it
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
+from typing import Any
 
 import yaml
 from click.testing import CliRunner
@@ -18,6 +20,7 @@ from rich.console import Console
 
 from nri_policy.cli import main
 from nri_policy.cli.live import Feed, Frame
+from tests.support import docs_diagrams
 from tests.support.architecture_picture import picture
 from tests.support.daemon import Served, pod, served
 from tests.support.nodes import SMALL
@@ -44,6 +47,9 @@ def documents() -> dict[Path, str]:
         IMAGES / "architecture.svg": picture(),
         IMAGES / "topology.svg": printed("topology", "--synthetic", memory, "-o", "svg"),
         IMAGES / "simulate.svg": _of_a_simulation(),
+        IMAGES / "calls.svg": docs_diagrams.calls(),
+        IMAGES / "criteria.svg": docs_diagrams.criteria(),
+        IMAGES / "life.svg": _of_a_life(),
         IMAGES / "pools.svg": pools,
         IMAGES / "what-if.svg": what_if,
         IMAGES / "decision.svg": decision,
@@ -67,6 +73,27 @@ def _of_a_simulation() -> str:
         yaml.safe_dump(steps, scenario)
         scenario.flush()
         return printed("simulate", scenario.name, "--synthetic", SMALL, "-o", "svg")
+
+
+def _of_a_life() -> str:
+    """Return the CPUs of a container that shares, while others come and go."""
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("it starts", {"apply": [pod("web", "500m", shared=True)]}),
+        ("a database with 3 CPUs of its own starts", {"apply": [pod("database", "3")]}),
+        ("another one with 2 starts", {"apply": [pod("second", "2")]}),
+        ("the daemon restarts", {"restart": "daemon"}),
+        ("CPU 7 goes offline", {"offline": 7}),
+        ("the first database ends", {"delete": ["database"]}),
+        ("CPU 7 is back", {"online": 7}),
+    ]
+    settings = {"reservedResources": {"cpu": "750m"}}
+    with NamedTemporaryFile("w", suffix=".yaml") as scenario:
+        yaml.safe_dump([{"settings": settings}, *(step for _, step in steps)], scenario)
+        scenario.flush()
+        machine = "package:1 core:4 pu:2"
+        played = printed("simulate", scenario.name, "--synthetic", machine, "-o", "json")
+    titles = [title for title, _ in steps]
+    return docs_diagrams.life(json.loads(played)[1:], titles, "default/web/main")
 
 
 async def _of_a_daemon() -> tuple[str, str, str, str]:

@@ -244,3 +244,14 @@ def test_what_is_no_cgroup_is_neither_read_nor_written(cgroup: str, root: Root) 
     assert cgroups.resources(cgroup) is None
     assert cgroups.confine(cgroup, CPUSet.parse("0"))
     assert sorted(root.path.rglob("*")) == before
+
+
+def test_the_cpu_time_of_cgroups_that_are_here_is_read(root: Root) -> None:
+    if root.version == 1:
+        folder, file, text = "sys/fs/cgroup/cpuacct", "cpuacct.usage", "1500000000\n"
+    else:
+        folder, file, text = "sys/fs/cgroup", "cpu.stat", "user_usec 1\nusage_usec 1500000\n"
+    (root.path / folder / POD / "1").mkdir(parents=True)
+    (root.path / folder / POD / "1" / file).write_text(text)
+    used = Cgroups(root.path).cpu_seconds([f"/{POD}/1", f"/{POD}/2", ""])
+    assert used == {f"/{POD}/1": 1.5}

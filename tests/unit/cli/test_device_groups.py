@@ -29,7 +29,7 @@ def shown(machine: Machine, width: int) -> list[str]:
     capacity = capacity_of(machine, nodes.settings(), picker_of(machine))
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
-        for part in machine_tables(machine, build(machine, machine.online), capacity):
+        for part in machine_tables(machine, build(machine, machine.online), capacity, {}):
             console.print(part)
     lines = [line.rstrip() for line in captured.get().splitlines()]
     assert max(map(len, lines)) <= width

@@ -8,7 +8,9 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import termios
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -18,10 +20,13 @@ from click.testing import CliRunner
 
 from nri_policy.cli import main
 from nri_policy.cli.live import Feed, Frame, Glimpse, show
+from nri_policy.cli.live_view import View
 from nri_policy.cli.output import Paper
 from nri_policy.cpuset import CPUSet
 from nri_policy.picture.scene import Place, Scene, Use
 from nri_policy.proto.control_pb2 import Change, Decision
+from nri_policy.report import refused_report
+from nri_policy.simulation.cgroups import SimulatedCgroups
 from tests.support import nodes
 from tests.support.daemon import pod, served
 from tests.support.pictures import holding, made_up
@@ -61,7 +66,7 @@ def lines(seen: Glimpse, width: int = 80, height: int = 24) -> list[str]:
 
 def test_a_frame_has_the_picture_the_containers_and_the_latest_decisions() -> None:
     shown = lines(glimpse(scene(), decisions=3), width=100, height=40)
-    assert shown[0] == "nri-policy 03:04:05 · 2 containers · Ctrl-C ends"
+    assert shown[0].startswith("nri-policy 03:04:05 · 2 containers · q ends")
     assert shown[1] == "2 packages · 4 NUMA nodes · 8 cores · 16 CPUs · 16 GiB dram"
     assert any(line.startswith("B  c1/main") for line in shown)
     assert shown[-4:] == [
@@ -97,7 +102,7 @@ def test_every_tick_shows_what_is_seen_then() -> None:
     out = StringIO()
     console = Paper(file=out, width=80, height=24, force_terminal=True, _environ={})
     glimpses = iter([glimpse(None, problem="not yet"), glimpse(scene())])
-    show(lambda: next(glimpses), console, [START, START + timedelta(seconds=1)])
+    show(lambda: next(glimpses), console, [(START, ""), (START + timedelta(seconds=1), "")])
     text = out.getvalue()
     assert text.index("not yet") < text.index("03:04:06") < text.index("c1/main")
     assert text.startswith("\x1b[?1049h"), "a screen of its own"
@@ -191,3 +196,84 @@ def test_top_ends_on_ctrl_c_and_leaves_the_terminal_as_it_was() -> None:
     assert top.returncode == 0
     assert "Traceback" not in text
     assert "\x1b[?1049l" in text
+
+
+def test_top_ends_at_q_and_leaves_the_terminal_as_it_was() -> None:
+    ours, its = pty.openpty()
+    before = termios.tcgetattr(its)
+    command = [sys.executable, "-m", "nri_policy.cli", "top", "--control-socket", "nowhere"]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment) as top:
+        parts = output(ours)
+        text = ""
+        while "waiting for the daemon" not in text:
+            text += next(parts)
+        os.write(ours, b"q")
+        assert top.wait() == 0
+    assert termios.tcgetattr(its) == before
+    os.close(its)
+    os.close(ours)
+
+
+def drawn(keys: str) -> list[str]:
+    """Return the names in the table after *keys* were pressed."""
+    held = {
+        "default/b/main": holding(exclusive="1"),
+        "default/c/main": holding(exclusive="2-4"),
+        "default/a/main": holding(exclusive="5"),
+    }
+    seen = replace(glimpse(made_up(nodes.engine(), held)), used={"default/a/main": 0.9})
+    view = View()
+    for key in keys:
+        view = view.pressed(key, 3)
+    out = StringIO()
+    Paper(file=out, width=90, height=40, color_system=None, _environ={}).print(
+        Frame(START, seen, view), end=""
+    )
+    rows = [line.split() for line in out.getvalue().splitlines()]
+    return [row[1] for row in rows if len(row) > 2 and row[1].endswith("/main")]
+
+
+def test_keys_sort_and_scroll_the_containers() -> None:
+    assert drawn("") == ["b/main", "c/main", "a/main"]
+    assert drawn("n") == ["a/main", "b/main", "c/main"]
+    assert drawn("c") == ["c/main", "a/main", "b/main"]
+    assert drawn("u") == ["a/main", "b/main", "c/main"]
+    assert drawn("njj") == ["c/main"]
+    assert drawn("njjjk") == ["b/main", "c/main"]
+    assert drawn("njp") == ["b/main", "c/main", "a/main"]
+
+
+def test_who_was_refused_is_listed() -> None:
+    refused = {f"default/huge{n}/main": refused_report("no room") for n in range(5)}
+    shown = lines(glimpse(made_up(nodes.engine(), refused)), height=40)
+    assert [line for line in shown if line.startswith("refused:")] == [
+        f"refused: huge{n}/main: no room" for n in range(3)
+    ]
+    assert "and 2 more refused" in shown
+
+
+class Busy(SimulatedCgroups):
+    """Each look finds that every container has used three seconds more."""
+
+    seconds = 0.0
+
+    def cpu_seconds(self, cgroups: Iterable[str]) -> dict[str, float]:
+        self.seconds += 3.0
+        return dict.fromkeys(cgroups, self.seconds)
+
+
+def test_the_cpus_in_use_are_shown_by_pool(tmp_path: Path) -> None:
+    async def play() -> None:
+        clock = iter(START + timedelta(seconds=2 * n) for n in range(9))
+        feed = Feed(tmp_path / "control.sock", lambda: next(clock))
+        async with served(tmp_path, cgroups=Busy) as node:
+            await node.start(pod("one", "1"), pod("two", "1"))
+            await asyncio.to_thread(feed.look)
+            seen = await asyncio.to_thread(feed.look)
+            await asyncio.to_thread(feed.close)
+        assert seen.used == {"default/one/main": 1.5, "default/two/main": 1.5}
+        assert seen.used_in["root"] == 3.0
+        assert any("CPUs in use: NUMA node #1 1.5 · " in line for line in lines(seen, 120, 40))
+
+    asyncio.run(play())

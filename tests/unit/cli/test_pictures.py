@@ -34,7 +34,7 @@ def owners(root: ET.Element) -> dict[str, str]:
     return {
         each.attrib["id"]: each.attrib["data-container"]
         for each in root.iter(f"{SVG}g")
-        if "data-container" in each.attrib
+        if "data-container" in each.attrib and "narrow-" not in each.attrib["id"]
     }
 
 
@@ -110,3 +110,17 @@ def test_the_daemons_pools_and_what_would_be_are_drawn(tmp_path: Path) -> None:
         assert "Before" not in text
 
     asyncio.run(both())
+
+
+def test_a_page_has_a_picture_for_a_phone_too(scenario: str) -> None:
+    root = read(run("simulate", scenario, "--synthetic", SMALL, "-o", "html"))
+    narrow = [each for each in root.iter(f"{SVG}svg") if each.get("class") == "narrow"]
+    assert len(narrow) == 2
+    assert all(int(each.attrib["width"]) <= 350 for each in narrow)
+
+
+def test_every_cpu_has_its_number(scenario: str) -> None:
+    root = read(run("simulate", scenario, "--synthetic", SMALL, "-o", "svg"))
+    cpus = [each for each in root.iter(f"{SVG}g") if "data-cpu" in each.attrib]
+    numbers = [[t.text for t in each if t.get("class") == "number"] for each in cpus]
+    assert numbers == [[each.attrib["data-cpu"]] for each in cpus]

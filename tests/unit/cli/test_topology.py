@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from nri_policy.cli import main
+from nri_policy.hardware import synthetic
 
 SPEC = "package:2(pmem=256GiB) numa:2(memory=64GiB) core:2 pu:2 isolated=4-5 offline=15"
 SETTINGS = """\
@@ -160,3 +162,20 @@ def test_colour_follows_the_environment() -> None:
     assert "\x1b[1;36m" in runner.invoke(main, arguments, env=forced).stdout
     plain = runner.invoke(main, arguments, env={**forced, "NO_COLOR": "1"}).stdout
     assert "36m" not in plain
+
+
+def test_cpus_can_be_drawn_as_their_ids() -> None:
+    shown = printed("--cpu-ids")
+    assert " 0  2 " in shown
+    assert " 1  3 " in shown
+    assert "shared, idle" not in shown
+
+
+def test_the_free_memory_of_a_live_machine_is_shown(tmp_path: Path) -> None:
+    synthetic.write(SPEC, tmp_path)
+    meminfo = next(tmp_path.glob("sys/devices/system/node/node0/meminfo"))
+    meminfo.write_text("Node 0 MemTotal: 4194304 kB\nNode 0 MemFree: 1048576 kB\n")
+    result = CliRunner().invoke(main, ["topology", "--host-root", str(tmp_path)])
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["node", "kind", "memory", "free"] in [row[:4] for row in rows]
+    assert ["0", "dram", "4", "GiB", "1", "GiB"] in [row[:6] for row in rows]

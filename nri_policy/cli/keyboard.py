@@ -1,0 +1,59 @@
+"""The keyboard of a terminal: one key at a time, without Enter."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+_KEYS = {"\x1b[A": "up", "\x1b[B": "down", "\x1b[5~": "page-up", "\x1b[6~": "page-down"}
+
+Moment = tuple[datetime, str]  # and the key that was pressed then; empty for none
+
+
+@contextmanager
+def single_keys() -> Iterator[None]:
+    """Have keys read one by one, and not shown, for the time of a `with`."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    tty.setcbreak(fd)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def moments() -> Iterator[Moment]:
+    """Yield every second when it begins, and every key when it is pressed."""
+    while True:
+        yield _now(), ""
+        end = time.time() // 1 + 1
+        while (left := end - time.time()) > 0:
+            if key := _pressed(left):
+                yield _now(), key
+
+
+def _pressed(seconds: float) -> str:
+    """Return the key that is pressed within *seconds*; empty if none is."""
+    if not sys.stdin.isatty():
+        time.sleep(seconds)
+        return ""
+    fd = sys.stdin.fileno()
+    ready, _, _ = select.select([fd], [], [], seconds)
+    if not ready:
+        return ""
+    text = os.read(fd, 16).decode(errors="replace")
+    return _KEYS.get(text, text[:1])
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
