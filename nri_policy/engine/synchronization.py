@@ -37,6 +37,7 @@ _STEERING: dict[str, Any] = {
     "burst_level": Level.SYSTEM,
     "priority": Priority.NONE,
     "hints": (),
+    "zone": None,
     "strict_hints": False,
     "pick_by_hints": False,
     "affinities": (),

@@ -141,7 +141,7 @@ def encode_decision(
         why = _Explanation(
             container=explanation.container,
             outcome=explanation.outcome,
-            request=request and replace(request, affinities=(), hints=()),
+            request=request and replace(request, affinities=(), hints=(), zone=None),
             pool=explanation.pool,
             pulls=pulls.named()[:MAX_PULLS] if isinstance(pulls, Pulls) else pulls,
             notes=explanation.notes,
