@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured, Synchronized
 from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.placement import RefusalError
 from nri_policy.engine.synchronization import to_store
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.pod import Container, Resources, State, shares_of
@@ -465,3 +468,23 @@ def test_settings_that_come_before_the_containers_reserve_nothing_of_theirs() ->
     engine.handle(Synchronized(containers=()))
     engine.handle(Reconfigured(settings=nodes.settings(reservedResources={"cpu": 4})))
     assert not engine.layout.capacity.reserved.isdisjoint(earlier.exclusive)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_lost_store_moves_nobody(seed: int) -> None:
+    """Cpusets are read as what they were given for, by a daemon that knows nothing else."""
+    chance, life, living = random.Random(seed), Life(), []
+    for _ in range(16):
+        if living and chance.random() < 0.3:
+            life.stop(living.pop(chance.randrange(len(living))))
+            continue
+        milli = chance.choice((1000, 1500, 2000, 3000, chance.randrange(100, 900), 0))
+        new = nodes.container(milli) if milli else nodes.best_effort()
+        with suppress(RefusalError):
+            life.create(new)
+            living.append(new)
+    places = {each.id: (life.cpus(each), life.mems(each)) for each in living}
+    life.engine = Engine(life.engine.layout.machine, life.engine.layout.settings)
+    listen(life, *(at(each, *places[each.id]) for each in living))
+    assert life.changed() == {}
+    assert {each.id: (life.cpus(each), life.mems(each)) for each in living} == places
