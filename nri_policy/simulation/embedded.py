@@ -29,12 +29,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import Any, Self
-
-import msgspec
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.kubelet import runtimespec
@@ -46,6 +42,7 @@ from nri_policy.nri.versions import Version
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adaptation import Adaptation, Timeouts
 from nri_policy.simulation.containers import Container, CRIError, Machine, Pod, State
+from nri_policy.simulation.creation import Creation
 from nri_policy.simulation.device_manager import AdmissionError, DeviceManager
 
 _NODE = Kubelet()
@@ -96,11 +93,9 @@ class EmbeddedRuntime:
         self.devices = DeviceManager()
         # Called where another call can come between: where in a container's life.
         self.between: Between = _nobody
-        self._clock = clock
         self._pods: dict[str, Pod] = {}
         self._containers: dict[str, Container] = {}
-        self._serial = count(1)
-        self._pid = count(1000)
+        self._creation = Creation(self.release, kubelet, clock)
         self._nri = Adaptation(socket_path, self.release, self, timeouts=timeouts)
 
     async def __aenter__(self) -> Self:
@@ -236,7 +231,7 @@ class EmbeddedRuntime:
             manifest = read_pod(manifest)
         if any(pod.key == manifest.key for pod in self.pods):
             raise CRIError(f"pod {manifest.key} exists already")
-        pod = self._new_pod(manifest)
+        pod = self._creation.pod(manifest)
         async with self._call(pod):
             try:
                 self.devices.admit(pod.manifest)
@@ -263,7 +258,8 @@ class EmbeddedRuntime:
                 raise CRIError(f"pod {pod.key} is not ready")
             if any(other.name == name and other.state in _LIVE for other in pod.containers):
                 raise CRIError(f"container {pod.key}/{name} is there already")
-            container = self._new_container(pod, manifest, devices)
+            own = self.devices.files(pod.manifest.metadata.uid, name)
+            container = self._creation.container(pod, manifest, (*devices, *own))
             self._containers[container.id] = container
             pod.containers.append(container)
             try:
@@ -277,7 +273,7 @@ class EmbeddedRuntime:
                 await self._removed(container)
                 raise
             container.enter(State.CREATED)
-            self._show_time(container, "created_at")
+            self._creation.show_time(container, "created_at")
             await self._tell(nri.POST_CREATE_CONTAINER, pod, container)
             return container
 
@@ -299,8 +295,8 @@ class EmbeddedRuntime:
                 raise
             await self.between("started", container)
             container.enter(State.RUNNING)
-            container.message.pid = next(self._pid)
-            self._show_time(container, "started_at")
+            container.message.pid = self._creation.process()
+            self._creation.show_time(container, "started_at")
             await self._tell(nri.POST_START_CONTAINER, container.pod, container)
 
     async def update_container(self, container: Container, resources: nri.LinuxResources) -> None:
@@ -423,35 +419,6 @@ class EmbeddedRuntime:
                 str(error),
             )
 
-    def _new_pod(self, manifest: PodManifest) -> Pod:
-        serial = next(self._serial)
-        uid = manifest.metadata.uid or runtimespec.object_uid("uid", manifest.key, serial)
-        metadata = msgspec.structs.replace(manifest.metadata, uid=uid)
-        manifest = msgspec.structs.replace(manifest, metadata=metadata)
-        now = datetime.fromtimestamp(self._clock(), UTC)
-        message = self.kubelet.sandbox(manifest, seen=f"{now:%Y-%m-%dT%H:%M:%SZ}")
-        message.id = runtimespec.object_id("pod", manifest.key, serial)
-        if self.release.shows_ips:
-            message.ips.append(f"10.244.{serial >> 8 & 255}.{serial & 255}")
-        pid = next(self._pid)
-        runtimespec.complete_sandbox(message, runtime=self.release.name, pid=pid)
-        return Pod(manifest=manifest, message=message)
-
-    def _new_container(
-        self, pod: Pod, manifest: ContainerManifest, devices: Iterable[nri.LinuxDevice]
-    ) -> Container:
-        attempt = sum(container.name == manifest.name for container in pod.containers)
-        message = self.kubelet.container(pod.manifest, manifest, attempt=attempt)
-        message.id = runtimespec.object_id("container", pod.id, manifest.name, next(self._serial))
-        own = self.devices.files(pod.manifest.metadata.uid, manifest.name)
-        for device in (*devices, *own):
-            message.linux.devices.append(device)
-            message.linux.resources.devices.append(runtimespec.access_to(device))
-        runtimespec.complete_container(
-            message, pod.message, runtime=self.release.name, image=manifest.image
-        )
-        return Container(pod=pod, name=manifest.name, message=message)
-
     async def _adjust(self, container: Container) -> None:
         async with self._nri.lock:
             results = await self._nri.create(container.pod.message, container.message)
@@ -485,7 +452,7 @@ class EmbeddedRuntime:
                 str(error),
             )
         self.vanish(container)
-        self._show_time(container, "finished_at")
+        self._creation.show_time(container, "finished_at")
 
     async def _removed(self, container: Container) -> None:
         if container.state is State.REMOVED:
@@ -503,10 +470,6 @@ class EmbeddedRuntime:
             await self._tell(nri.STOP_POD_SANDBOX, pod)
             if self.release.forgets_stopped_pods:
                 runtimespec.forget_task(pod.message)
-
-    def _show_time(self, container: Container, field: str) -> None:
-        if self.release.shows_times:
-            setattr(container.message, field, int(self._clock() * 1e9))
 
 
 async def _nobody(where: str, container: Container) -> None:

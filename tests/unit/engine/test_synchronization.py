@@ -473,7 +473,8 @@ def test_settings_that_come_before_the_containers_reserve_nothing_of_theirs() ->
 @pytest.mark.parametrize("seed", range(10))
 def test_a_lost_store_moves_nobody(seed: int) -> None:
     """Cpusets are read as what they were given for, by a daemon that knows nothing else."""
-    chance, life, living = random.Random(seed), Life(), []
+    chance, life = random.Random(seed), Life()
+    living: list[Container] = []
     for _ in range(16):
         if living and chance.random() < 0.3:
             life.stop(living.pop(chance.randrange(len(living))))

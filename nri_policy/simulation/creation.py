@@ -1,0 +1,66 @@
+"""Creation: what a runtime of some release tells plugins of a new pod or container."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from itertools import count
+
+import msgspec
+
+from nri_policy.kubelet import runtimespec
+from nri_policy.kubelet.manifest import ContainerManifest, PodManifest
+from nri_policy.kubelet.resources import Kubelet
+from nri_policy.nri.release import Release
+from nri_policy.proto import nri_pb2 as nri
+from nri_policy.simulation.containers import Container, Pod
+
+
+class Creation:
+    """Makes pods and containers; the same calls in the same order make the same ids."""
+
+    def __init__(self, release: Release, kubelet: Kubelet, clock: Callable[[], float]) -> None:
+        """Take a *clock* in seconds since the epoch."""
+        self._release = release
+        self._kubelet = kubelet
+        self._clock = clock
+        self._serial = count(1)
+        self._pid = count(1000)
+
+    def pod(self, manifest: PodManifest) -> Pod:
+        """Return the pod that a manifest asks for."""
+        serial = next(self._serial)
+        uid = manifest.metadata.uid or runtimespec.object_uid("uid", manifest.key, serial)
+        metadata = msgspec.structs.replace(manifest.metadata, uid=uid)
+        manifest = msgspec.structs.replace(manifest, metadata=metadata)
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        message = self._kubelet.sandbox(manifest, seen=f"{now:%Y-%m-%dT%H:%M:%SZ}")
+        message.id = runtimespec.object_id("pod", manifest.key, serial)
+        if self._release.shows_ips:
+            message.ips.append(f"10.244.{serial >> 8 & 255}.{serial & 255}")
+        runtimespec.complete_sandbox(message, runtime=self._release.name, pid=self.process())
+        return Pod(manifest=manifest, message=message)
+
+    def container(
+        self, pod: Pod, manifest: ContainerManifest, devices: Iterable[nri.LinuxDevice]
+    ) -> Container:
+        """Return a container of a pod, which is not in its list yet."""
+        attempt = sum(container.name == manifest.name for container in pod.containers)
+        message = self._kubelet.container(pod.manifest, manifest, attempt=attempt)
+        message.id = runtimespec.object_id("container", pod.id, manifest.name, next(self._serial))
+        for device in devices:
+            message.linux.devices.append(device)
+            message.linux.resources.devices.append(runtimespec.access_to(device))
+        runtimespec.complete_container(
+            message, pod.message, runtime=self._release.name, image=manifest.image
+        )
+        return Container(pod=pod, name=manifest.name, message=message)
+
+    def process(self) -> int:
+        """Return the id of a new process."""
+        return next(self._pid)
+
+    def show_time(self, container: Container, field: str) -> None:
+        """Set one of a container's times to now, where the release shows them."""
+        if self._release.shows_times:
+            setattr(container.message, field, int(self._clock() * 1e9))
