@@ -84,6 +84,7 @@ class Synchronized(Struct, frozen=True, kw_only=True):
     containers: tuple[Container, ...]
     held: Mapping[str, StoredGrant] = field(default_factory=dict)  # by container id
     now: float = 0.0  # seconds since the epoch
+    latest: int = 0  # of a picture: `Container.created` of the youngest there ever was
 
 
 class Reconfigured(Struct, frozen=True, kw_only=True):

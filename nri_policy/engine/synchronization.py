@@ -171,6 +171,7 @@ def resumed(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> St
         state.told[container.id] = candidate.cpus, candidate.mems
         if container.id in state.cold:
             state.cold[container.id] = stored.deadline
+    state.latest = max(state.latest, picture.latest)
     return state
 
 

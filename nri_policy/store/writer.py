@@ -144,7 +144,9 @@ class Writer:
             resources = replace(placed.container.resources, cpus=str(cpus), mems=str(mems))
             containers.append(replace(placed.container, resources=resources))
         held = {container_id: to_store(state, container_id) for container_id in state.placed}
-        event = encode_event(Synchronized(containers=tuple(containers), held=held, now=now))
+        event = encode_event(
+            Synchronized(containers=tuple(containers), held=held, now=now, latest=state.latest)
+        )
         if len(event) > MAX_BASE:
             return 0
         decision = encode_decision(Decision(), None, None)

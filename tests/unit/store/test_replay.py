@@ -75,6 +75,25 @@ def test_those_who_share_are_told_in_the_same_order_after_a_base(
     stores.replayed(store.path, after=base - 1)
 
 
+def test_who_comes_after_a_base_is_younger_than_who_had_gone_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a runtime that does not say when containers were created."""
+    monkeypatch.setattr(writer, "BASE_EVERY", 1)
+    store, engine = stores.started(tmp_path)
+    stays, gone, new = (replace(nodes.container(500), created=0) for _ in range(3))
+    for event in (
+        Created(container=stays),
+        Created(container=gone),
+        Stopped(container_id=gone.id),
+        Created(container=new),
+    ):
+        stores.commit(store, engine, event)
+    base = [each.seq for each in stores.records(store.path) if each.link is Link.BASE][-2]
+    replayed = stores.replayed(store.path, after=base - 1)
+    assert stores.grants(replayed) == stores.grants(engine)
+
+
 def test_who_has_not_started_at_a_base_starts_cold_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
