@@ -50,7 +50,7 @@ class Program(click.Group):
             sys.exit(error.exit_code)
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
-            place = context.command_path if context else self.name
+            place = context.command_path if context else named.get("prog_name") or "nri-policy"
             message = error.format_message()
             if isinstance(error, click.UsageError):
                 message = f"{message.rstrip('.')} (see {place} --help)"

@@ -146,6 +146,7 @@ def test_what_cannot_be_is_said_in_one_line(
     pods = {"shop": {"web": placed(web, "node-a"), "waiting": placed(waiting)}}
     done = Author(folder=tmp_path, pods=pods).fails(*arguments)
     assert (done.exit_code, done.stdout) == (code, "")
+    assert done.stderr.startswith("kubectl nri-policy")
     assert text in done.stderr
     assert done.stderr.count("\n") == 1
 
