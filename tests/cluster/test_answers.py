@@ -35,6 +35,7 @@ async def test_the_answers_are_those_that_the_tests_server_is_held_against(
 ) -> None:
     """With NRI_POLICY_RECORD=1 they are recorded anew."""
     daemon = daemon_token(cluster, "node-a")
+    cluster.asked("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
 
     async def ask(method: str, path: str, body: Any = None, **more: str) -> Answered:
         options: Any = {"token": daemon, **more}

@@ -9,10 +9,11 @@ from typing import Any
 
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
+from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.settings import Reload
 from nri_policy.settings_source.cluster import ClusterSettings
 from nri_policy.settings_source.kubernetes import Kubernetes
-from tests.cluster.conftest import daemon_token, register
+from tests.cluster.conftest import CONFIGS, daemon_token, register
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.played import played
 from tests.support import nodes
@@ -56,16 +57,40 @@ async def test_a_node_that_is_registered_anew_has_its_topology_again(
         assert owner(cluster, "node-b") == new, "the garbage collector lets it be"
 
 
-async def test_while_the_api_server_is_away_the_node_goes_on(
+async def test_while_the_api_server_is_away_for_a_minute_the_node_goes_on(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
     async with played(cluster, tmp_path / "node-a", "node-a", SMALL, again=True) as here:
         await until(lambda: owner(cluster, "node-a"))
         here.pause()
         cluster.stop("kube-apiserver")
+        away = asyncio.create_task(asyncio.sleep(60.0))
         assert await here.node.start(pod("own", "1")) == []
         await until(lambda: here.node.daemon.publications[0].trouble == "unreachable")
+        await away
+        assert await here.node.start(pod("late", "1")) == []
         await asyncio.to_thread(cluster.start_api_server)
+        await until(lambda: here.node.daemon.publications[0].phase == "published")
+        topology = cluster.asked("GET", f"{NRT}/node-a")
+        attributes = {each["name"]: each["value"] for each in topology["attributes"]}
+        both = fingerprint([("default", "own"), ("default", "late")])
+        assert attributes["nodeTopologyPodsFingerprint"] == both, "the latest state, not the first"
+
+
+async def test_what_rbac_forbids_is_said_and_done_once_it_is_allowed(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    async with played(cluster, tmp_path / "node-a", "node-a", SMALL, again=True) as here:
+        await until(lambda: owner(cluster, "node-a"))
+        here.pause()
+        cluster.kubectl("delete", "clusterrolebinding", "nri-policy")
+        await asyncio.sleep(1.0)  # until the authorizer knows
+        assert await here.node.start(pod("own", "1")) == []
+        await until(lambda: here.node.daemon.publications[0].trouble == "forbidden")
+        error = here.node.daemon.publications[0].error
+        assert "system:serviceaccount:kube-system:nri-policy" in error
+        assert "rbac.yaml" in error
+        cluster.kubectl("apply", "-k", str(CONFIGS / "kubernetes"))
         await until(lambda: here.node.daemon.publications[0].phase == "published")
         zones = cluster.asked("GET", f"{NRT}/node-a")["zones"]
         assert "exclusive cpuset" in str(zones)

@@ -1,10 +1,12 @@
 """`kubectl nri-policy` with a real kubectl, for an author whose rights are granted one by one.
 
-No kubelet runs here: what is executed gets as far as the API server's call to the node.
+No kubelet runs in the cluster: what is executed there gets as far as the API server's call to the
+node. What comes back is seen on a server that executes commands itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -16,6 +18,8 @@ import yaml
 
 from tests.cluster.conftest import CONFIGS, PODS
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.exec_server import serving
+from tests.support.daemon import pod, served
 
 PLUGIN = "from nri_policy.cli.kubectl import plugin; plugin()"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -71,15 +75,67 @@ def test_an_author_may_ask_with_the_rights_that_the_documentation_has(
         assert done.returncode == 1
         return done.stderr
 
-    assert 'pods "web" is forbidden' in ask()
-    subject = "--serviceaccount=default:author"
-    cluster.kubectl("create", "rolebinding", "author", "--clusterrole=view", subject)
-    assert 'cannot list resource "pods" in API group "" in the namespace "kube-system"' in ask()
+    def until(text: str) -> None:
+        """Ask until this is said: rights come into force by themselves."""
+        cluster.until(lambda: text in ask(), text)
+
+    until('cannot get resource "pods" in API group "" in the namespace "default"')
+    bound = ("create", "rolebinding", "author", "--serviceaccount=default:author")
+    cluster.kubectl("create", "role", "author", "--verb=get", "--resource=pods")
+    cluster.kubectl(*bound, "--role=author")
+    until('cannot list resource "pods" in API group "" in the namespace "kube-system"')
     role = tmp_path / "role.json"
     role.write_text(json.dumps(documented_role()))
     cluster.kubectl("apply", "-f", str(role))
-    named = "--role=nri-policy-ask"
-    cluster.kubectl("-n", "kube-system", "create", "rolebinding", "author", named, subject)
-    said = ask()
-    assert "orbidden" not in said
-    assert "no preferred addresses found" in said, "the node is asked next"
+    cluster.kubectl("-n", "kube-system", *bound, "--role=nri-policy-ask")
+    until("no preferred addresses found")  # the node is asked, and has none in this cluster
+
+
+async def test_a_real_kubectl_brings_the_answer(tmp_path: Path) -> None:
+    async with served(tmp_path) as node:
+        web = pod("web", "2", namespace="shop")
+        large = pod("large", "99", namespace="shop")
+        assert await node.start(web) == []
+
+        def program(name: str, command: list[str]) -> list[str]:
+            assert name == "nri-policy-x7k2p"
+            at = command.index("nri-policy")
+            python = [sys.executable, "-m", "nri_policy.cli"]
+            return [
+                *command[:at],
+                *python,
+                *command[at + 1 :],
+                "--control-socket",
+                str(node.socket),
+            ]
+
+        daemon = {
+            "metadata": {"name": "nri-policy-x7k2p", "namespace": "kube-system"},
+            "spec": {"nodeName": "node-a", "containers": [{"name": "nri-policy"}]},
+        }
+        pods = {
+            "shop": {name: _there(each) for name, each in (("web", web), ("large", large))},
+            "kube-system": {"nri-policy-x7k2p": _there(daemon)},
+        }
+        with serving(tmp_path, pods, program) as config:
+
+            async def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+                command = [sys.executable, "-c", PLUGIN, *arguments, "--kubeconfig", str(config)]
+                environment = os.environ | {"HOME": str(tmp_path)}
+                return await asyncio.to_thread(
+                    subprocess.run, command, env=environment, capture_output=True, text=True
+                )
+
+            done = await ask("explain", "shop/web")
+            assert "shop/web/main: placed: 2 exclusive CPUs on NUMA node #" in done.stdout
+            assert (done.returncode, done.stderr) == (0, "")
+            done = await ask("what-if", "shop/large")
+            assert "shop/large would be refused" in done.stdout
+            assert (done.returncode, done.stderr) == (1, "")
+
+
+def _there(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod that runs on node-a."""
+    spec = {**manifest["spec"], "nodeName": "node-a"}
+    head = {"apiVersion": "v1", "kind": "Pod"}
+    return {**head, **manifest, "spec": spec, "status": {"phase": "Running"}}

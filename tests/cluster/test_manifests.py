@@ -106,24 +106,27 @@ def objects(cluster: ControlPlane) -> set[str]:
     return {name for name in names if "nri" in name or "topolog" in name}
 
 
+def removal() -> tuple[list[list[str]], list[list[str]]]:
+    """Return the commands that the documentation has for a removal, by kustomize and by helm."""
+    page = (CONFIGS.parent / "docs" / "kubernetes.md").read_text()
+    section = page[page.index("## Removal") :]
+    *before, last = section.split("```")[1].strip().splitlines()
+    kustomize, _, helm = last.partition("# or: ")
+    assert [line.split()[0] for line in (*before, kustomize, helm)] == [*["kubectl"] * 3, "helm"]
+    # no controllers run here that would take the daemons' pods away
+    first = [[w for w in line.split() if not w.startswith("--cascade")] for line in before]
+    words = [str(CONFIGS / w[8:]) if w.startswith("configs/") else w for w in kustomize.split()]
+    return [*first, words], [*first, helm.split()]
+
+
 def test_removal_in_the_documented_order_leaves_nothing(cluster: ControlPlane) -> None:
     token = daemon_token(cluster, "node-a")
     path = f"{NRT}/node-a?fieldManager=nri-policy"
     cluster.asked("PATCH", path, topology("node-a"), content=APPLY, token=token)
     cluster.asked("POST", NRT, {**topology("elsewhere"), "metadata": {"name": "elsewhere"}})
     assert objects(cluster)
-    page = (CONFIGS.parent / "docs" / "kubernetes.md").read_text()
-    section = page[page.index("## Removal") :]
-    commands = section.split("```")[1].strip().splitlines()
-    assert [line.split()[:2] for line in commands] == [
-        ["kubectl", "-n"],
-        *[["kubectl", "delete"]] * 2,
-    ]
-    for line in commands:
-        words = line.partition("#")[0].split()[1:]
-        words = [str(CONFIGS / "kubernetes") if w == "configs/kubernetes" else w for w in words]
-        # no controllers run here that would take the daemons' pods away
-        cluster.kubectl(*[w for w in words if not w.startswith("--cascade")])
+    for words in removal()[0]:
+        cluster.run(*words)
     assert objects(cluster) == {"noderesourcetopology.topology.node.k8s.io/elsewhere"}, "not ours"
 
 
@@ -137,5 +140,9 @@ def test_helm_installs_the_same_and_removes_it(bare: ControlPlane) -> None:
     assert "rolebinding.rbac.authorization.k8s.io/nri-policy" in objects(bare)
     values = ("--set", image, "--set", "turnNRIOn=true")
     bare.run(helm, "upgrade", "nri-policy", chart, "-n", "kube-system", *values)
-    bare.run(helm, "uninstall", "nri-policy", "--namespace", "kube-system")
+    path = f"{NRT}/node-a?fieldManager=nri-policy"
+    token = daemon_token(bare, "node-a")
+    bare.asked("PATCH", path, topology("node-a"), content=APPLY, token=token)
+    for program, *words in removal()[1]:
+        bare.run(helm if program == "helm" else program, *words)
     assert objects(bare) == before

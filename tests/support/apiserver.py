@@ -264,17 +264,26 @@ class APIServer:
 
     def _event(self, request: Request, namespace: str) -> Answer:
         """Create an event, as the rules for those of the core group are."""
+        if request.method != "POST":
+            self._permit("events", "list", "", namespace)
         new, name = request.body, request.body["metadata"]["name"]
         self._permit("events", "create", "")
-        about = new["involvedObject"].get("namespace") or "default"
-        if not namespace == new["metadata"]["namespace"] == about:
-            text = f'Event "{name}" is invalid: involvedObject.namespace: does not match'
-            raise StatusError(422, text, "Invalid")
+        about = new["involvedObject"].get("namespace", "")
+        if (about or "default") != namespace:
+            field = "involvedObject.namespace"
+            text = f'Invalid value: "{about}": does not match event.namespace'
+            cause = {"reason": "FieldValueInvalid", "message": text, "field": field}
+            details = {"name": name, "kind": "Event", "causes": [cause]}
+            message = f'Event "{name}" is invalid: {field}: {text}'
+            raise StatusError(422, message, "Invalid", details=details)
         if name in self.events:
             text = f'events "{name}" already exists'
             raise StatusError(409, text, "AlreadyExists", details=_details("events", name))
         self.events[name] = new
-        return Answer(status=201, body=new)
+        marks = {"uid": _uid(next(self._uids)), "resourceVersion": str(next(self._revision))}
+        reporting = {"eventTime": None, "reportingComponent": "", "reportingInstance": ""}
+        body = {**new, **reporting, "metadata": {**new["metadata"], **marks}}
+        return Answer(status=201, body=body)
 
     def put_settings(self, name: str, **spec: Any) -> None:
         """Make or change a TopologyAwarePolicy object, as an admin does."""

@@ -94,6 +94,28 @@ def topology(node: str = "node-a", value: str = "1", **metadata: str) -> dict[st
     }
 
 
+def event(name: str, namespace: str = "") -> dict[str, Any]:
+    """Return an event of a pod in a namespace, or of a node without one."""
+    involved = {"kind": "Pod" if namespace else "Node", "apiVersion": "v1", "name": "x", "uid": "x"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace or "default"},
+        "involvedObject": involved | ({"namespace": namespace} if namespace else {}),
+        "type": "Warning",
+        "reason": "FailedPlacement",
+        "message": "no room",
+        "source": {"component": "nri-policy", "host": "node-a"},
+        "firstTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "count": 1,
+    }
+
+
+def _events_in(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/events"
+
+
 class Conversation:
     """The conversation with one server, as the daemon of node-a."""
 
@@ -108,6 +130,7 @@ class Conversation:
         await self._nodes()
         await self._topology()
         await self._settings()
+        await self._events()
         return self.answers
 
     async def _nodes(self) -> None:
@@ -168,6 +191,16 @@ class Conversation:
         await self._note("watch: from too long ago", "GET", f"{watch}1")
         elsewhere = named.replace("kube-system", "default")
         await self._note("settings in another namespace", "GET", elsewhere)
+
+    async def _events(self) -> None:
+        await self._note("event of a pod", "POST", _events_in("shop"), event("web.1", "shop"))
+        await self._note("event: again", "POST", _events_in("shop"), event("web.1", "shop"))
+        await self._note("event of a node", "POST", _events_in("default"), event("node-a.1"))
+        elsewhere = event("web.2", "shop")
+        elsewhere["metadata"]["namespace"] = "default"
+        path = _events_in("default")
+        await self._note("event: not beside its pod", "POST", path, elsewhere)
+        await self._note("events are not ours to read", "GET", _events_in("shop"))
 
     async def _apply(
         self, name: str, new: dict[str, Any], node: str = "", *, force: bool = False
