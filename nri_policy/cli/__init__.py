@@ -90,6 +90,7 @@ class _Commands(Program):
 
 
 @click.group(
+    name="nri-policy",
     cls=_Commands,
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
