@@ -22,7 +22,7 @@ from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.explanation import Change, Explanation, explain
 from nri_policy.cluster.group import PlacementGroup
-from nri_policy.wording import did_you_mean, quoted
+from nri_policy.wording import counted, did_you_mean, quoted
 
 
 @click.command("explain")
@@ -87,6 +87,8 @@ def _drawn(group: PlacementGroup, explanation: Explanation) -> Iterator[Table | 
             numbers = (at.domains, at.holding_all, at.most, at.in_all)
             table.add_row(at.level, *map(str, numbers))
         yield table
+        if each.in_no_slice:
+            yield Text(f"room for {counted(each.in_no_slice, 'pod')} is in no whole slice")
         for reason, count in each.excluded.items():
             yield Text(f"without room for one: {count} of {each.nodes}: {reason}")
     if explanation.changes:
@@ -101,4 +103,8 @@ def _change(change: Change) -> str:
         return f"{change.count} pods in {change.pod_set}"
     if change.level is not None:
         return f"{change.pod_set} within {change.level}"
+    if change.slice_level is not None:
+        return f"slices of {change.pod_set} within {change.slice_level}"
+    if change.max_per_host is not None:
+        return f"up to {counted(change.max_per_host, 'pod')} of {change.pod_set} on a host"
     return f"{', '.join(change.leaving)} gone"

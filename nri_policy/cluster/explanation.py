@@ -9,7 +9,7 @@ from nri_policy.cluster.engine import Engine, implied
 from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Status
 from nri_policy.cluster.message import exclusions
 from nri_policy.cluster.placement import count
-from nri_policy.cluster.request import Refused, Unit, plan, units
+from nri_policy.cluster.request import Refused, Unit, asks, is_spread, plan, units
 
 
 class AtLevel(Struct, frozen=True, rename="camel"):
@@ -29,6 +29,7 @@ class PodSetExplanation(Struct, frozen=True, rename="camel"):
     unit: str  # what is counted: pods, slices
     wanted: int
     levels: list[AtLevel]
+    in_no_slice: int  # pods that there is room for, but in no whole slice
     nodes: int  # leaves that take part
     excluded: dict[str, int]  # reason -> leaves that cannot take one pod
 
@@ -39,6 +40,8 @@ class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
     pod_set: str = ""
     count: int | None = None  # as many pods as fit
     level: str | None = None  # this level in place of the one that was asked for
+    slice_level: str | None = None  # the same for its slices
+    max_per_host: int | None = None  # so many pods on a host
     leaving: list[str] = []  # groups that would have to leave, as namespace/name
 
 
@@ -61,15 +64,20 @@ def explain(engine: Engine, group: PlacementGroup) -> Explanation:
         for unit in steps:
             changes += _fewer(engine, group, unit.workers)
             changes += _coarser(engine, group, unit)
+            changes += _coarser_slices(engine, group, unit)
+            changes += _more_per_host(engine, group, unit.workers)
         changes += _leaving(engine, group)
     return Explanation(status=status, pod_sets=pod_sets, changes=changes)
 
 
 def _pod_set(engine: Engine, unit: Unit, *, nothing: bool) -> PodSetExplanation | None:
     """Return what fits of a pod set at every level; None for one whose request has no answer."""
+    only_spread = is_spread(unit.workers) and not asks(unit.workers.request)  # anywhere
     try:
         tree = engine.tree_of(unit)
-        wanted = plan(unit, implied=nothing, levels=tree.levels, settings=engine.settings)
+        wanted = plan(
+            unit, implied=nothing or only_spread, levels=tree.levels, settings=engine.settings
+        )
         counts, kind = count(tree, unit, wanted, engine.settings, {})
     except Refused:
         return None
@@ -87,11 +95,13 @@ def _pod_set(engine: Engine, unit: Unit, *, nothing: bool) -> PodSetExplanation 
                 in_all=sum(fits),
             )
         )
+    parts = [counts.of(domain) for domain in tree.domains.of_level(wanted.slice_level)]
     return PodSetExplanation(
         pod_set=unit.workers.name,
         unit="slices" if wanted.size > 1 else "pods",
         wanted=number,
         levels=levels,
+        in_no_slice=sum(pods - slices * wanted.size for pods, slices, *_ in parts),
         nodes=total,
         excluded=excluded,
     )
@@ -138,6 +148,43 @@ def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
         if _fits(engine, changed):
             return [Change(pod_set=unit.workers.name, level=level)]
     return []
+
+
+def _coarser_slices(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
+    """Return the finest level above that of the outer slices at which the group fits."""
+    pod_set, request = unit.workers, unit.workers.request
+    if request is None or not request.slices:
+        return []
+    levels = engine.tree_of(unit).levels
+    top = request.required or request.preferred or levels[0]
+    outer, *inner = request.slices
+    for level in reversed(levels[levels.index(top) : levels.index(outer.level)]):
+        slices = [msgspec.structs.replace(outer, level=level), *inner]
+        own = msgspec.structs.replace(request, slices=slices)
+        if _fits(engine, _with(group, msgspec.structs.replace(pod_set, request=own))):
+            return [Change(pod_set=pod_set.name, slice_level=level)]
+    return []
+
+
+def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[Change]:
+    """Return the fewest pods on a host, over those allowed, with which the group fits."""
+    if pod_set.request is None or pod_set.request.max_per_host is None:
+        return []
+    low, high = pod_set.request.max_per_host, pod_set.count  # low does not fit, high does or none
+
+    def fits(most: int) -> bool:
+        own = msgspec.structs.replace(pod_set.request, max_per_host=most)
+        return _fits(engine, _with(group, msgspec.structs.replace(pod_set, request=own)))
+
+    if high <= low or not fits(high):
+        return []
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            high = middle
+        else:
+            low = middle
+    return [Change(pod_set=pod_set.name, max_per_host=high)]
 
 
 def _leaving(engine: Engine, group: PlacementGroup) -> list[Change]:

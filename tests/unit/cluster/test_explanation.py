@@ -67,3 +67,29 @@ def test_an_unknown_level_has_no_counts() -> None:
     answer = explained(group(pod_set(8, {"required": "rak"})))
     assert answer["status"]["message"].startswith("no requested topology level: rak")
     assert (answer["podSets"], answer["changes"]) == ([], [])
+
+
+def test_room_that_is_in_no_whole_slice_is_said_and_a_coarser_slice_would_do() -> None:
+    slices = [{"level": HOSTNAME, "size": 3}]
+    answer = explained(group(pod_set(9, {"required": "example.com/zone", "slices": slices})))
+    assert answer["status"]["state"] == "Placed"
+    answer = explained(group(pod_set(15, {"required": "example.com/zone", "slices": slices})))
+    [only] = answer["podSets"]
+    assert (only["unit"], only["wanted"], only["inNoSlice"]) == ("slices", 5, 6)
+    assert answer["changes"] == [
+        {"podSet": "main", "count": 12},
+        {"podSet": "main", "sliceLevel": "example.com/zone"},
+    ]
+    answer = explained(group(pod_set(3, {"required": "example.com/rack", "slices": slices}, cpu=2)))
+    assert answer["podSets"][0]["inNoSlice"] == 12
+    assert answer["changes"] == [{"podSet": "main", "sliceLevel": "example.com/rack"}]
+
+
+def test_more_pods_on_a_host_would_do() -> None:
+    asked = {"spreadOver": ["example.com/rack"], "maxPerHost": 1}
+    answer = explained(group(pod_set(15, asked)))
+    assert answer["status"]["message"] == "spreading allows to fit only 6 out of 15 pod(s)"
+    assert answer["changes"] == [
+        {"podSet": "main", "count": 6},
+        {"podSet": "main", "maxPerHost": 3},
+    ]
