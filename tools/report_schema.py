@@ -10,6 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nri_policy.cluster.explanation import Explanation
+from nri_policy.cluster.simulation import Played
+from nri_policy.cluster.tree_report import TreeReport
+from nri_policy.cluster.trial import Tried
 from nri_policy.control.client import Explanations
 from nri_policy.doctor.finding import Finding
 from nri_policy.report import (
@@ -34,6 +38,10 @@ SCHEMA = Path("docs/documents.schema.json")
 # by the command that prints it with -o json; the journal is an answer of the control service alone
 DOCUMENTS: dict[str, Any] = {
     "audit": AuditReport,
+    "cluster explain": Explanation,
+    "cluster place": list[Tried],
+    "cluster simulate": list[Played],
+    "cluster tree": TreeReport,
     "config check": CheckReport,
     "config show": SettingsReport,
     "containers": Containers,

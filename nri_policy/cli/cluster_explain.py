@@ -16,12 +16,15 @@ from nri_policy.cli.cluster_source import (
     groups_of,
     told,
 )
+from nri_policy.cli.cluster_tree import blocks, topology_name
 from nri_policy.cli.failure import Exit, Failure
-from nri_policy.cli.options import form_option
-from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.options import picture_form_option
+from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.explanation import Change, Explanation, explain
 from nri_policy.cluster.group import PlacementGroup
+from nri_policy.cluster.tree_report import placed_on_hosts, tree_report
+from nri_policy.picture import racks
 from nri_policy.wording import counted, did_you_mean, quoted
 
 
@@ -29,7 +32,7 @@ from nri_policy.wording import counted, did_you_mean, quoted
 @click.argument("name", required=False)
 @documents_option
 @cluster_options
-@form_option
+@picture_form_option
 @click.pass_context
 def explain_command(
     context: click.Context,
@@ -40,8 +43,8 @@ def explain_command(
 ) -> None:
     """Show what of a group fits where, what limits it, and what would make it fit.
 
-    The group is in a file, or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not
-    fit.
+    A picture has it where it would go. The group is in a file, or in the cluster: NAME, or
+    NAMESPACE/NAME. Exits with 1 if it does not fit.
     """
     if (name is None) == (not asked):
         raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")
@@ -51,6 +54,14 @@ def explain_command(
         explanation = explain(engine, group)
     if form == "table":
         print_drawing(*_drawn(group, explanation))
+    elif form in ("svg", "html"):
+        named = next((each.request.topology for each in group.pod_sets if each.request), None)
+        report = tree_report(engine, topology_name(engine, named))
+        shown = blocks(report, placed_on_hosts([explanation]))
+        if form == "svg":
+            print_page(racks.document(shown))
+        else:
+            print_page(racks.page_of(f"Group {group.name}", shown, [*_notes(explanation)]))
     else:
         print_document(explanation, form)
     context.exit(Exit.NO if explanation.status.state == "Unplaceable" else 0)
@@ -96,6 +107,21 @@ def _drawn(group: PlacementGroup, explanation: Explanation) -> Iterator[Table | 
         yield Text("It would fit with:")
         for change in explanation.changes:
             yield Text(f"  {_change(change)}")
+
+
+def _notes(explanation: Explanation) -> Iterator[str]:
+    """Return what the page says below its picture: the table's numbers as lines."""
+    yield explanation.status.message or "it fits"
+    for each in explanation.pod_sets:
+        for at in each.levels:
+            yield (
+                f"{each.pod_set}: {each.wanted} {each.unit}; {at.level}: {at.holding_all} of"
+                f" {counted(at.domains, 'domain')} hold all, {at.most} in one, {at.in_all} in all"
+            )
+        for reason, count in each.excluded.items():
+            yield f"{each.pod_set}: without room for one: {count} of {each.nodes}: {reason}"
+    for change in explanation.changes:
+        yield f"it would fit with {_change(change)}"
 
 
 def _change(change: Change) -> str:

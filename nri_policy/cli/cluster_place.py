@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.node import HOSTNAME
-from nri_policy.cluster.tree_report import tree_report
+from nri_policy.cluster.tree_report import placed_on_hosts, tree_report
 from nri_policy.cluster.trial import Part, Tried, try_group
 from nri_policy.picture import racks
 from nri_policy.wording import counted
@@ -47,7 +46,7 @@ def place(
         tried = [try_group(engine, group, snapshot.failures) for group in groups_of(asked)]
     if form in ("svg", "html"):
         report = tree_report(engine, topology_name(engine, None))
-        shown = blocks(report, _placed(tried))
+        shown = blocks(report, placed_on_hosts(tried))
         refused = [f"{_name(each)}: {each.status.message}" for each in tried if not each.parts]
         if form == "svg":
             print_page(racks.document(shown))
@@ -90,14 +89,3 @@ def where(tried: Tried, part: Part) -> str:
 
 def _name(tried: Tried) -> str:
     return f"{tried.namespace}/{tried.name}"
-
-
-def _placed(tried: Sequence[Tried]) -> dict[str, int]:
-    """Return the pods placed on each leaf, by its last value among the levels of nodes."""
-    placed: Counter[str] = Counter()
-    for each in tried:
-        for assignment in each.status.assignments:
-            at = 0 if assignment.levels[0] == HOSTNAME else -1
-            for one in assignment.domains:
-                placed[one.values[at]] += one.count
-    return placed

@@ -14,12 +14,15 @@ from rich.text import Text
 
 from nri_policy import yamltext
 from nri_policy.cli.cluster_source import ClusterSource, cluster_options, text_of, told
+from nri_policy.cli.cluster_tree import blocks, topology_name
 from nri_policy.cli.failure import Exit, Failure
-from nri_policy.cli.options import form_option
-from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.options import picture_form_option
+from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.files import read_documents
 from nri_policy.cluster.simulation import Played, Simulation, Step, read_steps
+from nri_policy.cluster.tree_report import placed_on_hosts, tree_report
+from nri_policy.picture import racks
 
 
 @click.command
@@ -27,12 +30,12 @@ from nri_policy.cluster.simulation import Played, Simulation, Step, read_steps
     "scenario", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="SCENARIO"
 )
 @cluster_options
-@form_option
+@picture_form_option
 @click.pass_context
 def simulate(context: click.Context, source: ClusterSource, scenario: Path, form: str) -> None:
     """Play a scenario in a cluster: groups come and go, nodes fail and recover.
 
-    Exits with 1 if something is not as the scenario expects.
+    A picture is of the end. Exits with 1 if something is not as the scenario expects.
     """
     engine, _ = source.load()
     simulation = Simulation(engine)
@@ -44,6 +47,13 @@ def simulate(context: click.Context, source: ClusterSource, scenario: Path, form
             raise Failure(f"{scenario}: step {number}: {error}") from error
     if form == "table":
         print_drawing(*_drawn(played))
+    elif form in ("svg", "html"):
+        report = tree_report(engine, topology_name(engine, None))
+        shown = blocks(report, placed_on_hosts(engine.groups.values()))
+        if form == "svg":
+            print_page(racks.document(shown))
+        else:
+            print_page(racks.page_of("Simulation", shown, [*_lines(played)]))
     else:
         print_document(played, form)
     context.exit(Exit.NO if any(each.problems for each in played) else 0)
@@ -85,6 +95,17 @@ def _drawn(played: list[Played]) -> Iterator[Table | Text]:
         yield table
         for problem in each.problems:
             yield Text(f"  not as expected: {problem}", style="red")
+
+
+def _lines(played: list[Played]) -> Iterator[str]:
+    """Return what the page says of each step; its picture is of the end."""
+    for number, each in enumerate(played, start=1):
+        groups = "; ".join(
+            f"{group.name} {group.state} {group.message}".rstrip() for group in each.groups
+        )
+        yield f"step {number}: {_title(each.step)}: {groups or 'no groups'}"
+        for problem in each.problems:
+            yield f"not as expected: {problem}"
 
 
 def _title(step: Step) -> str:

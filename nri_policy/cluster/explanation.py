@@ -168,12 +168,13 @@ def _coarser_slices(engine: Engine, group: PlacementGroup, unit: Unit) -> list[C
 
 def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[Change]:
     """Return the fewest pods on a host, over those allowed, with which the group fits."""
-    if pod_set.request is None or pod_set.request.max_per_host is None:
+    request = pod_set.request
+    if request is None or request.max_per_host is None:
         return []
-    low, high = pod_set.request.max_per_host, pod_set.count  # low does not fit, high does or none
+    low, high = request.max_per_host, pod_set.count  # low does not fit, high does or none
 
     def fits(most: int) -> bool:
-        own = msgspec.structs.replace(pod_set.request, max_per_host=most)
+        own = msgspec.structs.replace(request, max_per_host=most)
         return _fits(engine, _with(group, msgspec.structs.replace(pod_set, request=own)))
 
     if high <= low or not fits(high):

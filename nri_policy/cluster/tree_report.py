@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Protocol
 
 from msgspec import Struct
 
 from nri_policy.cluster.document import Amounts
 from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.group import Status
+from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.tree import Tree
 
 
@@ -76,6 +79,22 @@ def tree_report(engine: Engine, name: str) -> TreeReport:
         domains=domains,
         left_out=[LeftOut(reason=reason, nodes=nodes) for reason, nodes in reasons.items()],
     )
+
+
+class _Placed(Protocol):
+    @property
+    def status(self) -> Status: ...
+
+
+def placed_on_hosts(groups: Iterable[_Placed]) -> Counter[str]:
+    """Return the pods placed on each leaf, by its last value among the levels of nodes."""
+    placed: Counter[str] = Counter()
+    for each in groups:
+        for assignment in each.status.assignments:
+            at = 0 if assignment.levels[0] == HOSTNAME else -1
+            for one in assignment.domains:
+                placed[one.values[at]] += one.count
+    return placed
 
 
 def _totals(engine: Engine, tree: Tree) -> list[Counter[str]]:

@@ -28,6 +28,15 @@ from tests.support.nodes import SMALL
 PROJECT = Path(__file__).parents[2]
 IMAGES = PROJECT / "docs/images"
 _DECISIONS = 2  # of a pod that comes: created, started
+_CLUSTER = [
+    *("--synthetic", "zone:2 rack:4 host:16 cpu:64 memory:256Gi socket:2 numa:2"),
+    *("-o", "svg"),
+]
+_GROUPS = [
+    option
+    for name in ("training", "leader", "service")
+    for option in ("-f", str(PROJECT / f"configs/groups/{name}.yaml"))
+]
 MACHINE = "package:2 numa:2 core:4 pu:2"
 
 
@@ -50,6 +59,7 @@ def documents() -> dict[Path, str]:
         IMAGES / "calls.svg": docs_diagrams.calls(),
         IMAGES / "criteria.svg": docs_diagrams.criteria(),
         IMAGES / "life.svg": _of_a_life(),
+        IMAGES / "cluster-place.svg": printed("cluster", "place", *_GROUPS, *_CLUSTER),
         IMAGES / "pools.svg": pools,
         IMAGES / "what-if.svg": what_if,
         IMAGES / "decision.svg": decision,

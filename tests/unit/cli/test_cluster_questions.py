@@ -226,3 +226,23 @@ def test_a_cluster_that_does_not_answer_is_said_so(tmp_path: Path) -> None:
     code, text = asyncio.run(asked())
     assert code == 3
     assert "the cluster: " in text
+
+
+def numbers(svg: str) -> list[str]:
+    """Return the numbers of pods on the hosts of a picture."""
+    hosts = [each for each in ET.fromstring(svg).iter() if each.get("class") == "host"]
+    return [text.text or "" for host in hosts for text in host.iter(f"{SVG}text")]
+
+
+def test_explain_and_simulate_draw_where_pods_would_go(tmp_path: Path) -> None:
+    asked = write(tmp_path / "asked.yaml", job("j", 6, required=RACK))
+    code, text = run("explain", "-f", asked, "--synthetic", SPEC, "-o", "svg")
+    assert (code, numbers(text)) == (0, ["4", "2"])
+    code, text = run("explain", "-f", asked, "--synthetic", SPEC, "-o", "html")
+    assert "main: 6 pods; example.com/rack: 4 of 4 domains hold all, 8 in one, 32 in all" in text
+    steps = [{"apply": [job("j", 3)]}, {"expect": {"j": {"state": "Waiting"}}}]
+    (tmp_path / "steps.yaml").write_text(json.dumps(steps))
+    code, text = run("simulate", str(tmp_path / "steps.yaml"), "--synthetic", SPEC, "-o", "svg")
+    assert (code, numbers(text)) == (1, ["3"])
+    code, text = run("simulate", str(tmp_path / "steps.yaml"), "--synthetic", SPEC, "-o", "html")
+    assert "not as expected: default/j is Placed, not Waiting" in text
