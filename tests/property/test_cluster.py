@@ -16,7 +16,7 @@ from nri_policy.cluster.node import HOSTNAME, Node, Taint
 from nri_policy.cluster.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.settings import Settings, Topology
 
-STEPS = int(os.environ.get("NRI_POLICY_STEPS", "6000"))
+STEPS = int(os.environ.get("NRI_POLICY_STEPS", "10000"))
 LEVELS = ("zone", "rack", HOSTNAME)
 TAINT = Taint(key="broken", effect="NoExecute")
 
