@@ -73,6 +73,8 @@ class Pod(Struct, frozen=True):
     owners: tuple[Owner, ...] = ()
     gates: tuple[str, ...] = ()
     deleted: bool = False  # has a deletion timestamp
+    uid: str = ""
+    priority: int = 0
 
     @property
     def finished(self) -> bool:
@@ -117,6 +119,7 @@ class _Spec(Struct, rename="camel"):
     affinity: _Affinities | None = None
     node_name: str | None = None
     scheduling_gates: list[_Gate] | None = None
+    priority: int | None = None
 
 
 class _Meta(Struct, rename="camel"):
@@ -126,6 +129,7 @@ class _Meta(Struct, rename="camel"):
     annotations: dict[str, str] | None = None
     owner_references: list[Owner] | None = None
     deletion_timestamp: str | None = None
+    uid: str = ""
 
 
 class _Status(Struct):
@@ -172,6 +176,8 @@ def read_pod(value: object, path: str) -> Pod:
         owners=tuple(meta.owner_references or ()),
         gates=tuple(each.name for each in spec.scheduling_gates or ()),
         deleted=bool(meta.deletion_timestamp),
+        uid=meta.uid,
+        priority=spec.priority or 0,
     )
 
 

@@ -1,0 +1,151 @@
+"""Groups made of pods that wait: whether all of them are there, and which pod sets they are.
+
+Owns what a group lacks until it can be placed, in words. Pods that ended, or are about to, do not
+count; what the labels that placing adds to a pod's selector say does not tell pods apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.annotations import read_request
+from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.group import PlacementGroup, PodSet, Request
+from nri_policy.cluster.membership import Key, Membership
+from nri_policy.cluster.pod import Pod, PodSpec, Template
+from nri_policy.wording import counted, quoted
+
+MAIN = "main"  # the pod set of pods that name none
+
+
+class Member(Struct, frozen=True):
+    """A pod and what it says of its group."""
+
+    pod: Pod
+    membership: Membership
+
+
+class Incomplete(Exception):  # noqa: N818 - a group that waits is no error
+    """Pods are missing; the text says how many."""
+
+
+def gather(key: Key, members: Sequence[Member], levels: Collection[str]) -> PlacementGroup:
+    """Return the group that *members* make, in the order of pod sets' first pods by name.
+
+    *levels* are the labels that placing selects by. Raises Incomplete, and DocumentError for pods
+    that contradict each other.
+    """
+    members = sorted(members, key=lambda each: each.pod.name)
+    _check_complete(key, members)
+    pod_sets: dict[str, PodSet] = {}
+    for name, each in zip(pod_set_names(members, levels), members, strict=True):
+        pod, known = each.pod, pod_sets.get(name)
+        if known is None:
+            template = Template(spec=pod.spec, labels=pod.labels, annotations=pod.annotations)
+            request = read_request(pod.annotations, pod.labels, "metadata")
+            pod_sets[name] = PodSet(name=name, count=1, template=template, request=request)
+            continue
+        if _likeness(pod, levels) != _likeness_of(known, levels):
+            raise DocumentError(
+                "", f"pods of pod set {quoted(name)} are not alike: {quoted(pod.name)} differs"
+            )
+        pod_sets[name] = msgspec.structs.replace(known, count=known.count + 1)
+    return PlacementGroup(
+        namespace=key[0],
+        name=key[1],
+        pod_sets=tuple(pod_sets.values()),
+        priority=max((each.pod.priority for each in members), default=0),
+    )
+
+
+def pod_set_names(
+    members: Sequence[Member], levels: Collection[str], known: Sequence[PodSet] = ()
+) -> list[str]:
+    """Return the pod set of each of *members*: the one that it names, else that of its like.
+
+    *known* are the pod sets that the group has already.
+    """
+    names = {_likeness_of(each, levels): each.name for each in reversed(known)}
+    taken = {each.name for each in known} | {each.membership.pod_set for each in members}
+    found = []
+    for each in members:
+        name = each.membership.pod_set
+        if name is None:
+            likeness = _likeness(each.pod, levels)
+            name = names.get(likeness)
+            if name is None:
+                number = sum(one.startswith(MAIN) for one in names.values())
+                name = f"{MAIN}-{number}" if number else MAIN
+                while name in taken:
+                    number += 1
+                    name = f"{MAIN}-{number}"
+                names[likeness] = name
+        found.append(name)
+    return found
+
+
+def _check_complete(key: Key, members: Sequence[Member]) -> None:
+    """Raise what is wrong with the number of *members*."""
+    sizes = {each.membership.size for each in members}
+    if len(sizes) > 1:
+        texts = ", ".join(sorted(str(size) if size else "that of its Jobs" for size in sizes))
+        raise DocumentError("", f"pods of group {quoted(key[1])} disagree on its size: {texts}")
+    owners = {
+        (owner.kind, owner.name)
+        for each in members
+        if each.membership.part is None
+        for owner in each.pod.owners
+        if owner.controller
+    }
+    if len(owners) > 1 and key[1].startswith("job-"):
+        texts = ", ".join(sorted(f"{kind} {name}" for kind, name in owners))
+        raise DocumentError("", f"group {quoted(key[1])} has several owners: {texts}")
+    (size,) = sizes or {0}
+    there = len(members)
+    if size is None:
+        size = _size_of_parts(members)
+    if there < size:
+        raise Incomplete(f"{there} of {counted(size, 'pod')} are there, {size - there} are missing")
+    if there > size:
+        text = f"group {quoted(key[1])} has {counted(there, 'pod')}, but a size of {size}"
+        raise DocumentError("", text)
+
+
+def _size_of_parts(members: Sequence[Member]) -> int:
+    """Return the pods of all Jobs of a JobSet; raises Incomplete where one is missing."""
+    parts = {each.membership.part for each in members} - {None}
+    jobs: Counter[str] = Counter()  # by whose number it is
+    wanted: dict[str, int] = {}
+    size = 0
+    for part in {each.job: each for each in parts if each is not None}.values():
+        jobs[part.named] += 1
+        wanted[part.named] = max(wanted.get(part.named, 0), part.jobs)
+        size += part.pods
+    missing = sum(wanted.values()) - jobs.total()
+    if missing > 0:
+        raise Incomplete(f"Jobs of the JobSet that are missing: {missing}")
+    return size
+
+
+def _likeness(pod: Pod, levels: Collection[str]) -> bytes:
+    """Return what pods of one pod set have in common."""
+    return _encoded(pod.spec, read_request(pod.annotations, pod.labels, "metadata"), levels)
+
+
+def _likeness_of(pod_set: PodSet, levels: Collection[str]) -> bytes:
+    return _encoded(pod_set.template.spec, pod_set.request, levels)
+
+
+def _encoded(spec: PodSpec, request: Request | None, levels: Collection[str]) -> bytes:
+    parts = (
+        sorted(spec.effective().items()),
+        sorted(item for item in spec.node_selector.items() if item[0] not in levels),
+        spec.tolerations,
+        spec.affinity,
+        request,
+    )
+    return msgspec.json.encode(parts)

@@ -1,0 +1,184 @@
+"""Which group a pod belongs to, by labels and annotations, or by its owner.
+
+| the first that a pod has | name of the group | pods in all | rank |
+|---|---|---|---|
+| `placement.nri/group` | that | `placement.nri/group-size` | completion index |
+| `kueue.x-k8s.io/pod-group-name` | that | `…/pod-group-total-count` | `…/pod-group-pod-index` |
+| the label of a LeaderWorkerSet | `lws-NAME-GROUP` | `…/size` | `…/worker-index` |
+| the label of a JobSet | `jobset-NAME` | those of all its Jobs | the Job's index, then the pod's |
+| a Job that owns it | `job-NAME` | the Job's | completion index |
+| none of it | `pod-NAME` | 1 | |
+
+Groups by owner have names that no group by label is likely to have; where one has it all the same,
+its pods disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from nri_policy.cluster.annotations import GROUP, GROUP_SIZE, POD_SET, read_size
+from nri_policy.cluster.assignment import MAX_COUNT
+from nri_policy.cluster.document import DocumentError, convert, join
+from nri_policy.cluster.pod import Pod
+from nri_policy.wording import quoted
+
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+POD_GROUP = "kueue.x-k8s.io/pod-group-name"
+POD_GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
+POD_GROUP_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+JOBSET_JOBS = "jobset.sigs.k8s.io/replicatedjob-replicas"
+JOBSET_ALL_JOBS = "jobset.sigs.k8s.io/global-replicas"
+JOBSET_INDEX = "jobset.sigs.k8s.io/job-index"
+LWS = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
+LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
+
+Key = tuple[str, str]  # namespace and name
+
+
+class Job(Struct, frozen=True):
+    """A Job, as far as its pods make a group."""
+
+    namespace: str
+    name: str
+    pods: int  # at once: the smaller of `parallelism` and `completions`
+
+
+class Part(Struct, frozen=True):
+    """A Job of a JobSet."""
+
+    job: str
+    pods: int
+    jobs: int  # of the JobSet in all, or of those with its name
+    named: str = ""  # whose number `jobs` is; empty: all
+
+
+class Membership(Struct, frozen=True):
+    """What a pod says of its group."""
+
+    group: Key
+    size: int | None  # None: the sum of its parts
+    pod_set: str | None = None  # None: with the pods that are like it
+    rank: int | None = None  # among the pods of its pod set
+    part: Part | None = None
+
+
+class _Meta(Struct):
+    name: str
+    namespace: str | None = None
+
+
+class _Spec(Struct):
+    parallelism: int | None = None
+    completions: int | None = None
+
+
+class _Job(Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+def read_job(value: object, path: str) -> Job:
+    """Return the Job in a Kubernetes object; raises DocumentError."""
+    document = convert(value, _Job, path)
+    at_once = 1 if document.spec.parallelism is None else document.spec.parallelism
+    if document.spec.completions is not None:
+        at_once = min(at_once, document.spec.completions)
+    if not 0 <= at_once <= MAX_COUNT:
+        raise DocumentError(join(path, "spec.parallelism"), f"{at_once} is no number of pods")
+    namespace = document.metadata.namespace or "default"
+    return Job(namespace=namespace, name=document.metadata.name, pods=at_once)
+
+
+def owning_job(pod: Pod) -> str | None:
+    """Return the name of the Job that a pod is of."""
+    for owner in pod.owners:
+        if owner.controller and owner.kind == "Job":
+            return owner.name
+    return None
+
+
+def membership(pod: Pod, job: Job | None) -> Membership:
+    """Return what *pod* says of its group; *job* owns it, None where none does.
+
+    Raises DocumentError for what makes no sense.
+    """
+    given = _Given(pod)
+    pod_set = given.get(POD_SET)
+    if (name := given.get(GROUP)) is not None:
+        size = read_size(pod.annotations, pod.labels, "metadata")
+        if size is None:
+            raise given.error(GROUP, f"needs {GROUP_SIZE}")
+        rank = given.index(COMPLETION_INDEX)
+        return Membership((pod.namespace, name), size, pod_set, rank)
+    if (name := given.get(POD_GROUP)) is not None:
+        size = given.count(POD_GROUP_TOTAL, POD_GROUP)
+        return Membership((pod.namespace, name), size, pod_set, given.index(POD_GROUP_INDEX))
+    if (name := given.get(LWS)) is not None:
+        group = given.count(LWS_GROUP, LWS, least=0)
+        size = given.count(LWS_SIZE, LWS)
+        rank = given.index(LWS_WORKER)
+        return Membership((pod.namespace, f"lws-{name}-{group}"), size, pod_set, rank)
+    if job is not None and (name := given.get(JOBSET)) is not None:
+        return _of_jobset(pod, job, given, name)
+    if job is not None:
+        key = (pod.namespace, f"job-{job.name}")
+        return Membership(key, job.pods, pod_set, given.index(COMPLETION_INDEX))
+    return Membership((pod.namespace, f"pod-{pod.name}"), 1, pod_set)
+
+
+def _of_jobset(pod: Pod, job: Job, given: _Given, name: str) -> Membership:
+    kind = given.get(JOBSET_JOB) or ""
+    if given.get(JOBSET_ALL_JOBS) is None:
+        jobs, named = given.count(JOBSET_JOBS, JOBSET), kind
+    else:
+        jobs, named = given.count(JOBSET_ALL_JOBS, JOBSET), ""
+    number, index = given.index(JOBSET_INDEX), given.index(COMPLETION_INDEX)
+    return Membership(
+        group=(pod.namespace, f"jobset-{name}"),
+        size=None,
+        pod_set=given.get(POD_SET) or kind or None,
+        rank=None if number is None or index is None else number * job.pods + index,
+        part=Part(job.name, job.pods, jobs, named),
+    )
+
+
+class _Given:
+    """Labels and annotations of a pod; the annotation decides where both are there."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._values: Mapping[str, str] = {**pod.labels, **pod.annotations}
+        self._annotated = pod.annotations
+
+    def get(self, key: str) -> str | None:
+        """Return a value, None where there is none."""
+        return self._values.get(key)
+
+    def error(self, key: str, text: str) -> DocumentError:
+        """Return the error of one label or annotation, which it quotes."""
+        where = "annotations" if key in self._annotated else "labels"
+        return DocumentError(
+            join(join("metadata", where), key), f"{quoted(self._values.get(key))} {text}"
+        )
+
+    def count(self, key: str, of: str, *, least: int = 1) -> int:
+        """Return a number that whoever has *of* must have."""
+        if key not in self._values:
+            raise self.error(of, f"needs {key}")
+        number = self.index(key)
+        if number is None or number < least:
+            raise self.error(key, f"is not a number from {least} on")
+        return number
+
+    def index(self, key: str) -> int | None:
+        """Return a number from 0 on, None for anything else: a rank that is doubtful is none."""
+        value = self._values.get(key, "")
+        if not (value.isascii() and value.isdecimal() and len(value) <= 10):
+            return None
+        return int(value) if int(value) <= MAX_COUNT else None
