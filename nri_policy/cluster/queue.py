@@ -1,0 +1,79 @@
+"""The queue of groups that wait for a place: who is tried next, and who holds others up.
+
+Order is priority, then age. A group that did not fit is tried again only after something came that
+could help, and others go before it; after `timeout` seconds of waiting it holds its place: nobody
+behind it is tried until it fits, so that small groups cannot starve a large one. One that would not
+even fit into an empty cluster holds nobody up. It has no clock of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    priority: int
+    since: float  # when it was complete: its age, and from when on it waits
+    tried: int = -1  # the change up to which it has been tried
+    hopeless: bool = False
+
+
+class Queue(Generic[Key]):
+    """Groups that wait, by key."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._waiting: dict[Key, _Waiting] = {}
+        self._change = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._waiting
+
+    def put(self, key: Key, priority: int, now: float) -> None:
+        """Take a group, or its new priority; its age stays. It may be tried at once."""
+        found = self._waiting.get(key)
+        since = now if found is None else found.since
+        self._waiting[key] = _Waiting(priority, since)
+
+    def remove(self, key: Key) -> None:
+        """Forget a group, if it waits; those that it held up may be tried."""
+        self._waiting.pop(key, None)
+
+    def changed(self) -> None:
+        """Take in that something came that could make a group fit."""
+        self._change += 1
+
+    def refused(self, key: Key, *, hopeless: bool) -> None:
+        """Take in that a group did not fit; *hopeless*: not even into an empty cluster."""
+        found = self._waiting[key]
+        found.tried, found.hopeless = self._change, hopeless
+
+    def due(self, now: float) -> Iterator[Key]:
+        """Yield the groups to try, in order; after each, `remove` or `refused` says what came."""
+        for key, waiting in sorted(
+            self._waiting.items(), key=lambda each: (-each[1].priority, each[1].since)
+        ):
+            if waiting.tried != self._change:
+                yield key
+            if key in self._waiting and self._holds(waiting, now):
+                return
+
+    def next_hold(self, now: float) -> float | None:
+        """Return when the next group begins to hold its place; None if none will."""
+        times = [each.since + self._timeout for each in self._waiting.values() if each.tried >= 0]
+        return min((time for time in times if time > now), default=None)
+
+    def oldest(self, now: float) -> float:
+        """Return for how many seconds the oldest group has been waiting; 0 if none is."""
+        return max((now - each.since for each in self._waiting.values()), default=0.0)
+
+    def _holds(self, waiting: _Waiting, now: float) -> bool:
+        return not waiting.hopeless and waiting.tried >= 0 and now >= waiting.since + self._timeout
