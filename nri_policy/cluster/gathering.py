@@ -62,6 +62,23 @@ def gather(key: Key, members: Sequence[Member], levels: Collection[str]) -> Plac
     )
 
 
+def check_members(
+    group: PlacementGroup, members: Sequence[Member], levels: Collection[str]
+) -> None:
+    """Raise Incomplete where pods of *group* are missing, DocumentError where some are too many."""
+    there = Counter(pod_set_names(members, levels, group.pod_sets))
+    for pod_set in group.pod_sets:
+        more = there.pop(pod_set.name, 0) - pod_set.count
+        if more > 0:
+            text = f"pod set {quoted(pod_set.name)} has {counted(more, 'pod')} too many"
+            raise DocumentError("", text)
+        if more < 0:
+            texts = f"{pod_set.count + more} of {counted(pod_set.count, 'pod')}"
+            raise Incomplete(f"pod set {quoted(pod_set.name)}: {texts} are there")
+    if there:
+        raise DocumentError("", f"it has no pod set {quoted(min(there))}")
+
+
 def pod_set_names(
     members: Sequence[Member], levels: Collection[str], known: Sequence[PodSet] = ()
 ) -> list[str]:

@@ -110,13 +110,22 @@ def membership(pod: Pod, job: Job | None) -> Membership:
     Raises DocumentError for what makes no sense.
     """
     given = _Given(pod)
-    pod_set = given.get(POD_SET)
-    if (name := given.get(GROUP)) is not None:
-        size = read_size(pod.annotations, pod.labels, "metadata")
-        if size is None:
-            raise given.error(GROUP, f"needs {GROUP_SIZE}")
+    name = given.get(GROUP)
+    if name is None:
+        return _unnamed(pod, job, given)
+    size = read_size(pod.annotations, pod.labels, "metadata")
+    if size is not None:
         rank = given.index(COMPLETION_INDEX)
-        return Membership((pod.namespace, name), size, pod_set, rank)
+        return Membership((pod.namespace, name), size, given.get(POD_SET), rank)
+    found = _unnamed(pod, job, given)
+    if found.group[1] != name:  # else it is what we wrote when the pod was let go
+        raise given.error(GROUP, f"needs {GROUP_SIZE}")
+    return found
+
+
+def _unnamed(pod: Pod, job: Job | None, given: _Given) -> Membership:
+    """Return what a pod without `placement.nri/group` says."""
+    pod_set = given.get(POD_SET)
     if (name := given.get(POD_GROUP)) is not None:
         size = given.count(POD_GROUP_TOTAL, POD_GROUP)
         return Membership((pod.namespace, name), size, pod_set, given.index(POD_GROUP_INDEX))

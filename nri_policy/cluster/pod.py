@@ -29,13 +29,14 @@ class Container(Struct, frozen=True):
     sidecar: bool = False  # an init container that is restarted always
 
 
-class Owner(Struct, frozen=True):
+class Owner(Struct, frozen=True, rename="camel"):
     """The controller that owns an object."""
 
     kind: str
     name: str
     uid: str = ""
     controller: bool = False
+    api_version: str = ""
 
 
 class PodSpec(Struct, frozen=True):

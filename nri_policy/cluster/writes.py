@@ -1,0 +1,131 @@
+"""What the controller of placement groups wants written: values, carried out by others.
+
+A write says what it rests on, so that it is refused if that has changed meanwhile, and is safe to
+do twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.document import CPU, Amounts
+from nri_policy.cluster.gates import Opening
+from nri_policy.cluster.group import (
+    API_VERSION,
+    GROUP_LABEL,
+    KIND,
+    PlacementGroup,
+    PodSet,
+    Status,
+    write_status,
+)
+from nri_policy.cluster.membership import Key
+from nri_policy.cluster.pod import Owner
+
+Object = dict[str, Any]
+
+
+class CreateGroup(Struct, frozen=True):
+    """A PlacementGroup that is not there yet."""
+
+    group: PlacementGroup
+    owners: tuple[Owner, ...]
+
+    def object(self) -> Object:
+        """Return the object to create."""
+        group = self.group
+        owners = [
+            {"apiVersion": each.api_version, "kind": each.kind, "name": each.name, "uid": each.uid}
+            for each in self.owners
+        ]
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {
+                "namespace": group.namespace,
+                "name": group.name,
+                "ownerReferences": owners,
+            },
+            "spec": {
+                "podSets": [_pod_set(each) for each in group.pod_sets],
+                "priority": group.priority,
+            },
+        }
+
+
+class WriteStatus(Struct, frozen=True):
+    """The status of a PlacementGroup as it was at *revision*."""
+
+    group: PlacementGroup
+    revision: str
+
+    @property
+    def key(self) -> Key:
+        """The group's namespace and name."""
+        return self.group.namespace, self.group.name
+
+    def patch(self) -> Object:
+        """Return the merge patch of its `status`."""
+        metadata = {"resourceVersion": self.revision}
+        return {"metadata": metadata, "status": write_status(self.group)}
+
+
+class OpenGate(Struct, frozen=True):
+    """A pod that is let go to its place."""
+
+    opening: Opening
+    group: str
+    gate: str
+
+    def patch(self) -> Object:
+        """Return the merge patch of the pod: selector, zone, and the gate gone."""
+        pod, opening = self.opening.pod, self.opening
+        annotations = {GROUP_LABEL: self.group}
+        if opening.zone:
+            annotations["placement.nri/zone"] = opening.zone
+        gates = [{"name": each} for each in pod.gates if each != self.gate]
+        return {
+            "metadata": {"uid": pod.uid, "annotations": annotations},
+            "spec": {"schedulingGates": gates or None, "nodeSelector": opening.selector},
+        }
+
+
+class Notice(Struct, frozen=True):
+    """What the owner of a group should know: an Event."""
+
+    group: Key
+    reason: str
+    message: str
+
+
+Write = CreateGroup | WriteStatus | OpenGate | Notice
+
+
+def with_status(group: PlacementGroup, status: Status) -> PlacementGroup:
+    """Return *group* with another status."""
+    return msgspec.structs.replace(group, status=status)
+
+
+def _pod_set(pod_set: PodSet) -> Object:
+    """Return a pod set as the object has it: its template is what placing needs of it."""
+    spec = pod_set.template.spec
+    template: Object = {
+        "containers": [
+            {"name": "pod", "resources": {"requests": _quantities(spec.effective())}},
+        ],
+        "nodeSelector": spec.node_selector,
+        "tolerations": msgspec.to_builtins(spec.tolerations),
+    }
+    if spec.affinity is not None:
+        template["affinity"] = {"nodeAffinity": msgspec.to_builtins(spec.affinity)}
+    made: Object = {"name": pod_set.name, "count": pod_set.count, "template": {"spec": template}}
+    if pod_set.request is not None:
+        made["request"] = msgspec.to_builtins(pod_set.request)
+    return made
+
+
+def _quantities(amounts: Amounts) -> dict[str, str]:
+    return {name: f"{amount}m" if name == CPU else str(amount) for name, amount in amounts.items()}
