@@ -53,6 +53,11 @@ def _lease_name(
     " only one.",
 )
 @click.option(
+    "--groups",
+    is_flag=True,
+    help="Place groups of pods that wait behind the gate; it needs the kind PlacementGroup.",
+)
+@click.option(
     "--log-format",
     type=click.Choice([form.value for form in Form]),
     default=Form.TEXT.value,
@@ -68,6 +73,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     tls_key: Path | None,
     client_ca: Path | None,
     lease: LeaseName | None,
+    groups: bool,
     log_format: str,
 ) -> None:
     """Run the service: watch nodes, pods and zones, and answer kube-scheduler.
@@ -92,7 +98,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         connect = access(kubeconfig)
         if connect is None:
             raise click.UsageError("no cluster is known: name one by --kubeconfig")
-        asyncio.run(service.run(settings, Client(connect), where, lease))
+        asyncio.run(service.run(settings, Client(connect), where, lease, groups=groups))
     except (KubeconfigError, OSError) as error:
         raise Failure(str(error)) from error
 

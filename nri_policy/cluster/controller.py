@@ -11,7 +11,7 @@ nor promised twice; `failed` says that it did not come to be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from nri_policy.cluster.writes import (
     WriteStatus,
     with_status,
 )
+from nri_policy.cluster.zone import NodeZones
 from nri_policy.units import parse_duration
 
 
@@ -76,6 +77,30 @@ class Controller:
         """Take in that a node went."""
         self.engine.remove_node(name)
         self._empty.remove_node(name)
+
+    def set_zones(self, zones: NodeZones) -> None:
+        """Take in what a node's zones have left."""
+        self.engine.set_zones(zones)
+        every = tuple(replace(each, free=each.total) for each in zones.zones)
+        self._empty.set_zones(replace(zones, zones=every))
+        self.queue.changed()
+
+    def remove_zones(self, node: str) -> None:
+        """Take in that a node's zones went, or are not to be trusted."""
+        self.engine.remove_zones(node)
+        self._empty.remove_zones(node)
+
+    def pods(self) -> Collection[Key]:
+        """Return the pods that are known."""
+        return self._pods.keys()
+
+    def jobs(self) -> Collection[Key]:
+        """Return the Jobs that are known."""
+        return self._jobs.keys()
+
+    def groups(self) -> Collection[Key]:
+        """Return the PlacementGroups that are known."""
+        return self._seen.keys()
 
     def set_job(self, job: Job) -> None:
         """Take in that a Job came or changed."""

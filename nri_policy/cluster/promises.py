@@ -16,7 +16,7 @@ Taken is from the zone that our binding named, else from every zone that could b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from nri_policy._numa_fit import CONTAINER, SIDECAR
@@ -133,17 +133,17 @@ class LiveZones:
         if not keep_promise and key in self.promises:
             self._end(self.promises[key], "deleted")
 
-    def forget_all(self, kind: str, names: Iterable[str]) -> None:
-        """Of nodes or zones, forget those that are not among *names*: all there is was listed."""
-        known: dict[str, object] = dict(self._nodes if kind == "nodes" else self._zones)
-        remove = self.remove_node if kind == "nodes" else self.remove_zones
-        for name in known.keys() - set(names):
-            remove(name)
+    def nodes(self) -> Collection[str]:
+        """Return the nodes that are known."""
+        return self._nodes.keys()
 
-    def forget_pods(self, keys: Iterable[Key]) -> None:
-        """Forget all pods but those."""
-        for key in (self._node_of.keys() | self.promises.keys()) - set(keys):
-            self.remove_pod(*key)
+    def reports(self) -> Collection[str]:
+        """Return the nodes whose reports are known, those that make no sense included."""
+        return self._zones.keys() | self._stale
+
+    def pods(self) -> Collection[Key]:
+        """Return the pods that are bound or have been promised a place."""
+        return self._node_of.keys() | self.promises.keys()
 
     def choose(self, pod: Pod, request: NumaRequest, names: Iterable[str]) -> str | None:
         """Promise *pod* the best of the nodes that hold it; None if none does."""

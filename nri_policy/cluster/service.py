@@ -13,6 +13,7 @@ from contextlib import suppress
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from nri_policy.cluster.controller import Controller
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.extender import Verbs, error_result, read_binding
 from nri_policy.cluster.lease import Lease, LeaseName
@@ -20,7 +21,9 @@ from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.promises import LiveZones
 from nri_policy.cluster.server import Answers, Listen, server
 from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.sources import OF_EXTENDER, OF_GROUPS, extender_sources, sources
 from nri_policy.cluster.watch import PODS, Watch
+from nri_policy.cluster.writer import Writer
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
 
@@ -38,11 +41,19 @@ class Service:
         client: Client,
         lease: LeaseName | None = None,
         now: Callable[[], float] = time.monotonic,
+        *,
+        groups: bool = False,
     ) -> None:
-        """Without a *lease* it is the only replica."""
+        """Without a *lease* it is the only replica; with *groups* it places groups, too."""
         self.zones = LiveZones(settings.extender, now)
-        self.watch = Watch(client, self.zones, now)
         self.lease = None if lease is None else Lease(client, lease, now)
+        self.writer: Writer | None = None
+        followed = extender_sources(self.zones)
+        if groups:
+            controller = Controller(settings, now)
+            self.writer = Writer(client, controller, self._may_write)
+            followed = sources(self.zones, controller, self.writer.wake)
+        self.watch = Watch(client, followed, now)
         self.verbs = Verbs(self.zones, choose=settings.extender.choose)
         self._client = client
         self._registry = CollectorRegistry(auto_describe=False)
@@ -87,7 +98,9 @@ class Service:
 
     def problem(self) -> str:
         """Return why kube-scheduler is not answered; nothing if it is."""
-        return self.watch.problem() or ("" if self.lease is None else self.lease.problem())
+        return self.watch.problem(*OF_EXTENDER) or (
+            "" if self.lease is None else self.lease.problem()
+        )
 
     async def run(self) -> None:
         """Follow the cluster, and the lease, until cancelled; then let the lease go."""
@@ -96,6 +109,8 @@ class Service:
                 group.create_task(self.watch.run())
                 if self.lease is not None:
                     group.create_task(self.lease.run())
+                if self.writer is not None:
+                    group.create_task(self.writer.run())
         finally:
             if self.lease is not None:
                 await self.lease.release()
@@ -138,6 +153,13 @@ class Service:
             "kind",
             self.watch.unreadable,
         )
+        if self.writer is not None:
+            written = CounterMetricFamily(
+                f"{name}writes", "Writes for placement groups.", labels=["kind", "outcome"]
+            )
+            for labels, number in self.writer.written.items():
+                written.add_metric(labels, number)
+            yield written
         if self.lease is not None:
             yield GaugeMetricFamily(
                 f"{name}leader", "Whether this replica leads.", int(self.lease.leading)
@@ -155,14 +177,21 @@ class Service:
             lost.add_metric([kind], seconds)
         yield lost
 
+    def _may_write(self) -> bool:
+        """Whether groups may be placed: we lead, and know all that there is."""
+        leading = self.lease is None or self.lease.leading
+        return leading and not self.watch.problem(*OF_GROUPS)
+
     def _count(self, verb: str, status: int, seconds: float) -> None:
         self._requests.labels(verb, str(status)).inc()
         self._seconds.labels(verb).observe(seconds)
 
 
-async def run(settings: Settings, client: Client, listen: Listen, lease: LeaseName | None) -> None:
+async def run(
+    settings: Settings, client: Client, listen: Listen, lease: LeaseName | None, *, groups: bool
+) -> None:
     """Serve until SIGTERM or SIGINT; raises ValueError and OSError where it cannot listen."""
-    service = Service(settings, client, lease)
+    service = Service(settings, client, lease, groups=groups)
     http = server(listen, service.answers())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

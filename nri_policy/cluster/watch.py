@@ -1,4 +1,4 @@
-"""Watching the cluster: nodes, pods and zones, stripped to what is used.
+"""Watching the cluster: objects by kind, to whoever wants them, stripped to what is used.
 
 Owns what is known to be complete, and since when it may be outdated: a kind that cannot be followed
 is said to be so, and tried again.
@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from nri_policy.backoff import backoff
 from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.node import read_node
-from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.promises import LiveZones
-from nri_policy.cluster.zone import read_zones
-from nri_policy.kube.client import NODES, Client, Kind, Listing
+from nri_policy.kube.client import Client, Kind, Listing
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.follow import follow
 
@@ -32,15 +30,26 @@ STALE_SECONDS = 30.0  # that a kind may not be followed before nothing is answer
 _BACKOFF = partial(backoff, least=0.2, most=10.0)
 
 Object = dict[str, Any]
+Key = tuple[str, str]  # namespace, empty where there is none, and name
+
+
+class Source(Struct, frozen=True):
+    """A kind of objects, and what is done with them."""
+
+    kind: Kind
+    take: Callable[[Object], None]  # one came or changed; DocumentError if it makes no sense
+    remove: Callable[[Key], None]  # one went
+    known: Callable[[], Collection[Key]]  # those that were taken
+    spoiled: Callable[[Key], None] | None = None  # one makes no sense
 
 
 class Watch:
-    """Follows what `LiveZones` is made of."""
+    """Follows the objects of all sources."""
 
     def __init__(
         self,
         client: Client,
-        zones: LiveZones,
+        sources: Sequence[Source],
         now: Callable[[], float],
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -48,7 +57,7 @@ class Watch:
     ) -> None:
         self.unreadable: Counter[str] = Counter()  # objects, by kind
         self._client = client
-        self._zones = zones
+        self._sources = sources
         self._now = now
         self._sleep = sleep
         self._delay = delay
@@ -56,13 +65,13 @@ class Watch:
         self._lost: dict[str, tuple[float, str]] = {}  # kind -> since when it is not followed, why
         self._failures: Counter[str] = Counter()
 
-    def problem(self) -> str:
-        """Return what is missing or too old to be answered from; nothing if all is well."""
-        kinds = (NODES.plural, PODS.plural, ZONES.plural)
-        texts = [f"{kind} are not listed yet" for kind in kinds if kind not in self._listed]
-        for kind, (since, why) in self._lost.items():
-            if self._now() - since > STALE_SECONDS and kind in self._listed:
-                texts.append(f"{kind} are not followed for {self._now() - since:.0f} s: {why}")
+    def problem(self, *kinds: Kind) -> str:
+        """Return what of *kinds* is missing or too old to be used; nothing if all is well."""
+        names = [kind.plural for kind in kinds]
+        texts = [f"{name} are not listed yet" for name in names if name not in self._listed]
+        for name, (since, why) in self._lost.items():
+            if self._now() - since > STALE_SECONDS and name in self._listed and name in names:
+                texts.append(f"{name} are not followed for {self._now() - since:.0f} s: {why}")
         return "; ".join(texts)
 
     def lost_seconds(self) -> dict[str, float]:
@@ -72,19 +81,21 @@ class Watch:
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for kind in (NODES, PODS, ZONES):
-                group.create_task(self._follow(kind))
+            for source in self._sources:
+                group.create_task(self._follow(source))
 
-    async def _follow(self, kind: Kind) -> None:
-        name = kind.plural
+    async def _follow(self, source: Source) -> None:
+        name = source.kind.plural
         while True:
             try:
-                async with aclosing(follow(self._client, kind, sleep=self._sleep)) as events:
+                async with aclosing(follow(self._client, source.kind, sleep=self._sleep)) as events:
                     async for event in events:
                         if isinstance(event, Listing):
-                            self._take_all(name, event.items)
+                            self._take_all(source, event.items)
+                        elif event[0] == "DELETED":
+                            source.remove(_key(event[1]))
                         else:
-                            self._take(name, *event)
+                            self._take(source, event[1])
                         self._failures[name] = 0
                         self._lost.pop(name, None)
             except APIError as error:
@@ -93,40 +104,28 @@ class Watch:
             await self._sleep(self._delay(self._failures[name]))
             self._failures[name] += 1
 
-    def _take_all(self, kind: str, items: list[Object]) -> None:
+    def _take_all(self, source: Source, items: list[Object]) -> None:
         for item in items:
-            self._take(kind, "ADDED", item)
-        metadata = [each.get("metadata") or {} for each in items]
-        if kind == PODS.plural:
-            self._zones.forget_pods(
-                (each.get("namespace") or "default", each.get("name", "")) for each in metadata
-            )
-        else:
-            self._zones.forget_all(kind, (each.get("name", "") for each in metadata))
-        if kind not in self._listed:
-            log.info("event=listed kind=%s objects=%d", kind, len(items))
-        self._listed.add(kind)
+            self._take(source, item)
+        for gone in {*source.known()} - {_key(item) for item in items}:
+            source.remove(gone)
+        name = source.kind.plural
+        if name not in self._listed:
+            log.info("event=listed kind=%s objects=%d", name, len(items))
+        self._listed.add(name)
 
-    def _take(self, kind: str, change: str, item: Object) -> None:
-        metadata = item.get("metadata") or {}
-        name = metadata.get("name", "")
+    def _take(self, source: Source, item: Object) -> None:
+        name = source.kind.plural
         try:
-            if kind == PODS.plural:
-                if change == "DELETED":
-                    self._zones.remove_pod(metadata.get("namespace") or "default", name)
-                else:
-                    self._zones.set_pod(read_pod(item, ""))
-            elif change == "DELETED":
-                remove = (
-                    self._zones.remove_node if kind == NODES.plural else self._zones.remove_zones
-                )
-                remove(name)
-            elif kind == NODES.plural:
-                self._zones.set_node(read_node(item, ""))
-            else:
-                self._zones.set_zones(read_zones(item, ""))
+            source.take(item)
         except DocumentError as error:
-            self.unreadable[kind] += 1
-            log.warning("event=unreadable kind=%s name=%r reason=%r", kind, name, str(error))
-            if kind == ZONES.plural and name:
-                self._zones.remove_zones(name, stale=True)
+            self.unreadable[name] += 1
+            key = _key(item)
+            log.warning("event=unreadable kind=%s name=%r reason=%r", name, key[1], str(error))
+            if source.spoiled is not None and key[1]:
+                source.spoiled(key)
+
+
+def _key(item: Object) -> Key:
+    metadata = item.get("metadata") or {}
+    return metadata.get("namespace") or "", metadata.get("name", "")

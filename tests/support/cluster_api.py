@@ -145,6 +145,8 @@ class ClusterAPI:
     async def _create(self, kind: str, namespace: str | None, body: Object) -> tuple[int, Object]:
         if namespace:
             body["metadata"].setdefault("namespace", namespace)
+        if "generateName" in body["metadata"]:
+            body["metadata"]["name"] = f"{body['metadata']['generateName']}{self._revision}"
         if _key(body) in self.objects[kind]:
             return 409, _status(409, "already exists", "AlreadyExists")
         body["metadata"].setdefault("uid", f"uid-{self._revision}")

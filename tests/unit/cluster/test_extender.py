@@ -16,9 +16,11 @@ import pytest
 
 from nri_policy.cluster import server as serving
 from nri_policy.cluster.lease import LASTS, LeaseName
+from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.server import Listen, server
 from nri_policy.cluster.service import Service
-from nri_policy.cluster.settings import Extender, Settings
+from nri_policy.cluster.settings import Extender, Settings, Topology
+from nri_policy.cluster.sources import OF_EXTENDER
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.certificates import write_certificates
@@ -128,12 +130,16 @@ async def replica(
     listen: Listen | None = None,
     lease: LeaseName | None = None,
     now: Callable[[], float] = time.monotonic,
+    groups: bool = False,
     **extender: Any,
 ) -> AsyncIterator[Replica]:
     connect = access(api.kubeconfig)
     assert connect is not None
     client = Client(connect)
-    service = Service(Settings(extender=Extender(**extender)), client, lease, now)
+    settings = Settings(topologies=[Topology(levels=[HOSTNAME])], extender=Extender(**extender))
+    service = Service(settings, client, lease, now, groups=groups)
+    if service.writer is not None:
+        service.writer._sleep = lambda _seconds: asyncio.sleep(0.01)
     if service.lease is not None:
         service.lease._sleep = lambda seconds: asyncio.sleep(min(seconds, 0.01))
     service.watch._delay = lambda _failures: 0.01
@@ -147,7 +153,7 @@ async def replica(
         found = Replica(service, listener.getsockname()[1])
         try:
             if ready:
-                await found.until(lambda: not service.watch.problem())
+                await found.until(lambda: not service.watch.problem(*OF_EXTENDER))
             yield found
         finally:
             await found.hang_up()
@@ -353,12 +359,14 @@ def test_it_is_ready_when_all_is_listed(tmp_path: Path) -> None:
             api.refuse = lambda _method, path: 500 if path.endswith("/pods") else 0
             async with replica(api, ready=False) as at:
                 scheduler = await at.connect()
-                await at.until(lambda: at.service.watch.problem() == "pods are not listed yet")
+                await at.until(
+                    lambda: at.service.watch.problem(*OF_EXTENDER) == "pods are not listed yet"
+                )
                 assert await scheduler.get("/readyz") == (503, "pods are not listed yet\n")
                 assert (await scheduler.get("/livez"))[0] == 200
                 assert (await scheduler.send("/filter", b"{}"))[0] == 503
                 api.refuse = lambda _method, _path: 0
-                await at.until(lambda: not at.service.watch.problem())
+                await at.until(lambda: not at.service.watch.problem(*OF_EXTENDER))
                 assert await scheduler.get("/readyz") == (200, "ok\n")
 
     asyncio.run(play())

@@ -212,14 +212,16 @@ def test_a_pod_is_taken_in_all_where_the_scope_is_the_pod() -> None:
     assert world.room()[0] == 1
 
 
-def test_nodes_and_pods_that_are_not_listed_any_more_are_forgotten() -> None:
+def test_what_goes_is_forgotten() -> None:
     world = World()
     world.zones.set_pod(pod("p", 3, node="n"))
-    world.zones.forget_pods([])
+    assert {*world.zones.pods()} == {("default", "p")}
+    world.zones.remove_pod("default", "p")
     assert not world.zones.promises
-    world.zones.forget_all("noderesourcetopologies", [])
+    assert {*world.zones.reports()} == {*world.zones.nodes()} == {"n"}
+    world.zones.remove_zones("n")
     assert choose(world, pod("p", 9)) == "n"  # nothing is known of its zones
-    world.zones.forget_all("nodes", [])
+    world.zones.remove_node("n")
     assert choose(world, pod("p", 1)) is None
 
 

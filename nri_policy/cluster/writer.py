@@ -1,0 +1,131 @@
+"""Carrying out what the controller decides: only while we lead, so many writes at a time.
+
+A write that is refused, or that the API server never answered, is handed back: the controller
+decides anew from what is there by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http.client import CONFLICT, NOT_FOUND
+from typing import Any
+
+from nri_policy.backoff import backoff
+from nri_policy.cluster.controller import Controller
+from nri_policy.cluster.group import API_VERSION, KIND
+from nri_policy.cluster.sources import GROUPS
+from nri_policy.cluster.watch import PODS
+from nri_policy.cluster.writes import CreateGroup, Notice, OpenGate, Write, WriteStatus
+from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.errors import APIError
+
+log = logging.getLogger(__name__)
+
+EVENTS = Kind(plural="events")
+AT_ONCE = 32  # writes
+IDLE = 1.0  # seconds after which it looks again without news: whether we lead, who has waited long
+_BACKOFF = partial(backoff, least=0.5, most=30.0)
+
+Object = dict[str, Any]
+
+
+class Writer:
+    """Does what a controller wants while *leading*."""
+
+    def __init__(
+        self,
+        client: Client,
+        controller: Controller,
+        leading: Callable[[], bool],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.written: Counter[tuple[str, str]] = Counter()  # kind of write, and what came of it
+        self._client = client
+        self._controller = controller
+        self._leading = leading
+        self._sleep = sleep
+        self._woken = asyncio.Event()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    def wake(self) -> None:
+        """Have it look: something has changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        failures = 0
+        while True:
+            if self._leading():
+                done = await asyncio.gather(*map(self._write, self._controller.step()))
+                failures = failures + 1 if False in done else 0
+            if failures:
+                await self._sleep(_BACKOFF(failures))
+                continue
+            try:
+                async with asyncio.timeout(IDLE):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+
+    async def _write(self, write: Write) -> bool:
+        """Carry out one write; return whether the API server did as it should."""
+        kind = type(write).__name__
+        async with self._slots:
+            if not self._leading():
+                self._controller.failed(write)
+                self.written[kind, "not leading"] += 1
+                return True
+            try:
+                await self._ask(write)
+            except APIError as error:
+                self._controller.failed(write)
+                if error.code in (CONFLICT, NOT_FOUND):  # it was about what is no longer so
+                    self.written[kind, "outdated"] += 1
+                    return True
+                self.written[kind, "failed"] += 1
+                log.warning("event=not-written kind=%s reason=%r", kind, str(error))
+                return False
+            self.written[kind, "done"] += 1
+            return True
+
+    async def _ask(self, write: Write) -> None:
+        match write:
+            case CreateGroup():
+                namespace = write.group.namespace
+                await self._client.create(GROUPS, write.object(), namespace=namespace)
+            case WriteStatus():
+                namespace, name = write.key
+                await self._client.merge(
+                    GROUPS, name, write.patch(), namespace=namespace, part="status"
+                )
+            case OpenGate():
+                pod = write.opening.pod
+                await self._client.merge(PODS, pod.name, write.patch(), namespace=pod.namespace)
+            case Notice():
+                event = _event(write)
+                await self._client.create(EVENTS, event, namespace=write.group[0])
+
+
+def _event(notice: Notice) -> Object:
+    namespace, name = notice.group
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace, "generateName": f"{name}."},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "namespace": namespace,
+            "name": name,
+        },
+        "type": "Normal" if notice.reason in ("Placed", "Incomplete") else "Warning",
+        "reason": notice.reason,
+        "message": notice.message,
+        "source": {"component": "nri-policy-cluster"},
+    }

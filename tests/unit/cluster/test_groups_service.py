@@ -1,0 +1,151 @@
+"""Placement groups through the API server: written in order, finished by another replica."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from nri_policy.cluster.lease import LASTS, LeaseName
+from nri_policy.cluster.node import HOSTNAME
+from nri_policy.cluster.writer import AT_ONCE
+from tests.support.cluster_api import ClusterAPI
+from tests.unit.cluster import objects
+from tests.unit.cluster.objects import Object, pod_spec
+from tests.unit.cluster.test_extender import replica
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+PODS = "/api/v1/namespaces/default/pods/"
+
+
+@asynccontextmanager
+async def job_of_three(tmp_path: Path) -> AsyncIterator[ClusterAPI]:
+    """Two nodes of four CPUs, a Job of three pods that ask for two each, and a pod of nobody's."""
+    async with ClusterAPI(tmp_path) as api:
+        for name in ("h1", "h2"):
+            await api.put("nodes", objects.node(name))
+        metadata: Object = {"name": "j", "namespace": "default"}
+        await api.put("jobs", {"metadata": metadata, "spec": {"parallelism": 3}})
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uj"}
+        for at in range(3):
+            metadata = {
+                "name": f"j-{at}",
+                "namespace": "default",
+                "uid": f"u{at}",
+                "labels": {INDEX: str(at)},
+                "ownerReferences": [owner | {"controller": True}],
+            }
+            gates = [{"name": "placement.nri/group"}]
+            spec = pod_spec({"cpu": 2}, schedulingGates=gates)
+            await api.put("pods", {"metadata": metadata, "spec": spec})
+        stranger = {"metadata": {"name": "web", "namespace": "default"}, "spec": pod_spec({})}
+        await api.put("pods", stranger)
+        yield api
+
+
+def gone(api: ClusterAPI) -> dict[str, str]:
+    """The pods that were let go, and where to."""
+    return {
+        name: item["spec"]["nodeSelector"][HOSTNAME]
+        for name, item in api.objects["pods"].items()
+        if "nodeSelector" in item["spec"]
+    }
+
+
+def writes(api: ClusterAPI) -> list[tuple[str, str]]:
+    return [
+        (method, path)
+        for method, path, _ in api.requests
+        if method != "GET" and "/leases" not in path
+    ]
+
+
+def group_of(api: ClusterAPI) -> Object:
+    return api.objects["placementgroups"]["default/job-j"]
+
+
+PLACED = {"default/j-0": "h1", "default/j-1": "h1", "default/j-2": "h2"}
+
+
+def test_a_group_is_stored_before_its_gates_are_opened(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with job_of_three(tmp_path) as api, replica(api, groups=True) as at:
+            await at.until(lambda: len(gone(api)) == 3)
+            assert gone(api) == PLACED
+            status = group_of(api)["status"]
+            assert (status["state"], status["pods"], status["domains"]) == ("Placed", 3, 2)
+            assert group_of(api)["metadata"]["ownerReferences"][0]["uid"] == "uj"
+            done = [path for _, path in writes(api) if not path.endswith("/events")]
+            root = "/apis/placement.nri/v1alpha1/namespaces/default/placementgroups"
+            assert done[:2] == [root, f"{root}/job-j/status"]
+            assert sorted(done[2:]) == [f"{PODS}j-{number}" for number in range(3)]
+            (event,) = api.objects["events"].values()
+            assert (event["reason"], event["involvedObject"]["name"]) == ("Placed", "job-j")
+            pod = api.objects["pods"]["default/j-0"]
+            assert pod["metadata"]["annotations"] == {"placement.nri/group": "job-j"}
+            assert "schedulingGates" not in pod["spec"]
+            for number in range(3):
+                bound = api.objects["pods"][f"default/j-{number}"]
+                bound["spec"]["nodeName"] = bound["spec"]["nodeSelector"][HOSTNAME]
+                await api.put("pods", bound | {"status": {"phase": "Running"}})
+            await at.until(lambda: group_of(api)["status"]["state"] == "Running")
+
+    asyncio.run(play())
+
+
+def test_what_does_not_fit_waits_and_says_why(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with job_of_three(tmp_path) as api:
+            await api.delete("nodes", "h2")
+            async with replica(api, groups=True) as at:
+                groups = api.objects["placementgroups"]
+                await at.until(lambda: "status" in groups.get("default/job-j", {}))
+                status = group_of(api)["status"]
+                assert status["state"] == "Unplaceable"  # not even in an empty cluster
+                assert "allows to fit only 2 out of 3 pod(s)" in status["message"]
+                assert not gone(api)
+                await api.put("nodes", objects.node("h2"))
+                await at.until(lambda: gone(api) == PLACED)
+
+    asyncio.run(play())
+
+
+def test_another_replica_opens_the_gates_that_are_left(tmp_path: Path) -> None:
+    """The first one dies after the first gate, and may write no more once its time is over."""
+    offset = 0.0
+
+    def now() -> float:
+        return time.monotonic() + offset
+
+    def only_the_first(method: str, path: str) -> int:
+        return 500 if method == "PATCH" and path in (f"{PODS}j-1", f"{PODS}j-2") else 0
+
+    async def play() -> None:
+        nonlocal offset
+        async with job_of_three(tmp_path) as api:
+            one, two = (LeaseName("kube-system", "x", name) for name in ("one", "two"))
+            api.refuse = only_the_first
+            async with replica(api, groups=True, lease=one, now=now) as first:
+                await first.until(lambda: len(gone(api)) == 1)
+                lease = first.service.lease
+                assert lease is not None
+                lease.take = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
+                offset = LASTS
+                assert not lease.leading
+                writer = first.service.writer
+                assert writer is not None
+                await first.until(lambda: writer._slots._value == AT_ONCE)  # nothing is on its way
+                api.refuse = lambda _method, _path: 0
+                before = len(writes(api))
+                writer.wake()
+                for _ in range(20):
+                    await asyncio.sleep(0.001)
+                assert len(writes(api)) == before
+                async with replica(api, groups=True, lease=two, now=now) as second:
+                    offset += LASTS
+                    await second.until(lambda: gone(api) == PLACED)
+            assert len([path for _, path in writes(api) if path.endswith("/status")]) == 1
+
+    asyncio.run(play())
