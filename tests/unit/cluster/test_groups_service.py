@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import yaml
 
 from nri_policy.cluster.lease import LASTS, LeaseName
 from nri_policy.cluster.node import HOSTNAME
@@ -17,6 +20,7 @@ from tests.unit.cluster.objects import Object, pod_spec
 from tests.unit.cluster.test_extender import replica
 
 INDEX = "batch.kubernetes.io/job-completion-index"
+CONFIGS = Path(__file__).parents[3] / "configs" / "cluster"
 PODS = "/api/v1/namespaces/default/pods/"
 
 
@@ -91,6 +95,49 @@ def test_a_group_is_stored_before_its_gates_are_opened(tmp_path: Path) -> None:
                 bound["spec"]["nodeName"] = bound["spec"]["nodeSelector"][HOSTNAME]
                 await api.put("pods", bound | {"status": {"phase": "Running"}})
             await at.until(lambda: group_of(api)["status"]["state"] == "Running")
+
+    asyncio.run(play())
+
+
+def rights() -> set[tuple[str, str]]:
+    """Verbs and resources that the service has by its roles, those with names apart."""
+    found = set()
+    for name in ("rbac.yaml", "groups-rbac.yaml"):
+        for each in yaml.safe_load_all((CONFIGS / name).read_text()):
+            for rule in each.get("rules", ()):
+                found |= {
+                    (verb, f"{group}/{resource}")
+                    for verb in rule["verbs"]
+                    for group in rule["apiGroups"]
+                    for resource in rule["resources"]
+                }
+    return found
+
+
+def needed(method: str, path: str, query: dict[str, str]) -> tuple[str, str]:
+    """The verb and the resource of a request."""
+    match = re.fullmatch(
+        r"/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/[^/]+)?/([^/]+)(/[^/]+)?(/[^/]+)?", path
+    )
+    assert match is not None, path
+    group, resource, name, part = match.groups(default="")
+    verb = {"POST": "create", "PATCH": "patch", "GET": "get" if name else "list"}[method]
+    return "watch" if "watch" in query else verb, f"{group}/{resource}{part}"
+
+
+def test_it_has_the_rights_that_it_uses_and_no_others(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with job_of_three(tmp_path) as api:
+            lease = LeaseName("kube-system", "x", "one")
+            async with replica(api, groups=True, lease=lease) as at:
+                await at.until(lambda: len(gone(api)) == 3)
+                await at.until(lambda: len(api.objects["leases"]) == 1)
+                scheduler = await at.connect()
+                pod = api.objects["pods"]["default/web"]
+                asked = {"PodName": "web", "PodNamespace": "default", "PodUID": "u", "Node": "h1"}
+                assert await scheduler.ask("/bind", asked) == {"Error": ""}, pod
+            used = {needed(*each) for each in api.requests}
+            assert used == rights()
 
     asyncio.run(play())
 
