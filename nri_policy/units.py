@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from itertools import pairwise
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.wording import quoted
 
 MAX_AMOUNT = 2**63 - 1
 BILLIONTHS = 10**9  # the finest that a Kubernetes quantity holds
 _MAX_LENGTH = 64  # characters
-_SHORTEST_STRIDE = 3  # ids; the list of fewer is as short
 _EXPONENT_BOUND = 200  # with at most 64 digits, all powers beyond round or overflow alike
 
 _QUANTITY = re.compile(
@@ -101,18 +98,6 @@ def format_cpu(milli_cpu: int) -> str:
     """Return milli-CPU as Kubernetes writes them: `1500m`, `2`."""
     whole, rest = divmod(milli_cpu, 1000)
     return f"{milli_cpu}m" if rest else str(whole)
-
-
-def format_cpus(cpus: CPUSet) -> str:
-    """Return a set of ids as people read it: `0-3,8`; interleaved ids with their step: `0-110:2`.
-
-    A set of one step becomes a stride; any other one is in the kernel's list format.
-    """
-    ids = list(cpus)
-    steps = {after - before for before, after in pairwise(ids)}
-    if len(ids) > _SHORTEST_STRIDE and len(steps) == 1 and steps != {1}:
-        return f"{ids[0]}-{ids[-1]}:{steps.pop()}"
-    return str(cpus)
 
 
 def format_bytes(amount: int) -> str:

@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.text import Text
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.units import format_cpus
+from nri_policy.report import format_cpus
 
 
 @dataclass(frozen=True, slots=True)

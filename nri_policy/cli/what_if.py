@@ -270,12 +270,12 @@ def _sentence(pod: Fit) -> str:
 
 
 def _misfits(pod: Fit, misfits: Sequence[Misfit]) -> str:
-    """Say which replicas come to lie badly, and why."""
+    """Say which replicas would be split, and why."""
     first = misfits[0]
     if pod.fit == 1:
-        return f"It comes to lie badly: {first.why}."
+        return f"It would be split: {first.why}."
     more = f" (and {len(misfits) - 1} after it)" if len(misfits) > 1 else ""
-    return f"Replica {first.replica}{more} comes to lie badly: {first.why}."
+    return f"Replica {first.replica}{more} would be split: {first.why}."
 
 
 def _containers(containers: Mapping[str, TriedReport]) -> Columns:

@@ -23,12 +23,12 @@ def spills(state: State, placed: Placed) -> bool:
 
 
 def misfit(state: State, placed: Placed) -> str | None:
-    """Return why a container lies badly, None where it does not.
+    """Return why a container is split over nodes, None where it is not.
 
     Containers that are not Guaranteed are meant to have a wide part of the machine to burst into.
     """
     if placed.request.qos is QoS.GUARANTEED and asks_for_cpu(placed) and spans(state, placed):
-        return "its CPUs lie in more than one NUMA node"
+        return "its CPUs are in more than one NUMA node"
     if spills(state, placed):
         return "its memory is not all beside its CPUs"
     return None

@@ -273,7 +273,7 @@ def _note_move(state: State, candidate: Candidate) -> None:
         or state.cpus(placed.grant, placed.request.hide_hyperthreads) == candidate.cpus
     ):
         return
-    why = "those are not to be had any more"
+    why = "those are no longer available"
     if candidate.held is None:
         why = "nothing is known of its grant, and no place of this policy has just those"
     elif not candidate.same:

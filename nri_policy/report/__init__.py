@@ -9,7 +9,7 @@ bytes, CPU amounts in milli-CPU.
 from __future__ import annotations
 
 from nri_policy.engine.what_if import Fit, Held, Misfit
-from nri_policy.report.amount import cpu_amount
+from nri_policy.report.amount import cpu_amount, format_cpus
 from nri_policy.report.audit import AuditReport, DriftReport
 from nri_policy.report.codec import convert, decode, encode, plain, schemas
 from nri_policy.report.container import (
@@ -97,6 +97,7 @@ __all__ = [
     "encode",
     "explanation_report",
     "fate_report",
+    "format_cpus",
     "held_hints",
     "machine_report",
     "occupied_pools",

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.units import (
     BILLIONTHS,
     MAX_AMOUNT,
     format_bytes,
     format_cpu,
-    format_cpus,
     parse_bytes,
     parse_cpu,
     parse_duration,
@@ -198,18 +194,3 @@ def test_an_exact_quantity_is_in_billionths(text: str | float, billionths: int) 
 def test_what_is_no_quantity_has_no_exact_amount(text: str | float) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_exact(text)
-
-
-@pytest.mark.parametrize(
-    ("ids", "text"),
-    [
-        (range(0, 112, 2), "0-110:2"),
-        (range(1, 9, 2), "1-7:2"),
-        ((0, 2, 4), "0,2,4"),
-        ((0, 2, 4, 5), "0,2,4-5"),
-        (range(4), "0-3"),
-        ((), ""),
-    ],
-)
-def test_interleaved_ids_are_written_with_their_step(ids: Iterable[int], text: str) -> None:
-    assert format_cpus(CPUSet(ids)) == text

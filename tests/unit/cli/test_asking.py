@@ -412,7 +412,7 @@ def test_what_if_finds_how_many_fit_and_which_lie_badly(tmp_path: Path) -> None:
         assert most.exit_code == 0, most.output
         assert lines(most)[:2] == [
             "5 replicas of web would fit.",
-            "Replica 5 comes to lie badly: its CPUs lie in more than one NUMA node.",
+            "Replica 5 would be split: its CPUs are in more than one NUMA node.",
         ]
         document = json.loads(
             run(

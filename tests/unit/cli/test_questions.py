@@ -216,7 +216,7 @@ def test_why_did_it_move_at_a_reload(tmp_path: Path) -> None:
         await node.runtime.synchronized(after=1)
 
     said = answer(tmp_path, "own", pod("own", "2"), then=reload)
-    told(said, "it ran on CPUs 4-5 before: those are not to be had any more")
+    told(said, "it ran on CPUs 4-5 before: those are no longer available")
     told(said, "the settings changed")
 
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
-from nri_policy.report import cpu_amount
+from nri_policy.cpuset import CPUSet
+from nri_policy.report import cpu_amount, format_cpus
 from nri_policy.workload.request import Sort
 from tests.support.daemon import pod, served
 from tests.support.nodes import SMALL
@@ -55,3 +57,18 @@ def test_every_command_says_it_in_the_same_words(tmp_path: Path) -> None:
     for text in asyncio.run(asked()):
         assert "100m reserved" in text
         assert "preserved" in text
+
+
+@pytest.mark.parametrize(
+    ("ids", "text"),
+    [
+        (range(0, 112, 2), "0-110:2"),
+        (range(1, 9, 2), "1-7:2"),
+        ((0, 2, 4), "0,2,4"),
+        ((0, 2, 4, 5), "0,2,4-5"),
+        (range(4), "0-3"),
+        ((), ""),
+    ],
+)
+def test_interleaved_ids_are_written_with_their_step(ids: Iterable[int], text: str) -> None:
+    assert format_cpus(CPUSet(ids)) == text
