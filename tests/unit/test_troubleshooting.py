@@ -54,7 +54,7 @@ def test_other_messages_that_are_quoted_are_in_the_program() -> None:
         path.read_text() for path in (Path(__file__).parents[2] / "nri_policy").rglob("*.py")
     )
     for text in (
-        "not known yet: waiting for the runtime",
+        "not yet: waiting for the runtime",
         "the daemon cannot be reached",
         "Changed by others",
         "strict hints",
