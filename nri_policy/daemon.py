@@ -155,6 +155,7 @@ class Daemon:
             pods_changed=self.topology_changed,
             enforced=self.metrics.enforced,
             overlapped=self._findings.overlap,
+            started=lambda each: self.auditor.started(each),  # noqa: PLW0108 - made below
             turn=self._turn,
         )
         self._overlaps = Overlaps(
@@ -302,6 +303,7 @@ class Daemon:
             reloaded=lambda: self.reloaded,
             topology=self.topology,
             publications=lambda: [each.message() for each in self.publications],
+            in_kernel=self.auditor.in_kernel,
             past=History(self._store.path),
         )
         health = Health(self.synchronized, [SERVICE.full_name])
@@ -426,6 +428,11 @@ class Daemon:
         """
         async with self._turn:
             self._policy.reconfigure(settings=settings, machine=machine)
+
+    async def equip(self) -> None:
+        """Take in what the host can do now: its disks, say."""
+        async with self._turn:
+            self._policy.equip()
 
     async def replace_machine(self, old: Machine, new: Machine) -> None:
         """Put the containers on *new*, unless another than *old* is in force by now.

@@ -33,6 +33,7 @@ from nri_policy.nrt.file import File
 from nri_policy.nrt.publisher import Sink
 from nri_policy.observability.logs import Debug, tell_repeats
 from nri_policy.observability.service_manager import ServiceManager
+from nri_policy.plugin.equipment import HostEquipment
 from nri_policy.plugin.policy import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Reload, Settings, SettingsError
@@ -96,7 +97,9 @@ async def run(file: SettingsFile, options: Options) -> None:
         events = None if client is None else Events(client, options.node_name)
         async with _told(source):
             settings = settings or source.load()
-            daemon = await stack.enter_async_context(_daemon(options, settings, source, events))
+            equipment = await asyncio.to_thread(HostEquipment, options.host_root)
+            parts = _daemon(options, settings, source, events, equipment)
+            daemon = await stack.enter_async_context(parts)
         await stack.enter_async_context(_followed(daemon, settings))
         stack.push_async_callback(daemon.close)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -106,8 +109,10 @@ async def run(file: SettingsFile, options: Options) -> None:
             "settings": partial(watch, file, reload.set),
             "deadlines": partial(_elapse, daemon),
             "audit": daemon.auditor.run,
+            "first looks": daemon.auditor.watch_starts,
             "heart": partial(_beat, daemon, manager),
             "hotplug": partial(_follow_hardware, daemon, options),
+            "disks": partial(equipment.run, daemon.equip),
         }
         if events is not None:
             beside["events"] = events.run
@@ -175,6 +180,7 @@ async def _daemon(
     settings: Settings,
     source: ClusterSettings | SettingsFile,
     events: Events | None,
+    equipment: HostEquipment,
 ) -> AsyncIterator[Daemon]:
     """Make the daemon, with all that it asks about the host, on the hardware as it is now."""
     machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
@@ -192,7 +198,11 @@ async def _daemon(
             node_name=options.node_name,
             devices=stock.left,
             unused=stock.unused,
-            sources=Sources(locator=Locator(options.host_root, machine), assignments=assignments),
+            sources=Sources(
+                locator=Locator(options.host_root, machine),
+                assignments=assignments,
+                equipment=lambda: equipment.latest,
+            ),
         )
         daemon = Daemon(machine, settings, host)
         asked = stock.kept(daemon.topology_changed, wanted=lambda: daemon.kubelet_asked)

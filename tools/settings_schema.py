@@ -24,8 +24,8 @@ from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
 from nri_policy.cluster import settings as cluster
-from nri_policy.settings import Settings, values
-from nri_policy.settings.schema import Section
+from nri_policy.settings import Section, Settings, rdt, values
+from nri_policy.settings.document import of_sections
 
 ROOT = Path(__file__).resolve().parent.parent
 CRD = Path("configs/kubernetes/settings-crd.yaml")
@@ -38,6 +38,7 @@ COPIED = {
 Schema = dict[str, Any]
 
 _TEXT = {"type": "string"}
+_WHOLE = {"type": "integer"}
 _QUANTITY = {"type": ["string", "number"]}
 _CPUS = "a list of CPUs: cpuset:0-3,8 or exclude-cpuset:LIST"
 # What each reader takes; those of choices are told by the type of the field.
@@ -50,6 +51,28 @@ _TAKEN: dict[Any, Schema] = {
     values.endpoint: {**_TEXT, "description": "HOST:PORT, as in :8891; empty is off"},
     values.globs: {"type": "array", "items": _TEXT},
     values.names: {"type": "array", "items": _TEXT},
+    values.text: _TEXT,
+    values.integer: _WHOLE,
+    values.natural: {**_WHOLE, "minimum": 0},
+    values.integer_text: {"type": ["integer", "string"]},
+    values.rate: {**_QUANTITY, "description": "an amount a second, as in 50M or 100"},
+    values.nanoseconds: {
+        "type": ["integer", "string"],
+        "description": "nanoseconds, or a duration, as in 10ms",
+    },
+    values.frequency: {
+        "type": ["integer", "string"],
+        "description": "kHz, or as in 3.2GHz, min, base, turbo",
+    },
+    values.class_name: {**_TEXT, "pattern": values.CLASS_NAME.pattern.join("^$")},
+    values.class_by_namespace: {"type": "object", "additionalProperties": _TEXT},
+    values.class_by_qos: {"type": "object", "additionalProperties": _TEXT},
+    values.klog: {"type": "object"},
+    rdt.share: {**_TEXT, "description": "as in 50%, 0-5 or 0xff0"},
+    rdt.bandwidth: {
+        "type": "object",
+        "additionalProperties": {"type": "array", "items": _TEXT},
+    },
     values.memory_kinds: {
         "description": "by memory node",
         "type": "object",
@@ -85,11 +108,11 @@ def spec_schema(section: type[Section] = Settings) -> Schema:
         inner = _of_field(field)
         if inner is None:
             continue
+        if field.encode_name in section.LATER:
+            inner = {"description": "Not supported yet: it has no effect.", **inner}
         properties[field.encode_name] = inner
         if field.default is NODEFAULT and field.default_factory is NODEFAULT:
             required.append(field.encode_name)
-    for name in sorted(section.LATER - properties.keys()):
-        properties[name] = {"description": "Not supported yet: it has no effect."}
     schema: Schema = {
         "type": "object",
         "additionalProperties": False,
@@ -103,8 +126,7 @@ def _of_field(field: FieldInfo) -> Schema | None:
     if get_origin(field.type) is list:
         return {"type": "array", "items": spec_schema(*get_args(field.type))}
     if get_origin(field.type) is not Annotated:
-        is_section = isinstance(field.type, type) and issubclass(field.type, Section)
-        return spec_schema(field.type) if is_section else None
+        return _of_sections(field.type) if of_sections(field.type) else None
     kind, reader = get_args(field.type)
     if get_origin(kind) is UnionType:
         kind = get_args(kind)[0]
@@ -113,7 +135,18 @@ def _of_field(field: FieldInfo) -> Schema | None:
         return {"enum": [*names, False] if "off" in names else names}
     if get_origin(kind) is Literal:
         return {"enum": [*get_args(kind)]}
-    return _TAKEN[reader]
+    if get_origin(kind) is tuple and issubclass(get_args(kind)[0], StrEnum):
+        return {"type": "array", "items": {"enum": [each.value for each in get_args(kind)[0]]}}
+    return _TAKEN.get(reader) or {"enum": [*reader.words]}
+
+
+def _of_sections(form: Any) -> Schema:
+    """Return the schema of a section, or of several: a list of them, or a map by name."""
+    if isinstance(form, type):
+        return spec_schema(form)
+    if get_origin(form) is tuple:
+        return {"type": "array", "items": _of_sections(get_args(form)[0])}
+    return {"type": "object", "additionalProperties": _of_sections(get_args(form)[1])}
 
 
 def structural(schema: Schema) -> Schema:
@@ -128,8 +161,8 @@ def structural(schema: Schema) -> Schema:
         return {**described, **opened}
     kept: Schema = {**described, "type": schema["type"], "nullable": True}
     if "items" in schema:
-        is_object = schema["items"]["type"] == "object"
-        kept["items"] = structural(schema["items"]) if is_object else schema["items"]
+        kept["items"] = structural(schema["items"])
+        kept["items"].pop("nullable", None)
     if "properties" in schema:
         inner = {name: structural(each) for name, each in schema["properties"].items()}
         kept |= {"properties": inner, **opened}

@@ -11,15 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from nri_policy.audit.comparison import Decided, Deviation, Kind, Observed, compare
+from nri_policy.audit.comparison import Cpuset, Decided, Deviation, Kind, Observed, compare
+from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.presence import Presence
 from nri_policy.audit.presence import Reader as ProcessReader
 from nri_policy.audit.presence import Source as Books
 from nri_policy.audit.report import Drift, Report
+from nri_policy.cpuset import EMPTY
 from nri_policy.settings import Audit
 
 log = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ PERIOD = 60.0  # seconds between rounds
 GRACE = 2.0  # seconds that a runtime has to move a container
 MOST_LOOKS = 10  # in one round, at a runtime that is moving containers all the while
 MOST_TRIES = 3  # to put one container right
+FIRST_LOOK = 1.0  # seconds after its start that a container's first process is looked at
 
 
 class Source(Books, Protocol):
@@ -53,6 +56,14 @@ class Reader(ProcessReader, Protocol):
         self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
     ) -> Observed | None:
         """Return what the kernel says of a container, None if it does not run."""
+        ...
+
+    def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
+        """Return what files of a cgroup about I/O hold, as far as they are there."""
+        ...
+
+    def first_process(self, cgroup: str) -> FirstProcess | None:
+        """Return what the oldest process of a cgroup runs with, None if none can be seen."""
         ...
 
     def keep_only(self, container_ids: Iterable[str]) -> None:
@@ -100,6 +111,49 @@ class Auditor:
         self.report = Report()
         self.found = 0  # drifts, since the start
         self.repairs = 0  # containers told again, since the start
+        # by container id: of those in a scheduling class, soon after their start
+        self.first_processes: dict[str, FirstProcess] = {}
+        self.limits_found: dict[str, Mapping[str, str]] = {}  # of I/O, by container id
+        self._started: dict[str, None] = {}  # whose first processes are still to be looked at
+        self._some_started = asyncio.Event()
+
+    def started(self, container_id: str) -> None:
+        """Have the first process of a container looked at that has just started."""
+        self._started[container_id] = None
+        self._some_started.set()
+
+    def in_kernel(self, container_id: str) -> Mapping[str, str]:
+        """Return what was found of a container's classes, by item."""
+        process = self.first_processes.get(container_id)
+        found = dict(self.limits_found.get(container_id, {}))
+        if process is not None:
+            found |= {"scheduler": process.scheduler, "io_priority": process.io_priority}
+        return found
+
+    async def watch_starts(self) -> None:
+        """Look at the first processes of those that start, until cancelled."""
+        while await self._some_started.wait():
+            self._some_started.clear()
+            await self._sleep(FIRST_LOOK)
+            due, self._started = self._started, {}
+            if self._source.audit is Audit.OFF:
+                continue
+            for each in await self._source.decided():
+                if each.container_id in due and each.scheduling is not None:
+                    process = await asyncio.to_thread(self._reader.first_process, each.cgroup)
+                    if process is not None:
+                        self.first_processes[each.container_id] = process
+                        self._judge_first(each, process)
+
+    def _judge_first(self, decided: Decided, process: FirstProcess) -> None:
+        """Report at once what a runtime did not do; the next round reports it again."""
+        nothing = Cpuset(written=EMPTY, effective=EMPTY)
+        observed = Observed(cpus=nothing, mems=nothing, threads={}, process=process)
+        drifts = [
+            self._drift(decided, deviation, None, self._now())
+            for deviation in compare(replace(decided, cpus=EMPTY, mems=EMPTY, limits=()), observed)
+        ]
+        self.report = replace(self.report, drifts=(*self.report.drifts, *drifts))
 
     def hasten(self) -> None:
         """Let the next round begin now."""
@@ -176,6 +230,10 @@ class Auditor:
         """Make a new report; return the ids of the containers of which something could be said."""
         everyone = await self._source.decided()
         self._reader.keep_only([each.container_id for each in everyone])
+        there = {each.container_id for each in everyone}
+        for table in (self.first_processes, self.limits_found):
+            for gone in table.keys() - there:
+                del table[gone]
         self._turn += 1
         look = _Look()
         await self._read([each for each in everyone if each.told], look)
@@ -217,7 +275,13 @@ class Auditor:
             if observed is None:
                 look.unseen[each] = None
                 continue
-            look.judged[each] = compare(each, observed)
+            if each.limits:
+                names = [name for name, _ in each.limits]
+                found = await asyncio.to_thread(self._reader.limits, each.cgroup, names)
+                observed = replace(observed, limits=found)
+                self.limits_found[each.container_id] = found
+            first = self.first_processes.get(each.container_id)
+            look.judged[each] = compare(each, replace(observed, process=first))
             if observed.hidden:
                 look.hidden[each] = None
 

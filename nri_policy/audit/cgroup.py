@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nri_policy.audit.comparison import Cpuset, Observed
+from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of, visible
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, Tree
@@ -180,6 +181,32 @@ class Cgroups:
                     ):
                         found[each] = used
         return found
+
+    def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
+        """Return what files of a cgroup about I/O hold, as far as they are there."""
+        path = folder_of(cgroup)
+        if path is None:
+            return {}
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
+                texts = {name: folder.text(name) for name in names}
+        return {name: text.strip() for name, text in texts.items() if text is not None}
+
+    def first_process(self, cgroup: str) -> FirstProcess | None:
+        """Return what the oldest process of a cgroup runs with, None if none can be seen."""
+        path = folder_of(cgroup)
+        if path is None:
+            return None
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
+                oldest = min(_inside(folder, hierarchy) - {0}, default=0)
+            with tree.folder("proc") as proc, proc.folder(str(oldest)) as process:
+                stat = process.text("stat") if oldest else None
+        if stat is None:
+            return None
+        return process_of(stat, io_priority_of(oldest) if visible(self._root) else None)
 
     def confine(self, cgroup: str, cpus: CPUSet) -> str:
         """Set the CPUs of a cgroup; return why that failed, or nothing."""

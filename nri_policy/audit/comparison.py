@@ -5,15 +5,19 @@
 | the cgroup was set to other CPUs or nodes than decided | drift; telling again helps |
 | it was set right, but may not use all of that | drift; because of the cgroups above it |
 | a thread runs on fewer CPUs than the cgroup | none: threads may pin themselves |
+| the first process had another scheduling class soon after its start | drift; nothing helps |
+| the cgroup has other limits of I/O than decided | drift; telling again helps |
 | a thread runs on CPUs that neither the decision nor the cgroup allows | drift: it is elsewhere |
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from nri_policy.audit.first_process import FirstProcess
+from nri_policy.classes import Scheduling, parse_limits
 from nri_policy.cpuset import CPUSet
 
 _MOST_NAMED = 8  # threads
@@ -25,6 +29,8 @@ class Kind(StrEnum):
     CPUS = "cpus"
     MEMS = "mems"
     THREADS = "threads"
+    CLASS = "class"
+    IO = "io"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,8 @@ class Decided:
     cpus: CPUSet
     mems: CPUSet
     told: bool = True  # whether the runtime has heard of it
+    scheduling: Scheduling | None = None  # that it was created with
+    limits: tuple[tuple[str, str], ...] = ()  # of I/O: files of its cgroup, and what they hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +63,8 @@ class Observed:
     mems: Cpuset
     threads: Mapping[int, CPUSet]  # the CPUs that each may use, by id
     hidden: bool = False  # there are threads that cannot be seen from here
+    process: FirstProcess | None = None  # soon after its start; None: nobody looked
+    limits: Mapping[str, str] = field(default_factory=dict)  # files of its cgroup about I/O
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +72,8 @@ class Deviation:
     """One thing about a container that is not as decided."""
 
     kind: Kind
-    decided: CPUSet
-    found: CPUSet
+    decided: CPUSet | str
+    found: CPUSet | str
     reason: str
     curable: bool  # by telling the runtime again
     threads: tuple[int, ...] = ()  # some of those concerned
@@ -91,6 +101,25 @@ def _deviations(decided: Decided, observed: Observed) -> Iterator[Deviation]:
                     else "its cgroup was changed, or was never told"
                 ),
                 curable=not right,
+            )
+    if decided.scheduling is not None and observed.process is not None:
+        for wanted_class, found_class in observed.process.differences(decided.scheduling):
+            yield Deviation(
+                kind=Kind.CLASS,
+                decided=wanted_class,
+                found=found_class,
+                reason="not applied by the runtime",
+                curable=False,
+            )
+    for name, text in decided.limits:
+        limits, there = parse_limits(text), parse_limits(observed.limits.get(name, ""))
+        if any(there.get(disk) != value for disk, value in limits.items()):
+            yield Deviation(
+                kind=Kind.IO,
+                decided=f"{name} {text}",
+                found=f"{name} {observed.limits.get(name, 'is not there')}",
+                reason="its cgroup was changed, or was never told",
+                curable=True,
             )
     allowed = decided.cpus, observed.cpus.effective
     astray = {

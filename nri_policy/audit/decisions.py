@@ -15,7 +15,11 @@ def decisions(state: State, untold: Collection[str]) -> tuple[Decided, ...]:
 
     *untold* are the ids of those that the runtime has not heard the latest of.
     """
-    return tuple(each for each in _running(state, untold) if each.cpus or each.mems)
+    return tuple(
+        each
+        for each in _running(state, untold)
+        if each.cpus or each.mems or each.scheduling or each.limits
+    )
 
 
 def unpinned(state: State) -> tuple[Decided, ...]:
@@ -49,8 +53,11 @@ def _running(state: State, untold: Collection[str]) -> Iterator[Decided]:
             cpus=cpus,
             mems=mems,
             told=container_id not in untold,
+            scheduling=None if classes is None else classes.scheduling,
+            limits=() if classes is None else tuple(classes.limits.items()),
         )
         for container_id, placed in state.placed.items()
         for cpus, mems in [state.told[container_id]]
+        for classes in [state.classes.get(container_id)]
         if placed.container.state is Life.RUNNING
     )

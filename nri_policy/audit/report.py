@@ -53,8 +53,8 @@ def document(report: Report, mode: str) -> AuditReport:
             DriftReport(
                 container=drift.name,
                 what=drift.deviation.kind.value,
-                decided=drift.deviation.decided,
-                found=drift.deviation.found,
+                decided=str(drift.deviation.decided),
+                found=str(drift.deviation.found),
                 threads=drift.deviation.threads,
                 reason=drift.deviation.reason,
                 since=drift.since,

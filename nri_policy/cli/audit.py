@@ -15,7 +15,7 @@ from nri_policy.cli.failure import Exit
 from nri_policy.cli.holdings import short
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
-from nri_policy.cli.pieces import cpu_list, path
+from nri_policy.cli.pieces import path
 from nri_policy.cli.pinning import left_alone
 from nri_policy.report import AuditReport, DriftReport
 
@@ -64,8 +64,8 @@ def _table(drifts: Sequence[DriftReport]) -> Table:
         table.add_row(
             path(short(drift.container)),
             Text(drift.what),
-            cpu_list(drift.decided),
-            cpu_list(drift.found),
+            Text(drift.decided or "-", overflow="fold"),
+            Text(drift.found or "-", overflow="fold"),
             Text(local_time(drift.since)),
             Text(f"{drift.reason}{threads}"),
             Text(_repair(drift)),

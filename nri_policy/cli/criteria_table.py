@@ -18,7 +18,13 @@ from nri_policy.cli.holdings import short
 from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.engine.criteria import CRITERIA, LACKS
 from nri_policy.engine.explanation import Outcome
-from nri_policy.report import CandidateReport, ChangeReport, ExplanationReport, Value
+from nri_policy.report import (
+    CandidateReport,
+    ChangeReport,
+    ClassItemReport,
+    ExplanationReport,
+    Value,
+)
 from nri_policy.units import format_cpu
 from nri_policy.wording import counted
 
@@ -36,6 +42,10 @@ def explained(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[Re
     if explanation.candidates:
         yield ""
         yield from _comparison(explanation, all_pools=all_pools)
+    if explanation.classes:
+        yield ""
+        yield Text("Classes", style="bold cyan")
+        yield Padding(_classes(explanation.classes), (0, 0, 0, 2))
     for title, lines in (
         ("Drawn", explanation.affinity),
         ("Notes", explanation.notes),
@@ -97,6 +107,20 @@ def _past(explanation: ExplanationReport) -> str:
     return f"This is of the past: it was decided at {decided}, and the container " + (
         f"stopped at {ended}." if ended else "is gone."
     )
+
+
+def _classes(items: Sequence[ClassItemReport]) -> Columns:
+    table = Columns("class", "by", "what", "wanted", "found", "state")
+    for each in items:
+        table.add_row(
+            Text(f"{each.kind} {each.name}"),
+            Text(each.origin),
+            Text(each.item or "-"),
+            Text(each.wanted),
+            Text(each.found or "-"),
+            Text(each.state),
+        )
+    return table
 
 
 def _changes(changes: Sequence[ChangeReport]) -> Columns:

@@ -52,6 +52,12 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     table.add_row("CPUs isolated", cpu_list(status.isolated_cpus))
     table.add_row("CPUs exclusive", cpu_list(status.exclusive_cpus))
     table.add_row("CPUs shared", cpu_list(status.shared_cpus))
+    if status.lacking_classes:
+        text = f"{status.lacking_classes} do without a part of theirs: see explain"
+        table.add_row("classes", Text(text))
+    if status.unsupported_annotations:
+        text = f"{status.unsupported_annotations} have annotations without effect: see explain"
+        table.add_row("containers", Text(text))
     if status.latest_reload is not None:
         table.add_row("latest reload", Text(_outcome(status.latest_reload), overflow="fold"))
     for publication in status.publications:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import grpc
 from msgspec.structs import replace
 
+from nri_policy.classes import Classes
 from nri_policy.control.decision_log import Chronicle, LaggingError, Refusal
 from nri_policy.control.handler import service_handler
 from nri_policy.control.name import UnknownNameError, named
@@ -31,10 +32,12 @@ from nri_policy.proto import control_pb2 as pb
 from nri_policy.report import (
     AuditReport,
     ChangeReport,
+    ClassItemReport,
     ExplanationReport,
     JournalPage,
     SettingsReport,
     TopologyReport,
+    class_items,
     container_report,
     encode,
     explanation_report,
@@ -99,7 +102,8 @@ class Control:
     known, *used* the CPU time of cgroups, on another thread. *audit* looks whether containers are
     where they are to be, and *reloaded* tells the latest reload of the settings. *topology* returns
     the node's NodeResourceTopology object, *publications* how it goes with what is kept of it
-    elsewhere, *past* who is gone and why.
+    elsewhere, *in_kernel* what was found of a container's classes by item, *past* who is gone and
+    why.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
@@ -121,6 +125,7 @@ class Control:
         reloaded: Callable[[], Reload | None],
         topology: Callable[[], Awaitable[object]],
         publications: Callable[[], Iterable[pb.Publication]],
+        in_kernel: Callable[[str], Mapping[str, str]],
         past: Past,
     ) -> None:
         self._engine = engine
@@ -137,6 +142,7 @@ class Control:
         self._used = used
         self._topology = topology
         self._publications = publications
+        self._in_kernel = in_kernel
         self._past = past
         self._version = version("nri-policy")  # what runs: another may be installed meanwhile
         self._trying = asyncio.Lock()  # each trial holds a copy of the state, and a thread
@@ -190,6 +196,10 @@ class Control:
                 ],
                 latest_reload=None if latest is None else pb.Reload(**asdict(latest)),
                 publications=self._publications(),
+                lacking_classes=sum(bool(each.lacking) for each in state.classes.values()),
+                unsupported_annotations=sum(
+                    bool(placed.request.unsupported) for placed in state.placed.values()
+                ),
             )
 
     async def pools(self, request: pb.PoolsRequest, context: _Context) -> pb.Document:
@@ -265,6 +275,7 @@ class Control:
             with_hints = {
                 name: holding(state, each) for name, each in placed.items() if each.request.hints
             }
+            classes = state.classes.copy()
         known: dict[str, Container] = {
             **{name: each.container for name, each in refusals.items()},
             **{name: each.container for name, each in placed.items()},
@@ -287,6 +298,7 @@ class Control:
                     replace(
                         self._explained(each, placed.get(each), refusals.get(each)),
                         annotations=_remarks(each, known.get(each), had),
+                        classes=self._class_items(placed.get(each), classes),
                     ),
                     with_hints.get(each),
                     layout,
@@ -296,6 +308,15 @@ class Control:
 
         shown = await asyncio.to_thread(explained)
         return _document(shown[0] if isinstance(found, str) else shown)
+
+    def _class_items(
+        self, placed: Placed | None, classes: Mapping[str, Classes]
+    ) -> tuple[ClassItemReport, ...] | None:
+        """Return what a container's classes give it, and what was found of that."""
+        if placed is None:
+            return None
+        container_id = placed.container.id
+        return class_items(classes.get(container_id), self._in_kernel(container_id))
 
     def _explained(
         self, name: str, placed: Placed | None, refusal: Refusal | None

@@ -15,6 +15,7 @@ from queue import Empty, Queue
 from time import monotonic
 from typing import Any
 
+from nri_policy.classes import Equipment
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
 from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.access import Access, access_to
@@ -29,6 +30,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kubelet.podresources import SOCKET
 from nri_policy.nri.versions import Runtime
+from nri_policy.plugin.equipment import equipment_of, oci_runtime
 from nri_policy.report import StatusReport
 from nri_policy.settings import Problem, Settings, SettingsError, load
 from nri_policy.yamltext import MAX_SIZE
@@ -99,6 +101,7 @@ class Facts:
     machine: Machine | str | None = None  # a text: why there is none
     settings: Settings | SettingsError | None = None
     kernel: Kernel | None = None
+    equipment: Equipment | None = None  # what classes rest on
     state: Folder | None = None
     daemon: StatusReport | str | None = None  # a text: why it does not answer
     cluster: Access | None = None
@@ -127,6 +130,7 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
         "machine": lambda: _machine(where),
         "settings": lambda: _settings(where.config),
         "kernel": lambda: _kernel(host),
+        "equipment": lambda: equipment_of(where.host_root, oci_runtime(where.host_root)),
         "state": lambda: _folder(where.state_dir),
         "daemon": lambda: _daemon(where.control_socket),
         "cluster": lambda: access_to(where.kubeconfig, where.node_name),

@@ -16,10 +16,19 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.admission import noted, squeeze
+from nri_policy.engine.classification import (
+    check_supported,
+    classes_of,
+    classified,
+    reclassify,
+    relimited,
+    with_limits,
+)
 from nri_policy.engine.event import (
     Created,
     Drifted,
     Elapsed,
+    Equipped,
     Event,
     PodStopped,
     Reconfigured,
@@ -31,7 +40,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.interim import until_decided
-from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.engine.layout import Layout, heirs, layout_of
 from nri_policy.engine.placement import Held, RefusalError, place
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import check_amounts, overlay, requested, understood
@@ -45,13 +54,12 @@ from nri_policy.engine.synchronization import (
     resumed,
     same_entitlement,
     seen,
+    taken_over,
     with_entitlement,
 )
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier
-from nri_policy.pools.tree import PoolTree
 from nri_policy.settings import Settings
-from nri_policy.wording import some
 from nri_policy.workload.pod import Container
 from nri_policy.workload.pod import State as ContainerState
 from nri_policy.workload.request import Request, Sort
@@ -132,6 +140,9 @@ class Engine:
                     decision = self._reconfigured(event)
                 case Drifted():
                     decision = self._drifted(event.container_ids)
+                case Equipped():
+                    state.equipment = event.equipment
+                    decision = Decision(changes=relimited(state, "the node's disks changed"))
         except BaseException:
             self._state = state
             state.restore(before)
@@ -146,13 +157,16 @@ class Engine:
         else:
             check_amounts(container.resources)
             request, warnings = requested(container, self.layout)
+            check_supported(request, self.layout.settings)
         # older runtimes do not say when: whoever comes later is younger
         container = replace(container, created=max(container.created, state.latest + 1))
         for stale in (container.id, state.named(container.full_name)):
             if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
                 state.drop(stale)
-                state.told.pop(stale, None)
-        return self._place(container, request, free, warnings, None, admitted=event.admitted)
+                state.forget(stale)
+        classes = classes_of(state, container, request, event)
+        decision = self._place(container, request, free, warnings, None, admitted=event.admitted)
+        return decision if classes is None else classified(state, decision, classes)
 
     def _place(  # noqa: PLR0913 - what is placed, and what is known of it
         self,
@@ -287,7 +301,7 @@ class Engine:
         )
         gone = [state.drop(each) for each in asked if each in state.placed]
         for placed in gone:
-            state.told.pop(placed.container.id, None)
+            state.forget(placed.container.id)
         if self.layout.settings.shrink_memory:
             state.shrink_memory()
         names = tuple(placed.container.full_name for placed in gone)
@@ -303,6 +317,7 @@ class Engine:
 
     def _synchronized(self, event: Synchronized) -> Decision:
         state = self._state
+        state.equipment = event.equipment or state.equipment
         before = state.placed.keys() | event.held.keys()
         present = deduplicated(event.containers, before)
         listed_now = {container.id for container in present}
@@ -310,7 +325,7 @@ class Engine:
         left = [each.full_name for key, each in event.held.items() if key not in listed_now]
         for gone in state.placed.keys() - listed_now:
             left.append(state.drop(gone).container.full_name)
-            state.told.pop(gone, None)
+            state.forget(gone)
         candidates, warnings, deadlines, unread = [], [], {}, {}
         pools = {pool.name: pool.id for pool in self.layout.tree.pools}
         for listed in present:
@@ -328,13 +343,16 @@ class Engine:
             warnings += [f"{container.full_name}: {note}" for note in notes]
             state.told[container.id] = cpus, mems
             candidate = Candidate(container=container, request=request, cpus=cpus, mems=mems)
+            reclassify(state, container, request, stored)
             if stored is not None:
                 there = self._earlier in {None, self.layout.capacity.reserved}
                 candidate = holding(candidate, stored, pools, there=there)
                 deadlines[container.id] = stored.deadline
             candidates.append(candidate)
         state.end_resizes()  # who was resized is listed with what it has
-        decision = self._restored(candidates, warnings, _taken_over(left, came))
+        cause = taken_over(left, came)
+        decision = self._restored(candidates, warnings, cause)
+        decision = with_limits(state, decision, cause)
         for container_id, note in unread.items():
             noted(state, container_id, note)
         for container_id, deadline in state.cold.items():
@@ -402,7 +420,11 @@ class Engine:
         placed = [each for each in container_ids if each in state.placed]
         for each in placed:
             del state.told[each]
-        return Decision(changes=state.retell(placed, "it had drifted"))
+        changes = [
+            replace(change, limits=state.updatable_limits(change.container_id))
+            for change in state.retell(placed, "it had drifted")
+        ]
+        return Decision(changes=tuple(changes))
 
     def _reconfigured(self, event: Reconfigured) -> Decision:
         """Move everyone to the new layout; settings that leave a container no place are refused."""
@@ -420,15 +442,16 @@ class Engine:
             ),
             forced=forced or _asks_no_more(settings, old.layout),
         )
-        heirs = _heirs(old.layout.tree, layout.tree)
+        places = heirs(old.layout.tree, layout.tree)
         self._state = new = State(layout)
         new.latest = old.latest
         new.told = old.told.copy()
+        new.classes, new.equipment = old.classes.copy(), old.equipment
         candidates = []
         for placed in old.placed.values():
             request, _ = requested(placed.container, layout)
             normal = placed.grant.sort is Sort.NORMAL
-            pool = heirs[placed.grant.pool] if normal else layout.tree.top.id
+            pool = places[placed.grant.pool] if normal else layout.tree.top.id
             held, squeezed = None, None
             if pool is None:
                 pass  # nothing of its place is left
@@ -462,7 +485,7 @@ class Engine:
             missing=None if forced else old.memory.missing,
         )
         new.cold = {each: old.cold.get(each) for each in new.cold}
-        return decision
+        return with_limits(new, decision, cause)
 
 
 def _asks_no_more(settings: Settings, layout: Layout) -> bool:
@@ -472,21 +495,3 @@ def _asks_no_more(settings: Settings, layout: Layout) -> bool:
         layout.settings.available,
     )
     return bool(layout.shortages) and same
-
-
-def _heirs(old: PoolTree, new: PoolTree) -> list[int | None]:
-    """Return which pool of *new* stands for each of *old*: the one around what is left of it.
-
-    Names will not do: a socket that loses one of its two NUMA nodes is the other one. None where
-    nothing is left.
-    """
-    left = [pool.cpus & new.top.cpus for pool in old.pools]
-    return [new.around(cpus).id if cpus else None for cpus in left]
-
-
-def _taken_over(left: list[str], came: list[str]) -> str:
-    """Return why containers change when the daemon comes back, and to which others."""
-    cause = "the daemon has taken over what runs"
-    for names, did in (left, "stopped"), (came, "came"):
-        cause += f"; {some(names)} {did} meanwhile" if names else ""
-    return cause

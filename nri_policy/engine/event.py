@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from nri_policy.classes import Classes, Equipment
 from nri_policy.engine.grant import Grant
 from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Settings
@@ -19,6 +20,7 @@ class Created(Struct, frozen=True, kw_only=True):
 
     container: Container
     admitted: bool = False  # the runtime goes on already: it cannot be refused
+    unheard: bool = False  # and hears of nothing that only a creation can bring
 
 
 class Started(Struct, frozen=True, kw_only=True):
@@ -76,6 +78,7 @@ class StoredGrant(Struct, frozen=True, kw_only=True):
     deadline: float | None  # when its cold start ends, seconds since the epoch
     resources: Resources | None = None  # what it asked for then; None: not known
     created: int = 0  # ns since the epoch, or later than all before it; 0: not known
+    classes: Classes | None = None  # what it has by them
 
 
 class Synchronized(Struct, frozen=True, kw_only=True):
@@ -85,6 +88,13 @@ class Synchronized(Struct, frozen=True, kw_only=True):
     held: Mapping[str, StoredGrant] = field(default_factory=dict)  # by container id
     now: float = 0.0  # seconds since the epoch
     latest: int = 0  # of a picture: `Container.created` of the youngest there ever was
+    equipment: Equipment | None = None  # of the node; None: as before
+
+
+class Equipped(Struct, frozen=True, kw_only=True):
+    """The node can do other things now, or has other disks."""
+
+    equipment: Equipment
 
 
 class Reconfigured(Struct, frozen=True, kw_only=True):
@@ -114,6 +124,7 @@ Event = (
     | Synchronized
     | Reconfigured
     | Drifted
+    | Equipped
 )
 
 

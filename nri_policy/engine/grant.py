@@ -5,8 +5,11 @@ Values only; frozen, so that a decision can be kept, sent and compared.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Mapping
 
+from msgspec import Struct, field
+
+from nri_policy.classes import Classes
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import Explanation
 from nri_policy.workload.request import Sort
@@ -33,6 +36,8 @@ class Placement(Struct, frozen=True, kw_only=True):
     mems: CPUSet
     shares: int | None  # cgroup cpu.shares; only for the container asked about
     cause: str  # why, for people
+    # what to write to files of its cgroup about I/O; empty: leave alone
+    limits: Mapping[str, str] = field(default_factory=dict)
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -41,6 +46,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     container_id: str | None = None  # the container asked about
     grant: Grant | None = None
     placement: Placement | None = None
+    classes: Classes | None = None  # of the container asked about, if it is in any
     changes: tuple[
         Placement, ...
     ] = ()  # to other containers: pool by pool, each in order of placement

@@ -37,7 +37,14 @@ def known(state: State, container_id: str) -> Placement | None:
     if container_id not in state.placed:
         return None
     cpus, mems = state.told[container_id]
-    return Placement(container_id=container_id, cpus=cpus, mems=mems, shares=None, cause="again")
+    return Placement(
+        container_id=container_id,
+        cpus=cpus,
+        mems=mems,
+        shares=None,
+        cause="again",
+        limits=state.updatable_limits(container_id),
+    )
 
 
 def unmanaged(state: State, container_id: str) -> Placement:

@@ -127,3 +127,13 @@ def _closeness(tree: PoolTree, level: Level) -> array[float]:
             if pool.id in targets:
                 closeness[above.id] = max(closeness[above.id], links)
     return closeness
+
+
+def heirs(old: PoolTree, new: PoolTree) -> list[int | None]:
+    """Return which pool of *new* stands for each of *old*: the one around what is left of it.
+
+    Names will not do: a socket that loses one of its two NUMA nodes is the other one. None where
+    nothing is left.
+    """
+    left = [pool.cpus & new.top.cpus for pool in old.pools]
+    return [new.around(cpus).id if cpus else None for cpus in left]

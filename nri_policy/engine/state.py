@@ -8,12 +8,13 @@ anew by `restore`, which only those that fail take.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.classes import Classes, Equipment
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant, Placement
@@ -25,6 +26,7 @@ from nri_policy.workload.peers import Peers
 from nri_policy.workload.pod import Container, shares_of
 from nri_policy.workload.request import Request, Sort
 
+UNLIMITED = Equipment()
 _Key = TypeVar("_Key", int, str)
 _Value = TypeVar("_Value")
 
@@ -60,13 +62,17 @@ class Snapshot(Struct, frozen=True):
     memory: Books
     cold: dict[str, float | None]
     resizing: dict[str, Resizing]
+    classes: dict[str, Classes]
+    equipment: Equipment
 
 
 class State:
     """Grants and bookings on one layout."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, equipment: Equipment = UNLIMITED) -> None:
         self.layout = layout
+        self.equipment = equipment
+        self.classes: dict[str, Classes] = {}  # of the containers that are in any, by id
         self.supply = supply_of(layout.tree, layout.capacity.sharable, layout.capacity.isolated)
         self.memory = MemorySupply(layout.memory)
         # Containers on pmem alone -> when they get dram, seconds since the epoch; None: not started
@@ -98,6 +104,8 @@ class State:
             self.memory.snapshot(),
             self.cold,
             self.resizing,
+            self.classes,
+            self.equipment,
         )
         self._copy(snapshot)
         return snapshot
@@ -119,6 +127,8 @@ class State:
         self.told = snapshot.told.copy()
         self.cold = snapshot.cold.copy()
         self.resizing = snapshot.resizing.copy()
+        self.classes = snapshot.classes.copy()
+        self.equipment = snapshot.equipment
 
     def _index(self, placed: Placed) -> None:
         """Note what follows from a grant, besides what the supply and the peers know of it."""
@@ -133,7 +143,7 @@ class State:
 
     def fork(self) -> State:
         """Return an independent copy."""
-        twin = State(self.layout)
+        twin = State(self.layout, self.equipment)
         twin.restore(self.snapshot())
         twin.latest = self.latest
         return twin
@@ -199,6 +209,16 @@ class State:
         del self._names[container.full_name]
         _remove(self._pods, container.pod.id, container_id)
         return placed
+
+    def updatable_limits(self, container_id: str) -> Mapping[str, str]:
+        """Return the limits of a container's I/O, if the runtime can be told them again."""
+        classes = self.classes.get(container_id)
+        return {} if classes is None or self.equipment.no_io_updates else classes.limits
+
+    def forget(self, container_id: str) -> None:
+        """Forget what the runtime was told of a container that is gone."""
+        self.told.pop(container_id, None)
+        self.classes.pop(container_id, None)
 
     def await_resize(self, container_id: str, resizing: Resizing) -> None:
         """Keep from others what a container's resize frees; *resizing* says how things were."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from nri_policy.classes import Equipment
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.admission import keep, noted, squeeze
 from nri_policy.engine.event import StoredGrant, Synchronized
@@ -23,6 +24,7 @@ from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.state import State
 from nri_policy.settings import FullCores, Level, Priority
+from nri_policy.wording import some
 from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 from nri_policy.workload.request import Isolation, Request
 
@@ -42,6 +44,9 @@ _STEERING: dict[str, Any] = {
     "pick_by_hints": False,
     "affinities": (),
     "full_cores": FullCores.OFF,
+    "scheduling_class": None,
+    "blockio_class": None,
+    "unsupported": (),
     "because": "",
 }
 
@@ -59,6 +64,7 @@ def to_store(state: State, container_id: str) -> StoredGrant:
         deadline=state.cold.get(container_id),
         resources=placed.container.resources,
         created=placed.container.created,
+        classes=state.classes.get(container_id),
     )
 
 
@@ -154,7 +160,7 @@ def resumed(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> St
 
     ValueError or KeyError where it is no picture of a state on *layout*.
     """
-    state = State(layout)
+    state = State(layout, picture.equipment or Equipment())
     pools = {pool.name: pool.id for pool in layout.tree.pools}
     for listed in picture.containers:
         stored = picture.held[listed.id]
@@ -169,6 +175,8 @@ def resumed(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> St
         grant = replace(stored.grant, pool=pools[stored.pool])
         keep(state, container, candidate.request, grant)
         state.told[container.id] = candidate.cpus, candidate.mems
+        if stored.classes is not None:
+            state.classes[container.id] = stored.classes
         if container.id in state.cold:
             state.cold[container.id] = stored.deadline
     state.latest = max(state.latest, picture.latest)
@@ -324,3 +332,11 @@ def deduplicated(containers: Iterable[Container], known: AbstractSet[str]) -> It
                 kept[key(container)] = container
         containers = kept.values()
     return containers
+
+
+def taken_over(left: list[str], came: list[str]) -> str:
+    """Return why containers change when the daemon comes back, and to which others."""
+    cause = "the daemon has taken over what runs"
+    for names, did in (left, "stopped"), (came, "came"):
+        cause += f"; {some(names)} {did} meanwhile" if names else ""
+    return cause

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from nri_policy.classes import Classes
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.state import Placed, State
 from nri_policy.workload.request import Sort
@@ -17,6 +18,7 @@ class Holding(Struct, frozen=True, kw_only=True):
     placed: Placed
     pool: str  # name
     cpus: CPUSet  # where it may run; empty where the policy leaves that alone
+    classes: Classes | None = None
 
 
 def holding(state: State, placed: Placed) -> Holding:
@@ -25,6 +27,7 @@ def holding(state: State, placed: Placed) -> Holding:
         placed=placed,
         pool=state.layout.tree.pools[placed.grant.pool].name,
         cpus=state.cpus(placed.grant, placed.request.hide_hyperthreads),
+        classes=state.classes.get(placed.container.id),
     )
 
 

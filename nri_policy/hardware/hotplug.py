@@ -6,8 +6,8 @@ It cannot be heard without libudev or from within a user namespace, and does not
 (memory balloons, huge pages), so a few files that cost little are read now and then, too. What the
 machine is like then, discovery says as ever.
 
-Disks and network interfaces are not watched: what is behind one is looked up each time it is asked
-for, down to the PCI function, and that is watched.
+Network interfaces are not watched, and disks only for their limits of I/O: what is behind one is
+looked up each time it is asked for, down to the PCI function, and that is watched.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from nri_policy.cpuset import CPUSet
@@ -43,8 +44,13 @@ Listen = Callable[[Tell], AbstractContextManager[bool]]
 Glance = tuple[object, ...]
 
 
+def uevents_of(subsystems: Collection[str], actions: Collection[str] = _ACTIONS) -> Listen:
+    """Return what calls its argument whenever the kernel has news; `uevents`."""
+    return partial(_uevents, subsystems, actions)
+
+
 @contextmanager
-def uevents(tell: Tell) -> Iterator[bool]:
+def _uevents(subsystems: Collection[str], actions: Collection[str], tell: Tell) -> Iterator[bool]:
     """Call *tell* on the running loop whenever the kernel has news; yield whether it can be heard.
 
     These are the kernel's own events, not udev's: a container, or a small node, has no udev.
@@ -53,7 +59,7 @@ def uevents(tell: Tell) -> Iterator[bool]:
         import pyudev  # noqa: PLC0415 - it loads libudev, which is not everywhere
 
         monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
-        for subsystem in _SUBSYSTEMS:
+        for subsystem in subsystems:
             monitor.filter_by(subsystem)
         monitor.start()
     except (ImportError, OSError) as error:
@@ -64,7 +70,7 @@ def uevents(tell: Tell) -> Iterator[bool]:
     def drain() -> None:
         try:
             while (device := monitor.poll(0)) is not None:
-                if device.action in _ACTIONS:
+                if device.action in actions:
                     tell()
         except OSError:  # ENOBUFS: there was more than the socket holds
             tell()
@@ -75,6 +81,9 @@ def uevents(tell: Tell) -> Iterator[bool]:
         yield True
     finally:
         loop.remove_reader(monitor.fileno())
+
+
+uevents = uevents_of(_SUBSYSTEMS)
 
 
 class Hotplug:

@@ -163,6 +163,36 @@ class Runtime:
         """Whether a plugin whose Synchronize failed is surely closed, not left deaf (nri#279)."""
         return self._has(Version(0, 12, 0))
 
+    @property
+    def no_scheduler(self) -> str:
+        """Why a container's scheduling policy cannot be set, empty if it can.
+
+        An older NRI ignores the field without a word.
+        """
+        return self._without(Version(0, 11, 0), "scheduling policy", "2.2.1", "1.35")
+
+    @property
+    def no_io_priority(self) -> str:
+        """Why a container's I/O priority cannot be set, empty if it can."""
+        return self._without(Version(0, 10, 0), "I/O priority", "2.2.0", "1.34")
+
+    @property
+    def no_unified_updates(self) -> str:
+        """Why cgroup v2 files of a container that exists cannot be set, empty if they can.
+
+        Older containerd forgets those that the kubelet has set when a plugin changes any.
+        """
+        release = Version.parse(self.version)
+        if self.name == "containerd" and release is not None and release < (2, 1, 0):
+            return f"runtime too old: {self} would lose what the kubelet has set"
+        return ""
+
+    def _without(self, since: Version, what: str, containerd: str, crio: str) -> str:
+        if self._has(since):
+            return ""
+        newer = f"that takes containerd {containerd} or CRI-O {crio}"
+        return f"runtime too old: {self} has no {what} of containers, {newer}"
+
     def _has(self, since: Version) -> bool:
         return self.nri is not None and self.nri >= since
 

@@ -7,7 +7,7 @@ daemon's turn and costs next to nothing; the metrics are made of it by whoever w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,6 +19,7 @@ from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import confined_by
 from nri_policy.engine.state import Placed, State
 from nri_policy.pools.memory_offer import Booking
+from nri_policy.workload.annotation_table import LATER
 from nri_policy.workload.request import Sort
 
 MILLI = 1000
@@ -31,6 +32,7 @@ class Shortcoming(StrEnum):
     OVERFLOWED = "overflowed"  # it belongs on the reserved CPUs, which have too little left
     CONFINED = "confined"  # its pool cannot give it what its CPU limit allows
     WIDENED = "widened"  # its memory is spread over more nodes than those of its pool
+    CLASS = "class"  # its runtime or node cannot give it all that its classes say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class Picture:
     layout: Layout
     placed: tuple[Placed, ...]
     bookings: Mapping[str, Booking]  # of memory, by container id
+    lacking: frozenset[str]  # ids of containers that do without a part of their classes
     free: CPUSet  # sharable CPUs that are nobody's own
     milli: tuple[tuple[int, int], ...]  # by pool: granted to those who share, still to be granted
     memory: Mapping[CPUSet, tuple[int, int]]  # bytes of a set of nodes: capacity, free
@@ -53,6 +56,7 @@ def picture_of(state: State) -> Picture:
         layout=layout,
         placed=tuple(state.placed.values()),
         bookings=dict(memory.bookings),
+        lacking=frozenset(each for each, classes in state.classes.items() if classes.lacking),
         free=supply.free_cpus(),
         milli=tuple(
             (supply.shared_milli_in(pool.id), max(0, supply.allocatable_shared(pool.id)))
@@ -62,9 +66,13 @@ def picture_of(state: State) -> Picture:
     )
 
 
-def shortcomings(placed: Placed, bookings: Mapping[str, Booking]) -> list[Shortcoming]:
+def shortcomings(
+    placed: Placed, bookings: Mapping[str, Booking], lacking: Container[str]
+) -> list[Shortcoming]:
     """Return what a container got less of than it should, as it was placed."""
     found = []
+    if placed.container.id in lacking:
+        found.append(Shortcoming.CLASS)
     request, explanation = placed.request, placed.explanation
     if explanation.outcome is Outcome.SPILLED:
         found.append(Shortcoming.SPILLED)
@@ -96,7 +104,18 @@ def families(picture: Picture) -> Iterator[GaugeMetricFamily]:
     short = Counter(
         (shortcoming.value,)
         for each in picture.placed
-        for shortcoming in shortcomings(each, picture.bookings)
+        for shortcoming in shortcomings(each, picture.bookings, picture.lacking)
+    )
+    unsupported = Counter(
+        (key.partition(".")[0],) for each in picture.placed for key in each.request.unsupported
+    )
+    yield _counted(
+        GaugeMetricFamily(
+            "nri_policy_unsupported_annotations",
+            "Containers with an annotation that has no effect.",
+            labels=("annotation",),
+        ),
+        {(name,): unsupported[name,] for name in LATER},
     )
     yield _counted(
         GaugeMetricFamily(

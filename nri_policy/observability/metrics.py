@@ -6,7 +6,7 @@ is not counted: `inventory` has it. For the loop's thread only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -16,6 +16,7 @@ from nri_policy.engine.event import (
     Created,
     Drifted,
     Elapsed,
+    Equipped,
     Event,
     PodStopped,
     Reconfigured,
@@ -55,6 +56,7 @@ _EVENTS: dict[type[Event], str] = {
     Synchronized: "synchronized",
     Reconfigured: "reconfigured",
     Drifted: "drifted",
+    Equipped: "equipped",
 }
 _REASONS = {outcome: outcome.name.lower().replace("_", "-") for outcome in Outcome}
 _ANNOTATION = "annotation"
@@ -117,7 +119,7 @@ class Metrics:
         self._drift = Counter(
             "nri_policy_drift",
             "Running containers found to run differently from what was decided.",
-            what=("cpus", "mems", "threads"),
+            what=("cpus", "mems", "threads", "class", "io"),
         )
         self._enforced = Counter(
             "nri_policy_enforced",
@@ -161,7 +163,7 @@ class Metrics:
             return
         placed = state.placed[outcome.container_id]
         self._allocations.add(placed.request.qos, "placed", _REASONS[outcome.explanation.outcome])
-        for shortcoming in shortcomings(placed, state.memory.bookings):
+        for shortcoming in shortcomings(placed, state.memory.bookings, _lacking(outcome)):
             self._degraded.add(shortcoming)
 
     def _refused(self, event: Event, error: Exception, state: State) -> None:
@@ -175,7 +177,7 @@ class Metrics:
         self._allocations.add(qos, "refused", reason)
 
     def drifted(self, what: str) -> None:
-        """Count a container found to run differently: its cpus, mems or threads."""
+        """Count a container found to run differently: its cpus, mems, threads, class or io."""
         self._drift.add(what)
 
     def enforced(self) -> None:
@@ -260,6 +262,11 @@ class Metrics:
             "Decisions since the daemon started.",
             self._generation(),
         )
+
+
+def _lacking(decision: Decision) -> Container[str]:
+    lacking = decision.classes is not None and decision.classes.lacking
+    return (decision.container_id or "",) if lacking else ()
 
 
 def _late(answers: Mapping[str, int]) -> Metric:

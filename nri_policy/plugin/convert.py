@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nri_policy.classes import Classes, Scheduler
 from nri_policy.engine.grant import Placement
 from nri_policy.proto import nri_pb2
+from nri_policy.settings import IOClass, Policy, SchedulingFlag
 from nri_policy.workload.hints import DeviceFile, Mount
 from nri_policy.workload.pod import Container, Pod, QoS, Resources, State
 
@@ -22,6 +24,9 @@ _STATES = {
     nri_pb2.CONTAINER_STOPPED: State.STOPPED,
 }
 _READ_ONLY = {"ro", "rro"}
+_POLICIES = {each: getattr(nri_pb2, f"SCHED_{each.name}") for each in Policy}
+_FLAGS = {each: getattr(nri_pb2, f"SCHED_FLAG_{each.name}") for each in SchedulingFlag}
+_IO_CLASSES = {each: getattr(nri_pb2, f"IOPRIO_CLASS_{each.name}") for each in IOClass}
 _DEVICE_KINDS = {"b": "block", "c": "char", "u": "char"}
 
 
@@ -119,11 +124,41 @@ def _may_write(device: nri_pb2.LinuxDevice, rules: Iterable[nri_pb2.LinuxDeviceC
     return allowed
 
 
-def adjustment_of(placement: Placement) -> nri_pb2.ContainerAdjustment:
-    """Return the adjustment that puts a container under creation where *placement* says."""
+def adjustment_of(
+    placement: Placement, classes: Classes | None = None
+) -> nri_pb2.ContainerAdjustment:
+    """Return the adjustment that puts a container under creation where *placement* says.
+
+    And into its *classes*.
+    """
     adjustment = nri_pb2.ContainerAdjustment()
-    _fill(adjustment.linux.resources.cpu, placement)
+    linux = adjustment.linux
+    _fill(linux.resources, placement)
+    if classes is None:
+        return adjustment
+    if classes.blockio is not None and classes.blockio.passed_on:
+        linux.resources.blockio_class.value = classes.blockio.name
+    if classes.scheduling is not None:
+        scheduler, io = classes.scheduling.scheduler, classes.scheduling.io_priority
+        if scheduler is not None:
+            linux.scheduler.CopyFrom(_scheduler(scheduler))
+        if io is not None:
+            linux.io_priority.CopyFrom(
+                nri_pb2.LinuxIOPriority(priority=io.level, **{"class": _IO_CLASSES[io.io_class]})
+            )
     return adjustment
+
+
+def _scheduler(scheduler: Scheduler) -> nri_pb2.LinuxScheduler:
+    return nri_pb2.LinuxScheduler(
+        policy=_POLICIES[scheduler.policy],
+        nice=scheduler.nice,
+        priority=scheduler.priority,
+        flags=[_FLAGS[flag] for flag in scheduler.flags],
+        runtime=scheduler.runtime,
+        deadline=scheduler.deadline,
+        period=scheduler.period,
+    )
 
 
 def update_of(placement: Placement, *, ignore_failure: bool) -> nri_pb2.ContainerUpdate:
@@ -135,12 +170,15 @@ def update_of(placement: Placement, *, ignore_failure: bool) -> nri_pb2.Containe
     update = nri_pb2.ContainerUpdate(
         container_id=placement.container_id, ignore_failure=ignore_failure
     )
-    _fill(update.linux.resources.cpu, placement)
+    _fill(update.linux.resources, placement)
     return update
 
 
-def _fill(cpu: nri_pb2.LinuxCPU, placement: Placement) -> None:
+def _fill(resources: nri_pb2.LinuxResources, placement: Placement) -> None:
+    cpu = resources.cpu
     cpu.cpus = str(placement.cpus)
     cpu.mems = str(placement.mems)
     if placement.shares is not None:
         cpu.shares.value = placement.shares
+    if placement.limits:
+        resources.unified.update(placement.limits)

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
+from nri_policy.classes import Equipment
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
     Drifted,
     Elapsed,
+    Equipped,
     Event,
     PodStopped,
     Reconfigured,
@@ -64,6 +67,7 @@ class Sources:
     cgroups: Cgroups | None = None  # None: only the runtime's events say what is in force
     now: Callable[[], float] = time.time  # seconds since the epoch
     held: Callable[[], Mapping[str, StoredGrant]] = dict  # what an earlier daemon granted, by id
+    equipment: Callable[[], Equipment] = Equipment  # of the host, whatever the runtime
 
 
 class Policy:
@@ -81,6 +85,7 @@ class Policy:
         pods_changed: Callable[[], None] = lambda: None,
         enforced: Callable[[], None] = lambda: None,
         overlapped: Callable[[Overlap], None] = lambda _: None,
+        started: Callable[[str], None] = lambda _: None,
         turn: asyncio.Lock | None = None,
     ) -> None:
         """Take the engine, and whom to tell.
@@ -88,10 +93,13 @@ class Policy:
         *synchronized* is called whenever the runtime's containers are all known, *decided* with
         each event, what became of it and the seconds that the engine took, *pods_changed* when
         there are others of the pods that schedulers count, *enforced* for each cpuset that was
-        written here, *overlapped* with who was found on CPUs of somebody else's own. *turn* is
+        written here, *overlapped* with who was found on CPUs of somebody else's own, *started*
+        with each container in a class that has started. *turn* is
         taken for what no request asks for.
         """
         self._now = sources.now
+        self._host_equipment = sources.equipment
+        self._runtime: Runtime | None = None
         self._engine = engine
         self._telling = telling
         self._confirmations = telling.confirmations
@@ -112,11 +120,13 @@ class Policy:
         self._inventory = Inventory(engine, self.pods, telling, self.enforcement, sources.held)
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says
         self._synchronized = synchronized
+        self._started = started
         self.late_answers: Counter[str] = Counter()  # given without a decision, by method
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
         """Serve any runtime alike, and warn of one that may not survive our coming."""
         del request
+        self._runtime = runtime
         log.info("event=configured runtime=%r", str(runtime))
         if runtime.registration_can_deadlock:
             log.warning(
@@ -140,7 +150,9 @@ class Policy:
         self.pids = {each.id: each.pid for each in listed}
         self._resizes.restart()
         decision = self._decisions.decide(
-            Synchronized(containers=present, held=held, now=self._now())
+            Synchronized(
+                containers=present, held=held, now=self._now(), equipment=self._equipment()
+            )
         )
         self._confirmations.restart(
             (each.id, Phase.RUNNING if each.state is State.RUNNING else Phase.CREATED)
@@ -179,13 +191,18 @@ class Policy:
         self._confirmations.enter(container.id, Phase.CREATING)
         admitted = overdue() or self._decisions.on_paper
         decision = self._decisions.decide(
-            Created(container=self.pods.container(pod, container), admitted=admitted)
+            Created(
+                container=self.pods.container(pod, container),
+                admitted=admitted,
+                unheard=overdue(),
+            )
         )
         response = nri_pb2.CreateContainerResponse(
             update=self._telling.take(container.id, creating=True)
         )
         if decision.placement is not None:
-            response.adjust.CopyFrom(adjustment_of(self._telling.own(decision.placement)))
+            own = self._telling.own(decision.placement)
+            response.adjust.CopyFrom(adjustment_of(own, decision.classes))
             self._telling.answered(container.id)
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)
@@ -221,6 +238,8 @@ class Policy:
         if self._take_in(pod, container):
             self._decisions.decide(Started(container_id=container.id, now=self._now()))
         self._confirmations.enter(container.id, Phase.RUNNING)
+        if container.id in self._engine.state.classes:
+            self._started(container.id)
         self.enforcement.expect()
         await self.enforcement.settle(container.id)
 
@@ -280,7 +299,7 @@ class Policy:
             return False
         log.warning("event=missed container=%r", container.id)
         decision = self._decisions.decide(
-            Created(container=self.pods.container(pod, container), admitted=True)
+            Created(container=self.pods.container(pod, container), admitted=True, unheard=True)
         )
         if decision.placement is not None:
             self._telling.note([decision.placement])
@@ -312,6 +331,24 @@ class Policy:
         self._decisions.reconfigure(Reconfigured(settings=settings, machine=machine))
         if machine is not None and self.pods.locator is not None:
             self.pods.locator.renew(machine)
+
+    def equip(self) -> None:
+        """Take in what the host can do now, as far as that is other than it was."""
+        equipment = self._equipment()
+        if equipment != self._engine.state.equipment:
+            self._decisions.decide(Equipped(equipment=equipment))
+
+    def _equipment(self) -> Equipment:
+        """Return what the host and the runtime can do."""
+        host, runtime = self._host_equipment(), self._runtime
+        if runtime is None:
+            return host
+        return replace(
+            host,
+            no_scheduler=runtime.no_scheduler or host.no_scheduler,
+            no_io_priority=runtime.no_io_priority or host.no_io_priority,
+            no_io_updates=runtime.no_unified_updates or host.no_io_updates,
+        )
 
     def drifted(self, container_ids: Iterable[str]) -> None:
         """Have the runtime told again where these containers run, whatever it believes."""

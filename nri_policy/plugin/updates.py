@@ -26,6 +26,7 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
+from nri_policy.classes import joined
 from nri_policy.clock import Clock
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.grant import Placement
@@ -81,6 +82,8 @@ class Telling:
             new = self.own(change)
             if new.shares is None and before is not None:
                 new = replace(new, shares=before.shares)
+            if before is not None and before.limits:
+                new = replace(new, limits=joined(before.limits, new.limits))
             self._untold[each] = new
             self._tries.pop(each, None)
             self._reminders.pop(each, None)
@@ -99,7 +102,8 @@ class Telling:
         """Return what a container is to be told that was *decided* to run there."""
         if not self.leaving:
             return decided
-        return replace(unmanaged(self._engine.state, decided.container_id), shares=decided.shares)
+        left = unmanaged(self._engine.state, decided.container_id)
+        return replace(left, shares=decided.shares, limits=decided.limits)
 
     def only(self, changes: Iterable[Placement]) -> None:
         """Have nobody else told: the runtime has just said what it has."""

@@ -21,7 +21,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "synchronized", "runtime", "pools", "containers", "refused", "online_cpus", "reserved_cpus", "isolated_cpus", "exclusive_cpus", "shared_cpus", "notices", "publications", "latest_reload")
+    __slots__ = ("version", "synchronized", "runtime", "pools", "containers", "refused", "online_cpus", "reserved_cpus", "isolated_cpus", "exclusive_cpus", "shared_cpus", "notices", "publications", "latest_reload", "lacking_classes", "unsupported_annotations")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SYNCHRONIZED_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,8 @@ class StatusResponse(_message.Message):
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     PUBLICATIONS_FIELD_NUMBER: _ClassVar[int]
     LATEST_RELOAD_FIELD_NUMBER: _ClassVar[int]
+    LACKING_CLASSES_FIELD_NUMBER: _ClassVar[int]
+    UNSUPPORTED_ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
     version: str
     synchronized: bool
     runtime: str
@@ -50,7 +52,9 @@ class StatusResponse(_message.Message):
     notices: _containers.RepeatedScalarFieldContainer[str]
     publications: _containers.RepeatedCompositeFieldContainer[Publication]
     latest_reload: Reload
-    def __init__(self, version: _Optional[str] = ..., synchronized: _Optional[bool] = ..., runtime: _Optional[str] = ..., pools: _Optional[int] = ..., containers: _Optional[int] = ..., refused: _Optional[int] = ..., online_cpus: _Optional[str] = ..., reserved_cpus: _Optional[str] = ..., isolated_cpus: _Optional[str] = ..., exclusive_cpus: _Optional[str] = ..., shared_cpus: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., publications: _Optional[_Iterable[_Union[Publication, _Mapping]]] = ..., latest_reload: _Optional[_Union[Reload, _Mapping]] = ...) -> None: ...
+    lacking_classes: int
+    unsupported_annotations: int
+    def __init__(self, version: _Optional[str] = ..., synchronized: _Optional[bool] = ..., runtime: _Optional[str] = ..., pools: _Optional[int] = ..., containers: _Optional[int] = ..., refused: _Optional[int] = ..., online_cpus: _Optional[str] = ..., reserved_cpus: _Optional[str] = ..., isolated_cpus: _Optional[str] = ..., exclusive_cpus: _Optional[str] = ..., shared_cpus: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., publications: _Optional[_Iterable[_Union[Publication, _Mapping]]] = ..., latest_reload: _Optional[_Union[Reload, _Mapping]] = ..., lacking_classes: _Optional[int] = ..., unsupported_annotations: _Optional[int] = ...) -> None: ...
 
 class Reload(_message.Message):
     __slots__ = ("accepted", "origin", "reason", "time")

@@ -11,6 +11,12 @@ from __future__ import annotations
 from nri_policy.engine.what_if import Fit, Held, Misfit
 from nri_policy.report.amount import cpu_amount, format_cpus
 from nri_policy.report.audit import AuditReport, DriftReport
+from nri_policy.report.classes import (
+    ClassesReport,
+    ClassItemReport,
+    class_items,
+    classes_report,
+)
 from nri_policy.report.codec import convert, decode, encode, plain, schemas
 from nri_policy.report.container import (
     ContainerReport,
@@ -58,6 +64,8 @@ __all__ = [
     "CandidateReport",
     "ChangeReport",
     "CheckReport",
+    "ClassItemReport",
+    "ClassesReport",
     "ContainerReport",
     "Containers",
     "DeviceReport",
@@ -90,6 +98,8 @@ __all__ = [
     "TwoHoldings",
     "Value",
     "WhatIfReport",
+    "class_items",
+    "classes_report",
     "container_report",
     "convert",
     "cpu_amount",

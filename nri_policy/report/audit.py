@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
-
 
 class DriftReport(Struct, frozen=True, kw_only=True):
     """One thing about a container that is not as decided."""
 
     container: str  # namespace/pod/name
-    what: str  # cpus, mems, threads
-    decided: CPUSet
-    found: CPUSet
+    what: str  # cpus, mems, threads, class, io
+    decided: str  # of the first three a list of CPUs or nodes
+    found: str
     threads: tuple[int, ...]  # some of those concerned
     reason: str
     since: float  # seconds since the epoch

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.view import Holding
+from nri_policy.report.classes import ClassesReport, classes_report
 from nri_policy.workload.pod import QoS, shares_of
 from nri_policy.workload.request import Sort
 
@@ -26,6 +27,7 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None
     updated_by: tuple[str, ...] | None = None  # whose events changed it last
     cpu_seconds: float | None = None  # used so far; only where that was asked for
+    classes: ClassesReport | None = None  # that it is in
 
 
 Containers = dict[str, ContainerReport]  # by namespace/pod/name
@@ -53,6 +55,7 @@ def container_report(
         state=state,
         error=error,
         updated_by=updated_by,
+        classes=classes_report(holding.classes),
     )
 
 

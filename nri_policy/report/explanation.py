@@ -15,6 +15,7 @@ from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import PoolTree
 from nri_policy.report.amount import cpu_amount
+from nri_policy.report.classes import ClassItemReport
 from nri_policy.report.hint import HintReport
 from nri_policy.units import format_cpu
 from nri_policy.workload.annotation_values import HintKind
@@ -72,6 +73,7 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     affinity: tuple[str, ...]  # who drew it, the strongest first
     notes: tuple[str, ...]
     devices: tuple[HintReport, ...] = ()  # and mounts that had a say; of those on the node only
+    classes: tuple[ClassItemReport, ...] | None = None  # what they give it
     # of a container that is gone
     decided_at: str | None = None
     ended_at: str | UnsetType | None = UNSET  # None where that is not known

@@ -41,3 +41,5 @@ class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notices: tuple[str, ...]
     publications: tuple[PublicationReport, ...]
     latest_reload: Reload | None = None
+    lacking_classes: int = 0  # containers that do without a part of their classes
+    unsupported_annotations: int = 0  # containers with such

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nri_policy.settings.blockio import BlockIO, DeviceLimits
 from nri_policy.settings.document import (
     API_VERSION,
     KIND,
@@ -17,15 +18,22 @@ from nri_policy.settings.document import (
     to_spec,
 )
 from nri_policy.settings.outcome import Reload
+from nri_policy.settings.scheduling import (
+    REALTIME,
+    IOClass,
+    Policy,
+    SchedulingClass,
+    SchedulingFlag,
+)
 from nri_policy.settings.schema import (
     Agent,
     Available,
     Instrumentation,
     Log,
     Reserved,
-    Section,
     Settings,
 )
+from nri_policy.settings.section import Section
 from nri_policy.settings.values import (
     Alignment,
     Audit,
@@ -40,19 +48,25 @@ from nri_policy.settings.values import (
     Priority,
     Quantity,
     Rebalance,
+    Unsupported,
+    class_name,
 )
 
 __all__ = [
     "API_VERSION",
     "KIND",
+    "REALTIME",
     "Agent",
     "Alignment",
     "Audit",
     "Available",
+    "BlockIO",
     "CPUAmount",
+    "DeviceLimits",
     "EffectiveSetting",
     "Endpoint",
     "FullCores",
+    "IOClass",
     "Instrumentation",
     "Level",
     "Listed",
@@ -60,15 +74,20 @@ __all__ = [
     "OnExit",
     "Packing",
     "PodEvents",
+    "Policy",
     "Priority",
     "Problem",
     "Quantity",
     "Rebalance",
     "Reload",
     "Reserved",
+    "SchedulingClass",
+    "SchedulingFlag",
     "Section",
     "Settings",
     "SettingsError",
+    "Unsupported",
+    "class_name",
     "effective",
     "from_spec",
     "load",

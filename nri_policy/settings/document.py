@@ -4,7 +4,7 @@
 |---|---|
 | unknown key | error, with the nearest known one |
 | `null` | as if not given |
-| key of a later version of the policy | accepted, a notice |
+| key that has no effect yet | its content is checked, a notice |
 | `metadata`, `status` | whatever the API server puts there |
 """
 
@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from functools import cache, reduce
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
-from msgspec import Struct
+from msgspec import NODEFAULT, Struct, structs
 from msgspec.structs import FieldInfo, fields
 
 from nri_policy.settings.mistaken import mistaken
-from nri_policy.settings.schema import Section, Settings
-from nri_policy.settings.values import plain
+from nri_policy.settings.schema import Settings
+from nri_policy.settings.section import Section
+from nri_policy.settings.values import MAX_ENTRIES, plain
 from nri_policy.wording import did_you_mean, quoted
 from nri_policy.yamltext import Mark, Marks, YAMLTextError, read
 
@@ -146,18 +147,17 @@ def read_section(kind: type[_Section], given: Any, path: str, problems: list[Pro
     What is wrong goes to *problems*. The section is of no use if there are any.
     """
     reading = _Reading(problems, [], set(), path)
-    found = reading.made(kind, {} if given is None else given, path)
+    found = reading.section(kind, {} if given is None else given, path)
     return kind() if found is None else found
 
 
 def _settings(spec: Any, path: str, origin: str, problems: list[Problem]) -> Settings:
     reading = _Reading(problems, [], set(), path)
-    values = reading.section(Settings, {} if spec is None else spec, path)
-    if reading.problems:
+    settings = reading.section(Settings, {} if spec is None else spec, path, origin=origin)
+    if settings is None or reading.problems:
         raise SettingsError(origin, tuple(reading.problems))
-    return Settings(
-        origin=origin, notices=tuple(reading.notices), given=frozenset(reading.given), **values
-    )
+    notices = (*reading.notices, *settings.remarks())
+    return structs.replace(settings, notices=notices, given=frozenset(reading.given))
 
 
 def to_spec(section: Section) -> dict[str, Any]:
@@ -166,11 +166,23 @@ def to_spec(section: Section) -> dict[str, Any]:
     All defaults are in it, but for what is not supported yet: that would be worth a notice.
     """
     spec: dict[str, Any] = {}
-    for name, (field, reader) in _fields(type(section)).items():
-        value = getattr(section, field.name)
-        if value is not None and not (name in section.LATER and value == field.default):
-            spec[name] = to_spec(value) if reader is None else plain(value)
+    for name, known in _fields(type(section)).items():
+        value = getattr(section, known.field.name)
+        if value is not None and not (name in section.LATER and value == known.default):
+            spec[name] = _plain(value)
     return spec
+
+
+def _plain(value: object) -> Any:
+    """Return a value as it is written in YAML, with the sections in it."""
+    match value:
+        case Section():
+            return to_spec(value)
+        case tuple():
+            return [_plain(item) for item in value]
+        case Mapping():
+            return {str(key): _plain(item) for key, item in value.items()}
+    return plain(value)
 
 
 class EffectiveSetting(Struct, frozen=True, kw_only=True):
@@ -192,12 +204,28 @@ def effective(settings: Settings) -> tuple[EffectiveSetting, ...]:
 def _effective(
     section: Section, above: str, given: Collection[str]
 ) -> Iterator[tuple[str, Any, bool]]:
-    for name, (field, reader) in _fields(type(section)).items():
-        value, path = getattr(section, field.name), _join(above, name)
-        if reader is None:
+    for name, known in _fields(type(section)).items():
+        value, path = getattr(section, known.field.name), _join(above, name)
+        if name in section.LATER:
+            continue
+        if isinstance(value, Section):
             yield from _effective(value, path, given)
-        elif name not in section.LATER:
-            yield path, plain(value), path in given
+        else:
+            yield path, _plain(value), path in given
+
+
+class _Known(NamedTuple):
+    """A field, and what it holds: a value that *reader* reads, or what *sections* is a form of."""
+
+    field: FieldInfo
+    reader: Callable[[Any], Any] | None
+    sections: Any = None  # a Section; or a list, tuple or Mapping of such a form
+
+    @property
+    def default(self) -> Any:
+        """What the field is where it is not given."""
+        factory = self.field.default_factory
+        return self.field.default if factory is NODEFAULT else factory()
 
 
 class _Reading(NamedTuple):
@@ -208,66 +236,91 @@ class _Reading(NamedTuple):
     given: set[str]
     top: str  # the path of the spec
 
-    def section(self, kind: type[Section], given: Any, path: str) -> dict[str, Any]:
-        """Return the values for the fields of *kind*; what is wrong goes to the problems."""
+    def section(self, kind: type[_Section], given: Any, path: str, **about: Any) -> _Section | None:
+        """Return a section with what is *given*, and fields *about* the document.
+
+        What is wrong goes to the problems; then it is None.
+        """
         if not isinstance(given, dict):
             self.problems.append(Problem(path, f"{quoted(given)} is not a map"))
-            return {}
-        known = _fields(kind)
-        self.problems.extend(_unknown(given, path, (*known, *kind.LATER)))
+            return None
+        before, known = len(self.problems), _fields(kind)
+        self.problems.extend(_unknown(given, path, known))
         self.notices.extend(
             f"{_join(path, key)}: not supported yet, it has no effect"
             for key in given
             if key in kind.LATER and given[key] is not None
         )
         values = {}
-        for name, (field, reader) in known.items():
+        for name, each in known.items():
             value, place = given.get(name), _join(path, name)
-            if value is None and not field.required:
-                continue
-            if reader is None:
-                values[field.name] = self.inner(field.type, value, place)
-                continue
-            self.given.add(place.removeprefix(f"{self.top}."))
-            try:
-                values[field.name] = reader(value)
-            except ValueError as error:
-                self.problems.append(Problem(place, str(error)))
-        return values
-
-    def inner(self, kind: Any, given: Any, path: str) -> Any:
-        """Return the value of a field that is a section, or a list of them."""
-        if get_origin(kind) is not list:
-            return self.made(kind, {} if given is None else given, path)
-        if not isinstance(given, list):
-            self.problems.append(Problem(path, f"{quoted(given)} is not a list"))
-            return []
-        (one,) = get_args(kind)
-        return [self.made(one, each, _entry(path, number)) for number, each in enumerate(given)]
-
-    def made(self, kind: type[_Section], given: Any, path: str) -> _Section | None:
-        """Return a section; None if something is wrong, in it or before."""
-        values = self.section(kind, given, path)
-        if self.problems:
+            if value is None and isinstance(each.sections, type) and each.field.required:
+                value = {}  # what is missing in it is told
+            if value is not None or each.field.required:
+                values[each.field.name] = self._value(each, value, place)
+        if len(self.problems) > before:
             return None
-        found = kind(**values)
+        made = kind(**about, **values)
         top = f"{path}." if path else ""
-        self.problems.extend(Problem(f"{top}{name}", text) for name, text in found.faults())
-        return found
+        self.problems.extend(
+            Problem(f"{top}{name}" if name else path, text) for name, text in made.faults()
+        )
+        return made
+
+    def _value(self, known: _Known, value: Any, place: str) -> Any:
+        if isinstance(known.sections, type):
+            return self._sections(known.sections, value, place)
+        self.given.add(place.removeprefix(f"{self.top}."))
+        if known.reader is None:
+            return self._sections(known.sections, value, place)
+        try:
+            return known.reader(value)
+        except ValueError as error:
+            self.problems.append(Problem(place, str(error)))
+
+    def _sections(self, form: Any, value: Any, place: str) -> Any:
+        """Return one section, or several of them."""
+        if isinstance(form, type):
+            return self.section(form, value, place)
+        kind, inner = _several(form)
+        plain_kind, noun = (dict, "map") if kind is Mapping else (list, "list")
+        if not isinstance(value, plain_kind) or len(value) > MAX_ENTRIES:
+            most = f" of at most {MAX_ENTRIES} entries" if isinstance(value, plain_kind) else ""
+            self.problems.append(Problem(place, f"{quoted(value)} is not a {noun}{most}"))
+            return None
+        if isinstance(value, dict):
+            return {
+                str(key): self._sections(inner, each, _join(place, key))
+                for key, each in value.items()
+            }
+        return kind(
+            self._sections(inner, each, _entry(place, number)) for number, each in enumerate(value)
+        )
 
 
 @cache
-def _fields(kind: type[Section]) -> dict[str, tuple[FieldInfo, Callable[[Any], Any] | None]]:
-    """Return the fields of *kind* by their name in YAML, with their readers; None for sections."""
-    known: dict[str, tuple[FieldInfo, Callable[[Any], Any] | None]] = {}
+def _fields(kind: type[Section]) -> dict[str, _Known]:
+    """Return the fields of *kind* by their name in YAML."""
+    known = {}
     for field in fields(kind):
         if get_origin(field.type) is Annotated:
-            known[field.encode_name] = field, field.type.__metadata__[0]
-        elif get_origin(field.type) is list or (
-            get_origin(field.type) is None and issubclass(field.type, Section)
-        ):
-            known[field.encode_name] = field, None
+            known[field.encode_name] = _Known(field, field.type.__metadata__[0])
+        elif of_sections(field.type):
+            known[field.encode_name] = _Known(field, None, field.type)
     return known
+
+
+def of_sections(form: Any) -> bool:
+    """Return whether a field of this type holds a section, or several."""
+    if isinstance(form, type):
+        return issubclass(form, Section)
+    return get_origin(form) in (list, tuple, Mapping) and of_sections(_several(form)[1])
+
+
+def _several(form: Any) -> tuple[Any, Any]:
+    """Return what holds several, and the form of each of them."""
+    kind = get_origin(form)
+    return kind, get_args(form)[1 if kind is Mapping else 0]
 
 
 def _unknown(given: dict[Any, Any], path: str, known: Iterable[str]) -> list[Problem]:

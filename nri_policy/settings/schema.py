@@ -7,13 +7,18 @@ it. `LATER` names what is accepted but not supported yet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from msgspec import Struct, field
+from msgspec import field
 
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import values
+from nri_policy.settings.blockio import BlockIO
+from nri_policy.settings.cpu_classes import ControlCPU, CPUClass, together
+from nri_policy.settings.rdt import RDT
+from nri_policy.settings.scheduling import Policy, SchedulingClass, unique
+from nri_policy.settings.section import Section
 from nri_policy.settings.values import (
     Alignment,
     Audit,
@@ -27,20 +32,12 @@ from nri_policy.settings.values import (
     PodEvents,
     Priority,
     Rebalance,
+    Unsupported,
 )
+from nri_policy.wording import did_you_mean, quoted
 
 Flag = Annotated[bool, values.flag]
 Bytes = Annotated[int, values.memory]
-
-
-class Section(Struct, frozen=True, kw_only=True):
-    """A map of the document with known keys."""
-
-    LATER: ClassVar[frozenset[str]] = frozenset()
-
-    def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield what the reader of one field cannot see: the path below, and what is wrong."""
-        yield from ()
 
 
 class Available(Section, frozen=True, kw_only=True):
@@ -64,11 +61,19 @@ class Agent(Section, frozen=True, kw_only=True):
     pod_resource_api: Flag = field(name="podResourceAPI", default=False)
 
 
+class MetricGroups(Section, frozen=True, kw_only=True):
+    """Which groups of metrics are exported."""
+
+    enabled: Annotated[tuple[Glob, ...], values.globs] = ()
+    polled: Annotated[tuple[Glob, ...], values.globs] = ()
+
+
 class Instrumentation(Section, frozen=True, kw_only=True):
     """Metrics and probes."""
 
     LATER = frozenset(
         {
+            "logExportPeriod",
             "logExporter",
             "metrics",
             "metricsExporter",
@@ -82,6 +87,25 @@ class Instrumentation(Section, frozen=True, kw_only=True):
     )
     prometheus_export: Flag = field(name="prometheusExport", default=False)
     report_period: Annotated[float, values.period] = field(name="reportPeriod", default=30.0)
+    tracing_collector: Annotated[str | None, values.OneOf(("otlp-http", "otlp-grpc"))] = field(
+        name="tracingCollector", default=None
+    )
+    sampling_rate: Annotated[int, values.natural] = field(name="samplingRatePerMillion", default=0)
+    metrics: MetricGroups = MetricGroups()
+    metrics_exporter: Annotated[
+        str | None, values.OneOf(("prometheus", "otlp-http", "otlp-grpc"))
+    ] = field(name="metricsExporter", default=None)
+    log_exporter: Annotated[str | None, values.OneOf(("otlp-http", "otlp-grpc"))] = field(
+        name="logExporter", default=None
+    )
+    log_export_period: Annotated[float | None, values.period] = field(
+        name="logExportPeriod", default=None
+    )
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield what contradicts itself."""
+        if self.prometheus_export and self.metrics_exporter not in {None, "prometheus"}:
+            yield "metricsExporter", f"{quoted(self.metrics_exporter)} contradicts prometheusExport"
 
 
 class Log(Section, frozen=True, kw_only=True):
@@ -90,6 +114,24 @@ class Log(Section, frozen=True, kw_only=True):
     LATER = frozenset({"klog", "source"})
 
     debug: Annotated[tuple[str, ...], values.names] = ()  # logger names, `*` for all
+    source: Flag = False
+    klog: Annotated[Mapping[str, object], values.klog] = field(default_factory=dict)
+
+
+class Control(Section, frozen=True, kw_only=True):
+    """What is controlled beside CPUs and memory."""
+
+    LATER = frozenset({"cpu", "rdt"})
+
+    cpu: ControlCPU = ControlCPU()
+    rdt: RDT = RDT()
+    blockio: BlockIO = BlockIO()
+
+
+class DRA(Section, frozen=True, kw_only=True):
+    """Dynamic resource allocation, which nri-plugins have since August 2026."""
+
+    enabled: Flag = False
 
 
 class Settings(Section, frozen=True, kw_only=True):
@@ -97,15 +139,12 @@ class Settings(Section, frozen=True, kw_only=True):
 
     LATER = frozenset(
         {
-            "control",
             "controllableInterrupts",
             "cpuClasses",
             "defaultExclusiveCPUClass",
-            "namespaceSchedulingClasses",
-            "podQoSSchedulingClasses",
+            "dra",
             "rebalance",
             "reservedPoolCPUClass",
-            "schedulingClasses",
             "sharedPoolCPUClass",
         }
     )
@@ -144,6 +183,69 @@ class Settings(Section, frozen=True, kw_only=True):
     events: Annotated[PodEvents, values.choice(PodEvents)] = PodEvents.OFF
     on_exit: Annotated[OnExit, values.choice(OnExit)] = field(name="onExit", default=OnExit.KEEP)
     rebalance: Annotated[Rebalance, values.choice(Rebalance)] = Rebalance.ADVISE
+    unsupported_annotations: Annotated[Unsupported, values.choice(Unsupported)] = field(
+        name="unsupportedAnnotations", default=Unsupported.WARN
+    )
+    scheduling_classes: tuple[SchedulingClass, ...] = field(name="schedulingClasses", default=())
+    class_of_namespace: Annotated[Mapping[str, str], values.class_by_namespace] = field(
+        name="namespaceSchedulingClasses", default_factory=dict
+    )
+    class_of_qos: Annotated[Mapping[str, str], values.class_by_qos] = field(
+        name="podQoSSchedulingClasses", default_factory=dict
+    )
+    control: Control = Control()
+    cpu_classes: tuple[CPUClass, ...] = field(name="cpuClasses", default=())
+    shared_cpu_class: Annotated[str | None, values.class_name] = field(
+        name="sharedPoolCPUClass", default=None
+    )
+    reserved_cpu_class: Annotated[str | None, values.class_name] = field(
+        name="reservedPoolCPUClass", default=None
+    )
+    exclusive_cpu_class: Annotated[str | None, values.class_name] = field(
+        name="defaultExclusiveCPUClass", default=None
+    )
+    controllable_interrupts: Annotated[tuple[Glob, ...], values.globs] = field(
+        name="controllableInterrupts", default=(Glob.parse("*"),)
+    )
+    dra: DRA = DRA()
     agent: Agent = Agent()
     instrumentation: Instrumentation = Instrumentation()
     log: Log = Log()
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield classes that are there twice, and references to such as are not there."""
+        scheduling = [each.name for each in self.scheduling_classes]
+        yield from unique("schedulingClasses", scheduling)
+        for path, by_key in (
+            ("namespaceSchedulingClasses", self.class_of_namespace),
+            ("podQoSSchedulingClasses", self.class_of_qos),
+        ):
+            for key, name in by_key.items():
+                yield from _absent(f"{path}.{key}", name, scheduling, "schedulingClasses")
+        cpu = [each.name for each in self.cpu_classes]
+        yield from unique("cpuClasses", cpu)
+        yield from together(self.cpu_classes)
+        for path, given in (
+            ("sharedPoolCPUClass", self.shared_cpu_class),
+            ("reservedPoolCPUClass", self.reserved_cpu_class),
+            ("defaultExclusiveCPUClass", self.exclusive_cpu_class),
+        ):
+            if given is not None:
+                yield from _absent(path, given, cpu, "cpuClasses")
+        if cpu and self.shared_cpu_class is None:
+            yield "sharedPoolCPUClass", "it is required where there are cpuClasses"
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what may not be meant so."""
+        for each in self.scheduling_classes:
+            if each.policy is Policy.IDLE and each.nice is not None:
+                yield f"scheduling class {each.name}: policy idle has no nice"
+        if self.control.blockio.classes and not self.control.blockio.enable:
+            yield "control.blockio.enable is false: its classes have no effect"
+
+
+def _absent(path: str, name: str, known: list[str], where: str) -> Iterator[tuple[str, str]]:
+    """Yield the problem that a class is not among those *known*, if it is not."""
+    if name not in known:
+        hint = did_you_mean(name, known)
+        yield path, f"{quoted(name)} is not one of {where} ({', '.join(known) or 'none'}){hint}"

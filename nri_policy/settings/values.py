@@ -7,7 +7,7 @@ quotes it and says what is accepted. Readers know neither names nor paths of fie
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from nri_policy.cpuset import CPUSet
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
-from nri_policy.units import format_cpu, parse_bytes, parse_cpu, parse_duration
+from nri_policy.units import MAX_AMOUNT, format_cpu, parse_bytes, parse_cpu, parse_duration
 from nri_policy.wording import did_you_mean, quoted
 
 
@@ -84,6 +84,13 @@ class PodEvents(StrEnum):
     ALL = "all"
 
 
+class Unsupported(StrEnum):
+    """What a container gets that is annotated with what this node cannot do."""
+
+    WARN = "warn"  # it starts without
+    REFUSE = "refuse"
+
+
 class OnExit(StrEnum):
     """What running containers are left with when the daemon is stopped for good."""
 
@@ -124,7 +131,30 @@ _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):(?P<port>[
 _NODE_ID = re.compile(r"[0-9]{1,4}")
 _MAX_NODE_ID = 1023  # the kernel's MAX_NUMNODES is 1 << 10 at most
 _SHORTEST_PERIOD = 1.0  # seconds; polling more often costs more than it tells
-_MAX_ENTRIES = 1000  # of a list
+MAX_ENTRIES = 1000  # of a list or map
+CLASS_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_FREQUENCY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(kHz|k|MHz|M|GHz|G)?")
+_KILOHERTZ = {None: 1, "k": 1, "kHz": 1, "M": 1000, "MHz": 1000, "G": 10**6, "GHz": 10**6}
+_FREQUENCIES = ("min", "base", "turbo")
+_KLOG: Mapping[str, type] = {
+    **dict.fromkeys(
+        (
+            *("add_dir_header", "alsologtostderr", "legacy_stderr_threshold_behavior"),
+            *("logtostderr", "one_output", "skip_headers", "skip_log_headers"),
+        ),
+        bool,
+    ),
+    **dict.fromkeys(
+        (
+            *("alsologtostderrthreshold", "log_backtrace_at", "log_dir", "log_file"),
+            *("stderrthreshold", "vmodule"),
+        ),
+        str,
+    ),
+    **dict.fromkeys(("log_file_max_size", "v"), int),
+}
+_KLOG_KINDS = {bool: "true or false", str: "a text", int: "a whole number"}
+QOS = ("besteffort", "burstable", "guaranteed")
 NODE_KINDS = [kind for kind, use in MEMORY_USES.items() if use.settable]
 
 
@@ -148,6 +178,126 @@ def choice(options: Iterable[_Option]) -> Callable[[object], _Option]:
         raise ValueError(f"{quoted(value)} is not one of {', '.join(by_name)}{hint}")
 
     return read
+
+
+def choices(options: Iterable[_Option]) -> Callable[[object], tuple[_Option, ...]]:
+    """Return the reader of a list of *options*, by their values."""
+    one = choice(options)
+
+    def read(value: object) -> tuple[_Option, ...]:
+        return tuple(map(one, names(value)))
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The reader of one of some words."""
+
+    words: tuple[str, ...]
+
+    def __call__(self, value: object) -> str:
+        """Read one of the words."""
+        if isinstance(value, str) and value in self.words:
+            return value
+        raise ValueError(f"{quoted(value)} is not one of {', '.join(self.words)}")
+
+
+def text(value: object) -> str:
+    """Read a text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{quoted(value)} is not a text")
+    return value
+
+
+def integer(value: object) -> int:
+    """Read a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_AMOUNT:
+        raise ValueError(f"{quoted(value)} is not a whole number")
+    return value
+
+
+def natural(value: object) -> int:
+    """Read a whole number of at least 0."""
+    if integer(value) < 0:
+        raise ValueError(f"{quoted(value)} is less than 0")
+    return integer(value)
+
+
+def integer_text(value: object) -> int:
+    """Read a whole number, which may be a text, as in the file of the runtimes."""
+    digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10
+    return integer(int(value)) if digits else integer(value)  # type: ignore[call-overload]
+
+
+def rate(value: object) -> int:
+    """Read a rate, which is a quantity a second."""
+    found = parse_bytes(value)  # type: ignore[arg-type]  # refuses other types itself
+    if found == 0:
+        raise ValueError(f"{quoted(value)}: the kernel takes no limit of 0")
+    return found
+
+
+def nanoseconds(value: object) -> int:
+    """Read a time in nanoseconds, or a duration."""
+    if isinstance(value, str):
+        return round(parse_duration(value) * 10**9)
+    return natural(value)
+
+
+def frequency(value: object) -> str | int:
+    """Read a frequency in kHz, or `min`, `base`, `turbo`: what a CPU says of itself."""
+    if value in _FREQUENCIES:
+        return str(value)
+    found = _FREQUENCY.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        return round(float(found[1]) * _KILOHERTZ[found[2]])
+    if isinstance(value, str):
+        text = "a frequency, as in 3.2GHz, 2900000 (kHz), min, base or turbo"
+        raise ValueError(f"{quoted(value)} is not {text}")
+    return natural(value)
+
+
+def class_name(value: object) -> str:
+    """Read the name of a class."""
+    if not isinstance(value, str) or not CLASS_NAME.fullmatch(value):
+        text = "the name of a class: 1 to 64 of letters, digits, '.', '_' and '-'"
+        raise ValueError(f"{quoted(value)} is not {text}")
+    return value
+
+
+def wrong_names(path: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield a problem for each of *names* that no class can have."""
+    for name in names:
+        try:
+            class_name(name)
+        except ValueError as error:
+            yield path, str(error)
+
+
+def class_by_namespace(value: object) -> Mapping[str, str]:
+    """Read a map of namespace to the name of a class."""
+    if not isinstance(value, dict) or len(value) > MAX_ENTRIES:
+        raise ValueError(f"{quoted(value)} is not a map of namespace to class")
+    for namespace in value:
+        if not isinstance(namespace, str) or not namespace:
+            raise ValueError(f"{quoted(namespace)} is not a namespace")
+    return {namespace: class_name(each) for namespace, each in value.items()}
+
+
+def class_by_qos(value: object) -> Mapping[str, str]:
+    """Read a map of QoS, in any case of letters, to the name of a class; keys in lower case."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{quoted(value)} is not a map of QoS to class")
+    found: dict[str, str] = {}
+    for qos, each in value.items():
+        name = qos.lower() if isinstance(qos, str) else ""
+        if name not in QOS:
+            raise ValueError(f"{quoted(qos)} is not one of {', '.join(QOS)}")
+        if name in found:
+            raise ValueError(f"{quoted(qos)} is there twice")
+        found[name] = class_name(each)
+    return found
 
 
 def available_cpus(value: object) -> Listed:
@@ -204,8 +354,8 @@ def globs(value: object) -> tuple[Glob, ...]:
 
 def names(value: object) -> tuple[str, ...]:
     """Read a list of texts."""
-    if not isinstance(value, list) or len(value) > _MAX_ENTRIES:
-        raise ValueError(f"{quoted(value)} is not a list of at most {_MAX_ENTRIES} texts")
+    if not isinstance(value, list) or len(value) > MAX_ENTRIES:
+        raise ValueError(f"{quoted(value)} is not a list of at most {MAX_ENTRIES} texts")
     for item in value:
         if not isinstance(item, str) or not item:
             raise ValueError(f"{quoted(item)} in the list is not a text")
@@ -214,7 +364,7 @@ def names(value: object) -> tuple[str, ...]:
 
 def memory_kinds(value: object) -> Mapping[int, MemoryKind]:
     """Read a map of memory node id to kind."""
-    if not isinstance(value, dict) or len(value) > _MAX_ENTRIES:
+    if not isinstance(value, dict) or len(value) > MAX_ENTRIES:
         raise ValueError(f"{quoted(value)} is not a map of memory node to kind")
     kind = choice(NODE_KINDS)
     return {_node_id(key): kind(item) for key, item in value.items()}
@@ -259,3 +409,17 @@ def _listed(value: object) -> Listed | None:
     if not cpus:
         raise ValueError(f"{quoted(value)} lists no CPU; expected is {_LISTED}")
     return Listed(cpus, kind == "exclude-cpuset")
+
+
+def klog(value: object) -> Mapping[str, object]:
+    """Read the options of klog, which this program has no use for."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{quoted(value)} is not a map")
+    for name, given in value.items():
+        kind = _KLOG.get(name) if isinstance(name, str) else None
+        if kind is None:
+            hint = did_you_mean(name, _KLOG) if isinstance(name, str) else ""
+            raise ValueError(f"{quoted(name)} is not an option of klog{hint}")
+        if type(given) is not kind:
+            raise ValueError(f"{name}: {quoted(given)} is not {_KLOG_KINDS[kind]}")
+    return dict(value)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from nri_policy.audit.comparison import Cpuset, Observed
+from nri_policy.audit.first_process import FirstProcess
 from nri_policy.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
 from nri_policy.simulation.containers import Container, State
@@ -38,6 +39,17 @@ class SimulatedCgroups:
                     threads={},
                 )
         return None
+
+    def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
+        """Return what was set of a container's limits of I/O."""
+        container = self._of(cgroup)
+        unified = {} if container is None else container.effective.unified
+        return {name: unified[name] for name in names if name in unified}
+
+    def first_process(self, cgroup: str) -> FirstProcess | None:
+        """Return what a container's process runs with, None if it does not run."""
+        container = self._of(cgroup)
+        return container.process if container and container.state is State.RUNNING else None
 
     def resources(self, cgroup: str) -> Resources | None:
         """Return what a container's cgroup is set to."""

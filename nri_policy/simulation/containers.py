@@ -10,11 +10,13 @@ import asyncio
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from nri_policy.audit.first_process import FirstProcess
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.kubelet.manifest import PodManifest
 from nri_policy.nri.errors import Code, Refused
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adjustment import overlay
+from nri_policy.simulation.kernel import KernelError, check_limits, first_process
 from nri_policy.wording import quoted
 
 _MIN_PERIOD, _MAX_PERIOD = 1000, 1_000_000  # microseconds
@@ -63,6 +65,7 @@ class Container:
     state: State = State.CREATING
     in_force: nri.LinuxResources | None = None  # of its cgroup, while there is one
     asked: nri.LinuxResources | None = None  # what it was created with
+    process: FirstProcess | None = None  # of its start
     usage: int = 0  # bytes of memory that no limit can be set below
     updated_by: list[Update] = field(default_factory=list)
 
@@ -183,10 +186,30 @@ class Machine:
 
     online_cpus: CPUSet
     memory_nodes: CPUSet
+    disks: frozenset[str] = frozenset()  # MAJOR:MINOR
+    cgroup_v2: bool = True
+    realtime: bool = True  # whether cgroups have a real-time budget
+    several_lines: bool = False  # whether runc writes files of cgroups line by line
+
+    def first_process(self, linux: nri.LinuxContainer, cpus: CPUSet) -> FirstProcess:
+        """Return what a container's first process runs with; raises CRIError."""
+        try:
+            return first_process(linux, cpus, online=self.online_cpus, realtime=self.realtime)
+        except KernelError as error:
+            raise CRIError(str(error), code=Code.UNKNOWN) from error
 
     def check(self, resources: nri.LinuxResources) -> None:
         """Raise CRIError for values that runc could not write to a cgroup of this machine."""
         cpu = resources.cpu
+        try:
+            check_limits(
+                dict(resources.unified),
+                self.disks,
+                cgroup_v2=self.cgroup_v2,
+                several=self.several_lines,
+            )
+        except KernelError as error:
+            raise CRIError(str(error), code=Code.UNKNOWN) from error
         for file, text, present in (
             ("cpuset.cpus", cpu.cpus, self.online_cpus),
             ("cpuset.mems", cpu.mems, self.memory_nodes),

@@ -283,6 +283,9 @@ class EmbeddedRuntime:
             _require(container, State.CREATED)
             try:
                 self.machine.check(container.message.linux.resources)
+                container.process = self.machine.first_process(
+                    container.message.linux, container.cpus
+                )
                 if not self.release.makes_cgroups_early:
                     container.make_cgroup()
                 await self.between("starting", container)

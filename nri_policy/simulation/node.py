@@ -35,6 +35,8 @@ from nri_policy.simulation.device_manager import answering
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.playback import NodeError, Snapshot
 
+RUNTIME = "2.2.7"  # containerd's: the oldest minor release with all that a daemon can ask for
+
 
 class SimulatedNode:
     """A `Node` to be played with; `stack` ends its daemon."""
@@ -61,6 +63,7 @@ class SimulatedNode:
             online_cpus=machine.online,
             memory_nodes=CPUSet(node.id for node in machine.nodes),
             kubelet=Kubelet(memory_capacity=machine.memory),
+            version=RUNTIME,
             clock=lambda: self._time,
         )
 

@@ -18,11 +18,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.classes import Classes
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import (
     Created,
     Drifted,
     Elapsed,
+    Equipped,
     Event,
     PodStopped,
     Reconfigured,
@@ -70,6 +72,7 @@ class _Decision(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     refusal: str | None
     explanation: _Explanation | None
+    classes: Classes | None = None
 
 
 def _plain(value: object) -> object:
@@ -97,7 +100,7 @@ _EVENTS = {
     kind.__name__: _decoder(kind)
     for kind in (
         *(Created, Started, Elapsed, Resized, ResizeEnded),
-        *(Stopped, PodStopped, Synchronized, Drifted),
+        *(Stopped, PodStopped, Synchronized, Drifted, Equipped),
     )
 }
 _RECONFIGURED = _decoder(_Reconfigured)
@@ -154,6 +157,7 @@ def encode_decision(
         warnings=decision.warnings,
         refusal=refusal,
         explanation=why,
+        classes=decision.classes,
     )
     return _encoder.encode(form)
 
@@ -215,6 +219,7 @@ def decode_decision(
         container_id=form.container_id,
         grant=form.grant,
         placement=form.placement,
+        classes=form.classes,
         changes=form.changes,
         explanation=explanation,
         warnings=form.warnings,

@@ -22,6 +22,7 @@ from nri_policy.report import (
     JournalChange,
     JournalPage,
     JournalRecord,
+    class_items,
     explanation_report,
 )
 from nri_policy.store.database import Link
@@ -90,6 +91,7 @@ def _explained(journal: Journal, full_name: str) -> ExplanationReport | None:
         changes, ended = _life(journal, *asked)
     return replace(
         explanation_report(_explanation(record, full_name)),
+        classes=class_items(record.decision.classes, {}),
         decided_at=format_time(record.time),
         ended_at=ended,
         changes=changes,

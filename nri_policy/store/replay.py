@@ -8,7 +8,7 @@ the recorded order, as if the circumstances had been so all along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
     Elapsed,
+    Equipped,
     Event,
     Reconfigured,
     Started,
@@ -101,7 +102,7 @@ class Alternative:
         elif record.link is Link.BASE:
             assert isinstance(event, Synchronized), "a picture of all containers"
             if not self._whole:
-                self._catch_up(record, event.containers)
+                self._catch_up(record, event)
                 self._whole = True
         elif self._whole:
             self._go_on(record, event)
@@ -113,7 +114,7 @@ class Alternative:
             self._handle(Elapsed(now=record.time))
         match event:
             case Synchronized():
-                self._catch_up(record, event.containers)
+                self._catch_up(record, event)
             case Created():
                 self._handle(replace(event, container=self._seen(event.container)))
             case Reconfigured():
@@ -126,14 +127,16 @@ class Alternative:
             case _:
                 self._handle(event)
 
-    def _catch_up(self, record: Record, present: Iterable[Container]) -> None:
-        """Let go who is not *present*, and come who is and has not been refused before."""
+    def _catch_up(self, record: Record, picture: Synchronized) -> None:
+        """Let go who is not in the *picture*, and come who is and has not been refused before."""
         if self._engine is None:
             layout = record.layout
             self._engine = Engine(
                 self._machine or layout.machine, self._settings or layout.settings
             )
-        containers = {container.id: container for container in present}
+        if picture.equipment not in {None, self._engine.state.equipment}:
+            self._handle(Equipped(equipment=picture.equipment))
+        containers = {container.id: container for container in picture.containers}
         for gone in [each for each in self._engine.state.placed if each not in containers]:
             self._handle(Stopped(container_id=gone))
         for container in containers.values():
@@ -178,6 +181,7 @@ def _differences(record: Record, outcome: Became) -> Iterator[Difference]:
         "placement": (then.placement, decision.placement),
         "changes": (then.changes, decision.changes),
         "warnings": (then.warnings, decision.warnings),
+        "classes": (then.classes, decision.classes),
     }
     # why those are where they are who were there at the base, it does not tell
     if why is None or why.outcome is not Outcome.KEPT:

@@ -145,7 +145,13 @@ class Writer:
             containers.append(replace(placed.container, resources=resources))
         held = {container_id: to_store(state, container_id) for container_id in state.placed}
         event = encode_event(
-            Synchronized(containers=tuple(containers), held=held, now=now, latest=state.latest)
+            Synchronized(
+                containers=tuple(containers),
+                held=held,
+                now=now,
+                latest=state.latest,
+                equipment=state.equipment,
+            )
         )
         if len(event) > MAX_BASE:
             return 0

@@ -14,7 +14,10 @@ from msgspec import Struct
 
 from nri_policy.wording import did_you_mean, quoted
 from nri_policy.workload.annotation_values import (
+    check_irq_affinity,
+    check_rdt_class,
     read_boolean,
+    read_class,
     read_cold_start,
     read_full_cores,
     read_hint_filter,
@@ -193,9 +196,34 @@ ANNOTATIONS = (
         value="boolean",
         help="spread exclusive CPUs and memory over the places of the container's devices",
     ),
+    Annotation(
+        name="scheduling-class",
+        steers="scheduling_class",
+        read=read_class,
+        value="name of a class",
+        help=(
+            "Linux scheduling policy, nice and I/O priority, as one of the setting"
+            " `schedulingClasses` has them: [classes](classes.md)"
+        ),
+    ),
+    Annotation(
+        name="blockioclass",
+        steers="blockio_class",
+        read=read_class,
+        value="name of a class",
+        help=(
+            "limits and weights of disks, as `control.blockio.classes` or the runtime has them:"
+            " [classes](classes.md)"
+        ),
+    ),
 )
 BY_NAME = {each.name: each for each in ANNOTATIONS}
-LATER = ("scheduling-class", "cpu-class", "irq-affinity", "rdtclass", "blockioclass")
+# What has no effect yet, and what checks its value; AnnotationError.
+LATER: Mapping[str, Callable[[Found], object]] = {
+    "cpu-class": read_class,
+    "irq-affinity": check_irq_affinity,
+    "rdtclass": check_rdt_class,
+}
 AFFINITIES = frozenset({"affinity", "anti-affinity"})  # `affinity` reads them
 DEPRECATED = frozenset(each.name for each in ANNOTATIONS if each.deprecated_form)
 

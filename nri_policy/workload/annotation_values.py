@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import REQUESTABLE, MemoryKind
-from nri_policy.settings import FullCores, Level, Priority
+from nri_policy.settings import FullCores, Level, Priority, class_name
 from nri_policy.units import parse_duration
 from nri_policy.workload.annotations import AnnotationError, Found, yaml_map
 
@@ -35,6 +35,13 @@ USUAL_HINTS = frozenset({HintKind.MOUNTS, HintKind.DEVICES, HintKind.POD_RESOURC
 
 
 POD_RESOURCE = "podresourceapi:"
+
+
+class Asked(Struct, frozen=True):
+    """A class that an annotation names."""
+
+    key: str  # of the annotation, in full
+    name: str
 
 
 class HintFilter(Struct, frozen=True):
@@ -101,6 +108,40 @@ def read_hint_kinds(found: Found) -> frozenset[HintKind]:
     if found.value in _BOOLEANS:
         return USUAL_HINTS if _BOOLEANS[found.value] else frozenset()
     return _union(found, _HINTS, f"true, false, or a comma-separated list of {', '.join(_HINTS)}")
+
+
+def read_class(found: Found) -> Asked:
+    """Return the class that is named; whether there is one of that name is not known here."""
+    try:
+        return Asked(found.key, class_name(found.value))
+    except ValueError:
+        allowed = "the name of a class: 1 to 64 of letters, digits, '.', '_' and '-'"
+        raise AnnotationError(found.key, found.value, allowed) from None
+
+
+def check_rdt_class(found: Found) -> None:
+    """Raise AnnotationError for what is not the name of a resctrl group."""
+    if "/" in found.value.removeprefix("system/") or found.value in {".", ".."}:
+        raise AnnotationError(found.key, found.value, "the name of an RDT class")
+
+
+def check_irq_affinity(found: Found) -> None:
+    """Raise AnnotationError for what does not say which interrupts are claimed or masked."""
+    allowed = "a map as in {claim: [24], mask: ['*'], mode: mask-first}, or claim-first"
+    value = yaml_map(found.key, found.value, allowed)
+    lists = [value.get(name) or [] for name in ("claim", "mask")]
+    if (
+        not value.keys() <= {"claim", "mask", "mode"}
+        or value.get("mode", "mask-first") not in ("mask-first", "claim-first")
+        or not all(isinstance(each, list) and len(each) <= _MAX_PATHS for each in lists)
+    ):
+        raise AnnotationError(found.key, found.value, allowed)
+    try:
+        for entry in (entry for each in lists for entry in each):
+            if type(entry) is not int:
+                Glob.parse(entry)
+    except ValueError as error:
+        raise AnnotationError(found.key, found.value, f"{allowed} ({error})") from None
 
 
 def read_cold_start(found: Found) -> float | None:

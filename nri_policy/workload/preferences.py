@@ -16,6 +16,7 @@ from nri_policy.settings import FullCores, Level, Priority
 from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, LATER
 from nri_policy.workload.annotation_values import (
     USUAL_HINTS,
+    Asked,
     HintFilter,
     HintKind,
     read_boolean,
@@ -45,7 +46,10 @@ class Preferences(Struct, frozen=True, kw_only=True):
     deny_hints: HintFilter | None = None
     strict_hints: bool = False
     pick_by_hints: bool = False
+    scheduling_class: Asked | None = None
+    blockio_class: Asked | None = None
     requirements: Requirements | None = None
+    unsupported: tuple[str, ...] = ()  # keys of annotations that have no effect yet
     notices: tuple[str, ...] = ()  # what is deprecated, or not supported yet
 
 
@@ -68,10 +72,15 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
     for name, each in found.items():
         if name not in _TOGETHER:
             values[BY_NAME[name].steers] = BY_NAME[name].read(each)
+    unsupported = tuple(_unsupported(annotations, container))
     return Preferences(
         **values,
         requirements=requirements(annotations, container),
-        notices=tuple(_notices(annotations, container, found)),
+        unsupported=unsupported,
+        notices=(
+            *_deprecated(container, found),
+            *(f"annotation {key}: not supported yet, it has no effect" for key in unsupported),
+        ),
     )
 
 
@@ -92,17 +101,20 @@ def _isolated(prefer: Found | None, require: Found | None) -> dict[str, Any]:
     return {} if prefer is None else {_PREFER.steers: read_boolean(prefer)}
 
 
-def _notices(
-    annotations: Mapping[str, str], container: str, found: Mapping[str, Found]
-) -> Iterator[str]:
-    """Yield what is deprecated of those *found*, and what is not supported yet."""
+def _deprecated(container: str, found: Mapping[str, Found]) -> Iterator[str]:
+    """Yield which of those *found* are of a deprecated form."""
     for name, each in found.items():
         if each.deprecated:
             yield (
                 f"annotation {each.key}: this form is deprecated;"
                 f" use {name}.{DOMAIN}/container.{container}"
             )
-    for name in LATER:
+
+
+def _unsupported(annotations: Mapping[str, str], container: str) -> Iterator[str]:
+    """Yield the keys of annotations in force that have no effect yet; AnnotationError."""
+    for name, check in LATER.items():
         later = find(annotations, container, name)
         if later is not None:
-            yield f"annotation {later.key}: not supported yet, it has no effect"
+            check(later)
+            yield later.key

@@ -14,6 +14,7 @@ from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
 from nri_policy.settings import FullCores, Level, Priority, Settings
 from nri_policy.workload.affinity import Affinity
+from nri_policy.workload.annotation_values import Asked
 from nri_policy.workload.hints import Hint, hints_of
 from nri_policy.workload.oom_score import memory_request
 from nri_policy.workload.pod import Container, QoS
@@ -75,6 +76,9 @@ class Request(Struct, frozen=True, kw_only=True):
     affinities: tuple[Affinity, ...]
     full_cores: FullCores = FullCores.OFF
     zone: Hint | None = None  # the scheduler's; never strict
+    scheduling_class: Asked | None = None
+    blockio_class: Asked | None = None
+    unsupported: tuple[str, ...] = ()  # keys of its annotations that have no effect yet
     because: str = ""  # why it gets no CPUs of its own, or no isolated ones: ends a sentence
 
     @property
@@ -135,6 +139,9 @@ def request_of(
         full_cores=settings.full_cores
         if preferences.full_cores is None
         else preferences.full_cores,
+        scheduling_class=preferences.scheduling_class,
+        blockio_class=preferences.blockio_class,
+        unsupported=preferences.unsupported,
         because=because,
     )
 

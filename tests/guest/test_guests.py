@@ -40,7 +40,8 @@ done
 def script(name: str) -> str:
     """Return what runs in the machine."""
     every = () if name in LIKE_OTHERS else ("every_machine",)
-    modules = (f"tests/guest/inside/test_{each}.py" for each in ("capture", *every, name))
+    more = ("classes",) if name == "devices" else ()
+    modules = (f"tests/guest/inside/test_{each}.py" for each in ("capture", *every, name, *more))
     return RUN.format(modules=" ".join(modules), RESULTS=RESULTS)
 
 

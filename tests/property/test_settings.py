@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.settings import Settings, SettingsError, from_spec, to_spec
-from nri_policy.settings.document import _fields
+from nri_policy.settings import Section, Settings, SettingsError, from_spec, to_spec
+from nri_policy.settings.document import _fields, of_sections
 
-SECTIONS = [Settings, *(kind.type for kind, reader in _fields(Settings).values() if not reader)]
+
+def _sections(form: Any) -> Iterator[type[Section]]:
+    """Yield the sections in a form, down to the innermost."""
+    if isinstance(form, type):
+        yield form
+        for known in _fields(form).values():
+            if known.sections is not None:
+                yield from _sections(known.sections)
+        return
+    for inner in get_args(form):
+        if of_sections(inner):
+            yield from _sections(inner)
+
+
+SECTIONS = [*dict.fromkeys(_sections(Settings))]
 names = st.sampled_from([name for kind in SECTIONS for name in (*_fields(kind), *kind.LATER)])
 words = st.sampled_from(["off", "cpuset:0-3", "exclude-cpuset:", "1Gi", "750m", ":80", "30s", "a["])
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | words | st.text(max_size=9)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 from msgspec import structs
 from msgspec.structs import replace
 
-from nri_policy.settings import Agent, Available, Instrumentation, Log, Reserved, Settings
+from nri_policy.settings import Section, Settings
 from nri_policy.settings.document import _fields
-from nri_policy.settings.schema import Section
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotation_table import AFFINITIES, ANNOTATIONS, BY_NAME, LATER
 from nri_policy.workload.annotations import DOMAIN, RESOURCES
@@ -39,18 +39,17 @@ def test_the_page_says_what_the_table_of_annotations_says() -> None:
 
 def test_every_setting_is_described() -> None:
     page = (DOCS / "settings.md").read_text()
-    sections: dict[str, type[Section]] = {
-        "": Settings,
-        "agent.": Agent,
-        "availableResources.": Available,
-        "instrumentation.": Instrumentation,
-        "log.": Log,
-        "reservedResources.": Reserved,
-    }
-    for prefix, kind in sections.items():
-        leaves = [name for name, (_, reader) in _fields(kind).items() if reader]
-        for name in (*leaves, *kind.LATER):
-            assert f"`{prefix}{name}`" in page, prefix + name
+    for name in _leaves(Settings, ""):
+        assert f"`{name}`" in page, name
+
+
+def _leaves(kind: type[Section], prefix: str) -> Iterator[str]:
+    """Yield the fields that hold no single section, by their paths."""
+    for name, known in _fields(kind).items():
+        if isinstance(known.sections, type) and name not in kind.LATER:
+            yield from _leaves(known.sections, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
 
 
 def test_the_examples_of_affinities_are_accepted() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from nri_policy.doctor.checks import (
     cgroups,
+    classes,
     cluster,
     daemon,
     kernel,
@@ -32,6 +33,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     cgroups.check,
     plugins.check,
     kernel.check,
+    classes.check,
     pod_resources.check,
     daemon.check,
     cluster.check,

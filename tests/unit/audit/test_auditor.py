@@ -9,6 +9,7 @@ import pytest
 
 from nri_policy.audit.auditor import GRACE, MOST_LOOKS, MOST_TRIES, PERIOD, Auditor
 from nri_policy.audit.comparison import Cpuset, Decided, Observed
+from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.presence import Books
 from nri_policy.cpuset import CPUSet
 from nri_policy.settings import Audit
@@ -43,11 +44,20 @@ class Node:
     moments: list[tuple[str, str]] = field(default_factory=list)  # id and what it then runs on
     told: list[list[str]] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
+    firsts: dict[str, FirstProcess] = field(default_factory=dict)  # by cgroup
+    files: dict[str, dict[str, str]] = field(default_factory=dict)  # by cgroup
     read: int = 0
     time: float = 1000.0
 
     def __post_init__(self) -> None:
         self.auditor = Auditor(self, self, now=lambda: self.time, sleep=self.sleep)
+
+    def limits(self, cgroup: str, names: Iterable[str]) -> dict[str, str]:
+        there = self.files.get(cgroup, {})
+        return {name: there[name] for name in names if name in there}
+
+    def first_process(self, cgroup: str) -> FirstProcess | None:
+        return self.firsts.get(cgroup)
 
     def put(self, number: int, cpus: str = "2-3") -> None:
         self.containers[f"id{number}"] = decided(number)

@@ -294,7 +294,7 @@ def test_settings_are_to_be_good_and_to_fit_the_machine(made: Made) -> None:
     assert worst(made.found("settings"), "99 is not among the available CPUs") is Verdict.ERROR
     made.settings(pinCPUs=True)
     assert worst(made.found("settings"), "did you mean 'pinCPU'") is Verdict.ERROR
-    made.settings(schedulingClasses=[])
+    made.settings(cpuClasses=[])
     assert worst(made.found("settings"), "not supported yet") is Verdict.NOTE
     (made.root / "settings.yaml").unlink()
     assert worst(made.found("settings"), "No such file") is Verdict.ERROR
@@ -461,3 +461,27 @@ def test_cgroups_that_cannot_be_written_are_told(
 ) -> None:
     monkeypatch.setattr(Host, "writable", lambda _, name: name != "/sys/fs/cgroup")
     assert worst(made.found("cgroups"), "cgroups are read-only here") is Verdict.WARNING
+
+
+def test_classes_that_have_no_effect_here_are_named(made: Made) -> None:
+    classes = [{"name": "a", "policy": "fifo", "priority": 1, "ioClass": "idle"}]
+    entries = [{"Weight": 100}, {"Devices": ["/dev/sd*"], "ThrottleReadBps": 1}]
+    control = {"blockio": {"enable": True, "classes": {"b": entries}}}
+    made.settings(schedulingClasses=classes, control=control)
+    made.write("sys/fs/cgroup/cpu/cpu.rt_runtime_us", "950000\n")
+    made.write("sys/class/block/sda/dev", "8:0\n")
+    made.write("sys/class/block/sda/size", "1\n")
+    made.write("sys/class/block/sda/queue/scheduler", "[none] bfq\n")
+    found = [each.found for each in examine(made.facts("v2.1.9")) if each.check == "classes"]
+    assert [each.partition(":")[0] for each in found[:3]] == [
+        "runtime too old",
+        "runtime too old",
+        "no container gets policy fifo or rr",
+    ]
+    assert "priorities of I/O have no effect on sda" in found[3]
+    made.write("sys/fs/cgroup/cgroup.controllers", "cpuset io\n")
+    made.write("sys/fs/cgroup/a.slice/io.weight", "default 100\n")
+    found = [each.found for each in examine(made.facts("v2.4.0")) if each.check == "classes"]
+    assert "weights of I/O have no effect on sda" in found
+    made.settings()
+    assert not [each for each in examine(made.facts("v2.1.9")) if each.check == "classes"]

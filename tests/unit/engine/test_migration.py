@@ -70,4 +70,4 @@ def test_a_document_of_nri_plugins_is_read_and_what_has_no_effect_is_named() -> 
     settings = from_spec(yaml.safe_load(text)["spec"], "theirs")
     assert settings.reserved_pool_namespaces
     quiet = {notice.partition(":")[0].removeprefix("spec.") for notice in settings.notices}
-    assert quiet == {"schedulingClasses", "instrumentation.samplingRatePerMillion", "log.source"}
+    assert quiet == {"instrumentation.samplingRatePerMillion", "log.source"}

@@ -201,7 +201,7 @@ async def _lived(folder: Path, machine: str) -> AsyncIterator[Served]:
         cgroups=Astray,
         load=SettingsFile(settings).load,
         unlimitedBurstable="numa",
-        controllableInterrupts={},
+        controllableInterrupts=[],
     ) as node:
         await node.start(*PODS)
         await node.runtime.delete_pod(node.runtime.pod("gone"))

@@ -16,28 +16,36 @@ from nri_policy.settings import (
     Alignment,
     Audit,
     Available,
+    BlockIO,
+    DeviceLimits,
     EffectiveSetting,
     Endpoint,
     FullCores,
     Instrumentation,
+    IOClass,
     Level,
     Listed,
     Log,
     OnExit,
     Packing,
     PodEvents,
+    Policy,
     Priority,
     Problem,
     Quantity,
     Rebalance,
     Reserved,
+    SchedulingClass,
+    SchedulingFlag,
     Settings,
     SettingsError,
+    Unsupported,
     effective,
     from_spec,
     load,
 )
 from nri_policy.settings.document import _fields
+from nri_policy.settings.schema import Control
 from nri_policy.yamltext import read
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "settings.yaml"
@@ -82,6 +90,11 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         audit=Audit.REPORT,
         on_exit=OnExit.KEEP,
         rebalance=Rebalance.ADVISE,
+        unsupported_annotations=Unsupported.WARN,
+        scheduling_classes=(),
+        class_of_namespace={},
+        class_of_qos={},
+        control=Control(),
         agent=Agent(node_resource_topology=True, pod_resource_api=False),
         instrumentation=Instrumentation(
             http_endpoint=None, prometheus_export=False, report_period=30
@@ -129,6 +142,19 @@ spec:
   events: refusals
   onExit: widen
   rebalance: off
+  unsupportedAnnotations: refuse
+  schedulingClasses:
+    - {name: calm, policy: batch, nice: 5, flags: [reset-on-fork], ioClass: be, ioPriority: 7}
+    - {name: fast, policy: rr, priority: 9, allowedNamespaces: ["telco-*"]}
+    - {name: due, policy: deadline, flags: [reset-on-fork], runtime: 1ms, deadline: 5000000}
+  namespaceSchedulingClasses: {ci: calm}
+  podQoSSchedulingClasses: {BestEffort: calm}
+  control:
+    blockio:
+      enable: true
+      usePodQoSAsDefaultClass: true
+      classes:
+        slow: [{Devices: [/dev/sd?], ThrottleReadBps: 50M, ThrottleWriteIOPS: 100, Weight: "10"}]
   agent: {nodeResourceTopology: false, podResourceAPI: true}
   instrumentation: {httpEndpoint: "[::1]:8891", prometheusExport: true, reportPeriod: 1m}
   log: {debug: ["*"]}
@@ -167,6 +193,48 @@ status: {nodes: {}}
         events=PodEvents.REFUSALS,
         on_exit=OnExit.WIDEN,
         rebalance=Rebalance.OFF,
+        unsupported_annotations=Unsupported.REFUSE,
+        scheduling_classes=(
+            SchedulingClass(
+                name="calm",
+                policy=Policy.BATCH,
+                nice=5,
+                flags=(SchedulingFlag.RESET_ON_FORK,),
+                io_class=IOClass.BE,
+                io_priority=7,
+            ),
+            SchedulingClass(
+                name="fast",
+                policy=Policy.RR,
+                priority=9,
+                allowed_namespaces=(Glob.parse("telco-*"),),
+            ),
+            SchedulingClass(
+                name="due",
+                policy=Policy.DEADLINE,
+                flags=(SchedulingFlag.RESET_ON_FORK,),
+                runtime=1_000_000,
+                deadline=5_000_000,
+            ),
+        ),
+        class_of_namespace={"ci": "calm"},
+        class_of_qos={"besteffort": "calm"},
+        control=Control(
+            blockio=BlockIO(
+                enable=True,
+                qos_is_default=True,
+                classes={
+                    "slow": (
+                        DeviceLimits(
+                            devices=(Glob.parse("/dev/sd?"),),
+                            read_bps=50_000_000,
+                            write_iops=100,
+                            weight=10,
+                        ),
+                    )
+                },
+            )
+        ),
         agent=Agent(node_resource_topology=False, pod_resource_api=True),
         instrumentation=Instrumentation(
             http_endpoint=Endpoint("::1", 8891), prometheus_export=True, report_period=60
@@ -277,12 +345,14 @@ def test_a_flood_of_unknown_fields_is_cut_short() -> None:
 
 def test_fields_of_later_versions_are_accepted_with_a_notice() -> None:
     spec: dict[str, Any] = RESERVED | {
-        "cpuClasses": {"a": {}},
+        "cpuClasses": [{"name": "a", "minFreq": "2.5GHz"}],
+        "sharedPoolCPUClass": "a",
         "control": None,
         "log": {"klog": {}},
     }
     assert from_spec(spec, "here").notices == (
         "cpuClasses: not supported yet, it has no effect",
+        "sharedPoolCPUClass: not supported yet, it has no effect",
         "log.klog: not supported yet, it has no effect",
     )
 

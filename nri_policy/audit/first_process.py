@@ -1,0 +1,111 @@
+"""Scheduling attributes and I/O priority of a container's first process, as the kernel has them.
+
+Read once, soon after its start: what a workload changes later is its own business.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from nri_policy.classes import Scheduling
+from nri_policy.settings import REALTIME, IOClass, Policy
+
+# Fields of /proc/PID/stat behind the name; proc(5) counts from 1, and the name is the second.
+_NICE, _PRIORITY, _POLICY = 19 - 3, 40 - 3, 41 - 3
+_POLICIES = {
+    0: Policy.OTHER,
+    1: Policy.FIFO,
+    2: Policy.RR,
+    3: Policy.BATCH,
+    5: Policy.IDLE,
+    6: Policy.DEADLINE,
+}
+_IO_CLASSES = (IOClass.NONE, IOClass.RT, IOClass.BE, IOClass.IDLE)
+_IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31, "ppc64le": 274, "s390x": 283}
+_PROCESS, _CLASS_SHIFT = 1, 13  # IOPRIO_WHO_PROCESS, IOPRIO_CLASS_SHIFT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstProcess:
+    """What a process runs with."""
+
+    policy: Policy | None  # None: one that is not known here
+    nice: int
+    priority: int  # of a real-time policy
+    io_class: IOClass | None  # None: cannot be read here
+    io_level: int = 0
+
+    @property
+    def scheduler(self) -> str:
+        """Policy, and nice or priority, as classes show them."""
+        if self.policy is None:
+            return "unknown"
+        if self.policy in REALTIME:
+            return f"{self.policy}, priority {self.priority}"
+        if self.policy in (Policy.IDLE, Policy.DEADLINE):
+            return self.policy.value
+        return f"{self.policy}, nice {self.nice}"
+
+    @property
+    def io_priority(self) -> str:
+        """Class and level, as classes show them."""
+        if self.io_class is None:
+            return "unknown"
+        levels = self.io_class in (IOClass.BE, IOClass.RT)
+        return f"{self.io_class} {self.io_level}" if levels else self.io_class.value
+
+    def differences(self, scheduling: Scheduling) -> Iterator[tuple[str, str]]:
+        """Yield what is wanted and what was found, where these are not the same."""
+        wanted = scheduling.scheduler
+        if wanted is not None:
+            expected = FirstProcess(
+                policy=wanted.policy, nice=wanted.nice, priority=wanted.priority, io_class=None
+            )
+            if expected.scheduler != self.scheduler:
+                yield str(wanted), self.scheduler
+        io = scheduling.io_priority
+        # of a process without a class of its own the kernel names one that follows its nice
+        readable = self.io_class is not None and io is not None and io.io_class is not IOClass.NONE
+        if readable and str(io) != self.io_priority:
+            yield f"I/O {io}", f"I/O {self.io_priority}"
+
+
+def process_of(stat: str, io_priority: int | None) -> FirstProcess | None:
+    """Return what /proc/PID/stat and ioprio_get(2) say; None where *stat* is none."""
+    fields = stat.rpartition(")")[2].split()
+    try:
+        nice, priority, policy = (int(fields[each]) for each in (_NICE, _PRIORITY, _POLICY))
+    except (IndexError, ValueError):
+        return None
+    io_class, level = None, 0
+    if io_priority is not None and io_priority >> _CLASS_SHIFT < len(_IO_CLASSES):
+        io_class = _IO_CLASSES[io_priority >> _CLASS_SHIFT]
+        level = io_priority & 7
+    return FirstProcess(
+        policy=_POLICIES.get(policy),
+        nice=nice,
+        priority=priority,
+        io_class=io_class,
+        io_level=level,
+    )
+
+
+def io_priority_of(pid: int) -> int | None:
+    """Return what ioprio_get(2) says of a process, None where it says nothing."""
+    number = _IOPRIO_GET.get(platform.machine())
+    if number is None:
+        return None
+    found = ctypes.CDLL(None, use_errno=True).syscall(number, _PROCESS, pid)
+    return None if found < 0 else int(found)
+
+
+def visible(root: os.PathLike[str]) -> bool:
+    """Return whether the processes below *root* are those that system calls are about."""
+    try:
+        return os.path.samefile(os.path.join(root, "proc/self"), "/proc/self")  # noqa: PTH118, PTH121
+    except OSError:
+        return False

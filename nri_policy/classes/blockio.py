@@ -1,0 +1,131 @@
+"""What a block I/O class comes to on a node's disks: the cgroup's `io.*` files, line by line.
+
+A line of `io.max` has all four limits, so that what is not limited any more is lifted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nri_policy.classes.equipment import Equipment
+from nri_policy.hardware.disks import Disk
+from nri_policy.settings import DeviceLimits
+from nri_policy.wording import some
+
+RATES = ("rbps", "wbps", "riops", "wiops")
+MAX, WEIGHT, BFQ_WEIGHT = "io.max", "io.weight", "io.bfq.weight"
+DEFAULT = "default"  # stands for all disks
+_USUAL_WEIGHT = "100"  # of both files
+
+
+def limits_of(
+    entries: Iterable[DeviceLimits], equipment: Equipment
+) -> tuple[dict[str, str], list[str]]:
+    """Return the contents of cgroup files by name, and what of the *entries* cannot be had.
+
+    Later entries count, for each disk and limit.
+    """
+    rates, weights, lacking = _merged(entries, equipment)
+    files = {MAX: {number: _line(rates[number]) for number in _sorted(rates)}}
+    for name in equipment.weights:
+        files[name] = {number: str(_weight(name, weights[number])) for number in _sorted(weights)}
+    if equipment.one_disk:
+        for name, lines in files.items():
+            if len(lines) > 1:
+                first, *others = lines
+                lacking.append(f"{name} of {', '.join(others)}: {equipment.one_disk}")
+                files[name] = {first: lines[first]}
+    return {name: _text(lines) for name, lines in files.items() if lines}, lacking
+
+
+def _merged(
+    entries: Iterable[DeviceLimits], equipment: Equipment
+) -> tuple[dict[str, dict[str, int]], dict[str, int], list[str]]:
+    """Return rates and weights by disk, and what cannot be had."""
+    rates: dict[str, dict[str, int]] = {}
+    weights: dict[str, int] = {}
+    lacking = []
+    for entry in entries:
+        disks = matched(entry, equipment.disks)
+        if entry.devices and not disks:
+            lacking.append(f"no disk is {', '.join(glob.pattern for glob in entry.devices)}")
+        if entry.rates:
+            for disk in disks:
+                rates.setdefault(disk.number, {}).update(entry.rates)
+        if entry.weight is not None:
+            numbers = [disk.number for disk in disks] if entry.devices else [DEFAULT]
+            weights.update(dict.fromkeys(numbers, entry.weight))
+    if weights and not equipment.weights:
+        lacking.append("no weights: this kernel has neither io.weight nor io.bfq.weight")
+    elif weights and (idle := unweighted(equipment.disks)):
+        lacking.append(f"no weights on {some(idle)}: they take bfq, or io.cost for the disk")
+    return rates, weights, lacking
+
+
+def unweighted(disks: Iterable[Disk]) -> list[str]:
+    """Return the names of disks on which weights have no effect."""
+    return [disk.name for disk in disks if not (disk.costed or disk.scheduler == "bfq")]
+
+
+def matched(entry: DeviceLimits, disks: Iterable[Disk]) -> list[Disk]:
+    """Return the disks that an entry is for."""
+    return [
+        disk
+        for disk in disks
+        if any(glob.matches(path) for glob in entry.devices for path in disk.paths)
+    ]
+
+
+def parse_limits(text: str) -> dict[str, str]:
+    """Return the lines of a cgroup file by their disk; without lines that limit nothing."""
+    unlimited = _line({})
+    return {number: value for number, value in _lines(text).items() if value != unlimited}
+
+
+def changed_limits(
+    before: Mapping[str, str], after: Mapping[str, str], equipment: Equipment
+) -> dict[str, str]:
+    """Return what to write for cgroup files that hold *before* to hold *after*."""
+    there, changes = {disk.number for disk in equipment.disks} | {DEFAULT}, {}
+    for name in before.keys() | after.keys():
+        old, new = parse_limits(before.get(name, "")), parse_limits(after.get(name, ""))
+        lines = {number: value for number, value in new.items() if old.get(number) != value}
+        if not (lines and equipment.one_disk):
+            lifted = _line({}) if name == MAX else DEFAULT
+            for number in old.keys() - new.keys() & there:
+                lines[number] = _USUAL_WEIGHT if number == DEFAULT else lifted
+        if lines:
+            changes[name] = _text(lines)
+    return changes
+
+
+def joined(first: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str]:
+    """Return what to write for two changes, one after the other."""
+    files = {}
+    for name in [*dict.fromkeys([*first, *then])]:
+        lines = _lines(first.get(name, "")) | _lines(then.get(name, ""))
+        files[name] = _text({number: lines[number] for number in _sorted(lines)})
+    return files
+
+
+def _lines(text: str) -> dict[str, str]:
+    parts = (line.partition(" ") for line in text.splitlines())
+    return {number: value for number, _, value in parts if value}
+
+
+def _line(rates: Mapping[str, int]) -> str:
+    return " ".join(f"{key}={rates.get(key, 'max')}" for key in RATES)
+
+
+def _text(lines: Mapping[str, str]) -> str:
+    return "\n".join(f"{number} {value}" for number, value in lines.items())
+
+
+def _sorted(numbers: Iterable[str]) -> list[str]:
+    """Return disks by number, `default` first."""
+    return sorted(numbers, key=lambda each: [*map(int, each.split(":"))] if ":" in each else [])
+
+
+def _weight(name: str, weight: int) -> int:
+    """Return a weight of 10 to 1000 in a file's own range."""
+    return weight if name == BFQ_WEIGHT else 1 + (weight - 10) * 9999 // 990

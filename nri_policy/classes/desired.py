@@ -1,0 +1,125 @@
+"""Desired: what a container is to have by its classes.
+
+What it is annotated with, and cannot have, is an AnnotationError; what it has by default (by its
+namespace or QoS), and cannot have, it does without. A runtime that is too old to be told is no
+error, unless the setting `unsupportedAnnotations` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from nri_policy.classes.blockio import limits_of
+from nri_policy.classes.equipment import Equipment
+from nri_policy.classes.membership import BlockIO, Classes, Origin, Scheduling
+from nri_policy.classes.scheduling import impossible, io_priority_of, scheduler_of
+from nri_policy.glob import Glob
+from nri_policy.settings import REALTIME, SchedulingClass, Settings, Unsupported
+from nri_policy.wording import did_you_mean
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import Container
+from nri_policy.workload.request import Request, Sort
+
+
+def desired(
+    settings: Settings, equipment: Equipment, container: Container, request: Request
+) -> Classes | None:
+    """Return what *container*, which asks for *request*, is to have; None: it is in no class.
+
+    Raises AnnotationError where it is annotated with a class that it cannot have.
+    """
+    scheduling = _scheduling(settings, equipment, container, request)
+    limits = blockio(settings, equipment, container, request)
+    if scheduling is None and limits is None:
+        return None
+    return Classes(scheduling=scheduling, blockio=limits)
+
+
+def blockio(
+    settings: Settings, equipment: Equipment, container: Container, request: Request
+) -> BlockIO | None:
+    """Return what a container is to have by its class of block I/O, if it is in one."""
+    control, asked = settings.control.blockio, request.blockio_class
+    if not control.enable:
+        return None
+    if asked is not None:
+        name, origin = asked.name, Origin.ANNOTATION
+    elif control.qos_is_default and (not control.classes or container.pod.qos in control.classes):
+        name, origin = container.pod.qos.value, Origin.QOS
+    else:
+        return None
+    entries = control.classes.get(name)
+    if entries is None or equipment.no_io_limits:
+        hint = "" if name in control.classes else did_you_mean(name, control.classes)
+        why = f"the settings do not define it{hint}" if entries is None else equipment.no_io_limits
+        note = f"block I/O class {name} is up to the runtime: {why}"
+        return BlockIO(name=name, origin=origin, passed_on=True, notes=(note,))
+    limits, lacking = limits_of(entries, equipment)
+    missing = tuple(f"block I/O class {name}: {each}" for each in lacking)
+    return BlockIO(name=name, origin=origin, limits=limits, lacking=missing)
+
+
+def _scheduling(
+    settings: Settings, equipment: Equipment, container: Container, request: Request
+) -> Scheduling | None:
+    asked, pod = request.scheduling_class, container.pod
+    if asked is not None:
+        name, origin = asked.name, Origin.ANNOTATION
+    elif pod.namespace in settings.class_of_namespace:
+        name, origin = settings.class_of_namespace[pod.namespace], Origin.NAMESPACE
+    elif pod.qos.lower() in settings.class_of_qos:
+        name, origin = settings.class_of_qos[pod.qos.lower()], Origin.QOS
+    else:
+        return None
+    known = {each.name: each for each in settings.scheduling_classes}
+    if name not in known:
+        assert asked is not None, "the settings name no class that they have not"
+        allowed = f"one of schedulingClasses ({', '.join(known) or 'there are none'})"
+        raise AnnotationError(asked.key, name, f"{allowed}{did_you_mean(name, known)}")
+    given = known[name]
+    too_old = [*_too_old(given, equipment)]
+    pinned = settings.pin_cpu and request.sort is not Sort.PRESERVE
+    refusal = _refusal(given, equipment, pod.namespace, pinned=pinned)
+    if asked is not None:
+        strict = settings.unsupported_annotations is Unsupported.REFUSE
+        if why := refusal or ("; ".join(too_old) if strict else ""):
+            raise AnnotationError(asked.key, name, f"possible here: {why}")
+    lacking = tuple(
+        f"scheduling class {name}: {each}" for each in [refusal] * bool(refusal) or too_old
+    )
+    if refusal:
+        return Scheduling(name=name, origin=origin, lacking=lacking)
+    scheduler = None if equipment.no_scheduler else scheduler_of(given)
+    starves = given.policy in REALTIME and request.shares and scheduler is not None
+    return Scheduling(
+        name=name,
+        origin=origin,
+        scheduler=scheduler,
+        io_priority=None if equipment.no_io_priority else io_priority_of(given),
+        lacking=lacking,
+        notes=(f"scheduling class {name} is a real-time one: it can starve its pool",) * starves,
+    )
+
+
+def _refusal(given: SchedulingClass, equipment: Equipment, namespace: str, *, pinned: bool) -> str:
+    """Return why a container cannot be in a class, empty if it can."""
+    allowed = given.allowed_namespaces
+    if allowed is not None and not _any(allowed, namespace):
+        globs = ", ".join(glob.pattern for glob in allowed) or "none"
+        return f"it is for other namespaces ({globs})"
+    scheduler = scheduler_of(given)
+    if scheduler is None or equipment.no_scheduler:
+        return ""
+    return impossible(scheduler, pinned=pinned, no_realtime=equipment.no_realtime)
+
+
+def _any(globs: Iterable[Glob], text: str) -> bool:
+    return any(glob.matches(text) for glob in globs)
+
+
+def _too_old(given: SchedulingClass, equipment: Equipment) -> Iterator[str]:
+    """Yield what the runtime cannot be told of a class, and why."""
+    if scheduler_of(given) is not None and equipment.no_scheduler:
+        yield equipment.no_scheduler
+    if io_priority_of(given) is not None and equipment.no_io_priority:
+        yield equipment.no_io_priority

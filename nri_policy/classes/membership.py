@@ -1,0 +1,66 @@
+"""Classes: those that a container is in, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+from nri_policy.classes.scheduling import IOPriority, Scheduler
+
+
+class Origin(StrEnum):
+    """Who put a container into a class."""
+
+    ANNOTATION = "annotation"
+    NAMESPACE = "namespace"
+    QOS = "QoS"
+
+
+class Scheduling(Struct, frozen=True, kw_only=True):
+    """A scheduling class; what is None is left alone."""
+
+    name: str
+    origin: Origin
+    scheduler: Scheduler | None = None
+    io_priority: IOPriority | None = None
+    lacking: tuple[str, ...] = ()  # what the container does without, and why
+    notes: tuple[str, ...] = ()
+
+
+class BlockIO(Struct, frozen=True, kw_only=True):
+    """A class of block I/O."""
+
+    name: str
+    origin: Origin
+    limits: Mapping[str, str] = field(default_factory=dict)  # cgroup file -> contents
+    passed_on: bool = False  # to the runtime, which may know the class
+    lacking: tuple[str, ...] = ()  # what the container does without, and why
+    notes: tuple[str, ...] = ()
+
+
+class Classes(Struct, frozen=True, kw_only=True):
+    """The classes that a container is in."""
+
+    scheduling: Scheduling | None = None
+    blockio: BlockIO | None = None
+
+    @property
+    def limits(self) -> Mapping[str, str]:
+        """What its cgroup's files are to hold, by their names."""
+        return {} if self.blockio is None else self.blockio.limits
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """What it does without, and why."""
+        return tuple(text for each in self._each for text in each.lacking)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its owner may want to know."""
+        return tuple(text for each in self._each for text in each.notes)
+
+    @property
+    def _each(self) -> list[Scheduling | BlockIO]:
+        return [each for each in (self.scheduling, self.blockio) if each is not None]

@@ -1,0 +1,65 @@
+"""Whether the runtime, the kernel and the disks can do what the settings' classes say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nri_policy.classes import Equipment
+from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.settings import REALTIME, Policy, SchedulingClass, Settings
+from nri_policy.wording import some
+
+_UNORDERED = ("none", "kyber")  # schedulers of disks that look at no priority
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Yield what of the classes has no effect here; nothing where the settings have none."""
+    settings, equipment = facts.settings, facts.equipment
+    if not isinstance(settings, Settings) or equipment is None:
+        return
+    if settings.scheduling_classes:
+        yield from _scheduling(settings, equipment, facts)
+    if settings.control.blockio.enable and settings.control.blockio.classes:
+        yield from _blockio(settings, equipment)
+
+
+def _scheduling(settings: Settings, equipment: Equipment, facts: Facts) -> Iterator[Finding]:
+    classes, runtime = settings.scheduling_classes, facts.talker
+    newer = "upgrade containerd to 2.2.1 or CRI-O to 1.35, and runc to 1.2 or crun to 1.8.6"
+    no_scheduler = equipment.no_scheduler or ("" if runtime is None else runtime.no_scheduler)
+    no_priority = equipment.no_io_priority or ("" if runtime is None else runtime.no_io_priority)
+    if any(map(_schedules, classes)) and no_scheduler:
+        yield Finding("classes", Verdict.WARNING, no_scheduler, newer)
+    prioritized = any(each.io_class is not None for each in classes)
+    if prioritized and no_priority and no_priority != no_scheduler:
+        yield Finding("classes", Verdict.WARNING, no_priority, newer)
+    if any(each.policy in REALTIME for each in classes) and equipment.no_realtime:
+        found = f"no container gets policy fifo or rr: {equipment.no_realtime}"
+        yield Finding("classes", Verdict.WARNING, found, "a kernel without CONFIG_RT_GROUP_SCHED")
+    blind = [disk.name for disk in equipment.disks if disk.scheduler in _UNORDERED]
+    if prioritized and blind:
+        found = f"priorities of I/O have no effect on {some(blind)}: their scheduler is none, kyber"
+        remedy = "bfq or mq-deadline in /sys/block/DISK/queue/scheduler, if the disk is slow"
+        yield Finding("classes", Verdict.NOTE, found, remedy)
+
+
+def _schedules(given: SchedulingClass) -> bool:
+    return given.policy is not Policy.NONE or given.nice is not None or bool(given.flags)
+
+
+def _blockio(settings: Settings, equipment: Equipment) -> Iterator[Finding]:
+    entries = [each for name in settings.control.blockio.classes.values() for each in name]
+    if equipment.no_io_limits:
+        found = f"classes of block I/O are left to the runtime: {equipment.no_io_limits}"
+        yield Finding("classes", Verdict.WARNING, found, "boot with cgroup v2 alone")
+        return
+    if any(each.weight is not None for each in entries):
+        idle = [d.name for d in equipment.disks if not (d.costed or d.scheduler == "bfq")]
+        if idle:
+            found = f"weights of I/O have no effect on {some(idle)}"
+            remedy = "the scheduler bfq, or io.cost (/sys/fs/cgroup/io.cost.qos) for the disk"
+            yield Finding("classes", Verdict.NOTE, found, remedy)
+    if equipment.one_disk and len(equipment.disks) > 1:
+        found = f"a class limits its first disk only: {equipment.one_disk}"
+        yield Finding("classes", Verdict.NOTE, found, "upgrade runc to 1.2 or newer")

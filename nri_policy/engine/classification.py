@@ -1,0 +1,144 @@
+"""Classification: which classes containers are in, and what the runtime hears of that.
+
+Owns when what is desired is computed: a scheduling class once, at the creation, for nothing can
+change it later; limits of I/O again when disks or settings change.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nri_policy.classes import Classes, Origin, Scheduling, blockio, changed_limits, desired
+from nri_policy.engine.event import Created, StoredGrant
+from nri_policy.engine.grant import Decision, Placement
+from nri_policy.engine.state import State
+from nri_policy.settings import Settings, Unsupported
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import Container
+from nri_policy.workload.request import Request
+
+_UNHEARD = "it was created before this policy could say so"
+
+
+def check_supported(request: Request, settings: Settings) -> None:
+    """Raise AnnotationError for annotations without effect, if the settings want that."""
+    if request.unsupported and settings.unsupported_annotations is Unsupported.REFUSE:
+        key = request.unsupported[0]
+        raise AnnotationError(key, key, "supported yet, and unsupportedAnnotations is refuse")
+
+
+def classes_of(
+    state: State, container: Container, request: Request, event: Created
+) -> Classes | None:
+    """Return the classes of a container under creation; None: it is in none.
+
+    AnnotationError where it is to be refused.
+    """
+    if event.unheard:
+        return found(state, container, request)
+    try:
+        return desired(state.layout.settings, state.equipment, container, request)
+    except AnnotationError as error:
+        if not event.admitted:
+            raise
+        return _without(state, container, request, error)
+
+
+def reclassify(
+    state: State, container: Container, request: Request, stored: StoredGrant | None
+) -> None:
+    """Take in the classes of a container that runs: as stored, or as one that came without us."""
+    classes = None
+    if stored is not None:
+        classes = stored.classes
+    elif (missed := found(state, container, request)) is not None:
+        classes = replace(missed, blockio=None)  # its limits follow, as new ones
+    if classes is not None:
+        state.classes[container.id] = classes
+
+
+def found(state: State, container: Container, request: Request) -> Classes | None:
+    """Return the classes of a container that was created without a word of ours.
+
+    Limits of I/O can still follow.
+    """
+    settings, equipment = state.layout.settings, state.equipment
+    try:
+        classes = desired(settings, equipment, container, request)
+    except AnnotationError as error:
+        return _without(state, container, request, error)
+    if classes is None or classes.scheduling is None:
+        return classes
+    why = f"scheduling class {classes.scheduling.name}: {_UNHEARD}"
+    missed = replace(classes.scheduling, scheduler=None, io_priority=None, lacking=(why,))
+    return replace(classes, scheduling=missed)
+
+
+def _without(
+    state: State, container: Container, request: Request, error: AnnotationError
+) -> Classes:
+    """Return the classes of a container that cannot be refused its scheduling class any more."""
+    assert request.scheduling_class is not None, "nothing else is refused"
+    name = request.scheduling_class.name
+    return Classes(
+        scheduling=Scheduling(name=name, origin=Origin.ANNOTATION, lacking=(str(error),)),
+        blockio=blockio(state.layout.settings, state.equipment, container, request),
+    )
+
+
+def classified(state: State, decision: Decision, classes: Classes) -> Decision:
+    """Return the decision about a container under creation with its classes, which it is in now."""
+    container_id = decision.container_id
+    assert container_id is not None
+    assert decision.placement is not None, "a new container hears of its place"
+    state.classes[container_id] = classes
+    return replace(
+        decision,
+        classes=classes,
+        placement=replace(decision.placement, limits=classes.limits),
+        warnings=(*decision.warnings, *classes.lacking, *classes.notes),
+    )
+
+
+def relimited(state: State, cause: str, *, everyone: bool = False) -> tuple[Placement, ...]:
+    """Return what the runtime must hear of limits of I/O that are others now.
+
+    Of containers in a class of I/O; of *everyone* where new settings may have put others into one.
+    """
+    changes = []
+    settings, equipment = state.layout.settings, state.equipment
+    for container_id in [*(state.placed if everyone else state.classes)]:
+        before = state.classes.get(container_id) or Classes()
+        if before.blockio is None and not everyone:
+            continue
+        placed = state.placed[container_id]
+        now = blockio(settings, equipment, placed.container, placed.request)
+        if now is not None and equipment.no_io_updates and now.limits != before.limits:
+            why = f"block I/O class {now.name}: {equipment.no_io_updates}"
+            now = replace(now, limits=before.limits, lacking=(why,))
+        if now == before.blockio:
+            continue
+        classes = state.classes[container_id] = replace(before, blockio=now)
+        limits = changed_limits(before.limits, classes.limits, equipment)
+        if limits and not equipment.no_io_updates:
+            cpus, mems = state.told[container_id]
+            changes.append(
+                Placement(
+                    container_id=container_id,
+                    cpus=cpus,
+                    mems=mems,
+                    shares=None,
+                    cause=cause,
+                    limits=limits,
+                )
+            )
+    return tuple(changes)
+
+
+def with_limits(state: State, decision: Decision, cause: str) -> Decision:
+    """Return a decision about everybody with what is new of their limits of I/O."""
+    changes = {each.container_id: each for each in decision.changes}
+    for each in relimited(state, cause, everyone=True):
+        known = changes.get(each.container_id, each)
+        changes[each.container_id] = replace(known, limits=each.limits)
+    return replace(decision, changes=tuple(changes.values()))

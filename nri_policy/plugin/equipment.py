@@ -1,0 +1,165 @@
+"""What the host can do for classes, as the kernel and the OCI runtime say.
+
+Owns where that is read. Disks come and go: they are looked at again when the kernel has news of
+them, and now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from nri_policy.classes import Equipment
+from nri_policy.hardware.disks import disks_of
+from nri_policy.hardware.hotplug import Listen, uevents_of
+from nri_policy.hardware.notes import Notes
+from nri_policy.hardware.sysfs import Tree
+from nri_policy.nri.versions import Version
+
+PERIOD = 60.0  # seconds between looks at the disks
+QUIET = 0.5  # seconds from news of a disk to the look at it: udev names it meanwhile
+_CGROUPS = "sys/fs/cgroup"
+_WEIGHTS = ("io.weight", "io.bfq.weight")
+_PATIENCE = 2.0  # seconds for a program to tell its version
+_VERSION = re.compile(r"version ([0-9.]+)")
+# Since when a container's `scheduler` and `ioPriority` count; an older one ignores both.
+_SINCE = {"runc": Version(1, 2, 0), "crun": Version(1, 8, 6)}
+_GROUPS = re.compile(r"^CONFIG_RT_GROUP_SCHED=y$", re.MULTILINE)
+_GROUPS_OFF = re.compile(r"^CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED=y$", re.MULTILINE)
+_DISKS = uevents_of(("block",), ("add", "remove", "change"))
+_MOST = 1 << 20  # bytes of the kernel's configuration
+
+
+def equipment_of(root: Path, oci: tuple[str, Version] | None) -> Equipment:
+    """Return what the host below *root* can do, with an OCI runtime if that is known."""
+    with Tree(root, Notes()) as tree:
+        with tree.folder(_CGROUPS) as top:
+            controllers = (top.text("cgroup.controllers") or "").split()
+            files = {name for each in _children(tree) for name in each}
+        no_realtime = _no_realtime(tree)
+    no_limits = "" if "io" in controllers else "this host has no cgroup v2 with the io controller"
+    name, version = oci or ("", None)
+    too_old = ""
+    if version is not None and version < _SINCE[name]:
+        too_old = f"runtime too old: {name} {version} ignores it, that takes {_SINCE[name]}"
+    several = name == "runc" and version is not None and version >= _SINCE[name]
+    return Equipment(
+        no_scheduler=too_old,
+        no_io_priority=too_old,
+        no_realtime=no_realtime,
+        no_io_limits=no_limits,
+        no_io_updates=no_limits,
+        one_disk="" if several else "only runc 1.2 and newer is sure to take several disks",
+        weights=tuple(name for name in _WEIGHTS if name in files),
+        disks=disks_of(root),
+    )
+
+
+def oci_runtime(root: Path) -> tuple[str, Version] | None:
+    """Return the OCI runtime that this host has, and its version.
+
+    None where there are several, or *root* is not this host's: its programs cannot be run then.
+    """
+    programs = {name: shutil.which(name, path=_path()) for name in _SINCE}
+    found = [(name, program) for name, program in programs.items() if program]
+    if root != Path("/") or len(found) != 1:
+        return None
+    ((name, program),) = found
+    try:
+        told = subprocess.run(  # noqa: S603 - found where root's programs are
+            [program, "--version"], capture_output=True, text=True, timeout=_PATIENCE, check=True
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    line = _VERSION.search(told.stdout)
+    version = None if line is None else Version.parse(line[1] + ".0" * (2 - line[1].count(".")))
+    return None if version is None else (name, version)
+
+
+def _path() -> str:
+    usual = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
+    return os.pathsep.join([*usual, os.environ.get("PATH", "")])
+
+
+def _children(tree: Tree) -> Iterator[list[str]]:
+    """Yield the names of the files of each cgroup below the top: there alone the weights are."""
+    with tree.folder(_CGROUPS) as top:
+        for name in top.names():
+            with top.folder(name) as child:
+                yield child.names()
+
+
+def _no_realtime(tree: Tree) -> str:
+    """Return why no container can have a real-time policy, empty if it can."""
+    with tree.folder(f"{_CGROUPS}/cpu") as v1:
+        grouped = v1.has("cpu.rt_runtime_us")
+    if not grouped:
+        text = _kernel_config(tree)
+        grouped = bool(_GROUPS.search(text)) and not _GROUPS_OFF.search(text)
+    if not grouped:
+        return ""
+    return "this kernel has RT_GROUP_SCHED, which gives cgroups no real-time budget: EPERM"
+
+
+def _kernel_config(tree: Tree) -> str:
+    """Return how the kernel was configured, empty where that is not told."""
+    with tree.folder("proc/sys/kernel") as kernel:
+        release = (kernel.text("osrelease") or "").strip()
+    for path in ("proc/config.gz", f"boot/config-{release}"):
+        descriptor = tree.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if descriptor is None:
+            continue
+        with os.fdopen(descriptor, "rb") as file:
+            data = file.read(_MOST)
+        try:
+            return (gzip.decompress(data) if path.endswith(".gz") else data).decode()
+        except (OSError, EOFError, ValueError):
+            continue
+    return ""
+
+
+class HostEquipment:
+    """What the host can do, kept up to date; `latest` is what was found last."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        listen: Listen = _DISKS,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Look once; OCI runtimes stay what they are until the daemon's next start."""
+        self._root = root
+        self._listen = listen
+        self._sleep = sleep
+        self._oci = oci_runtime(root)
+        self.latest = equipment_of(root, self._oci)
+
+    async def run(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Look again and again, and await *changed* where `latest` is another."""
+        told = asyncio.Event()
+        with self._listen(told.set):
+            while True:
+                await self._until(told)
+                told.clear()
+                found = await asyncio.to_thread(equipment_of, self._root, self._oci)
+                if found != self.latest:
+                    self.latest = found
+                    await changed()
+
+    async def _until(self, told: asyncio.Event) -> None:
+        """Wait until there is news and a moment more, at most for the period."""
+        ends = {asyncio.ensure_future(told.wait()), asyncio.ensure_future(self._sleep(PERIOD))}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+        if told.is_set():
+            await self._sleep(QUIET)

@@ -1,0 +1,91 @@
+"""CPU classes: frequency, governor and idle states of CPUs, by a name. They have no effect yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from msgspec import field
+
+from nri_policy.glob import Glob
+from nri_policy.settings import values
+from nri_policy.settings.section import Section
+
+Frequency = Annotated[str | int | None, values.frequency]
+KiloHertz = Annotated[int | None, values.natural]
+Names = Annotated[tuple[str, ...], values.names]
+Text = Annotated[str | None, values.text]
+
+
+class CPUClass(Section, frozen=True, kw_only=True):
+    """A class of CPUs."""
+
+    name: Annotated[str, values.class_name]
+    min_freq: Frequency = field(name="minFreq", default=None)
+    max_freq: Frequency = field(name="maxFreq", default=None)
+    uncore_min_freq: Frequency = field(name="uncoreMinFreq", default=None)
+    uncore_max_freq: Frequency = field(name="uncoreMaxFreq", default=None)
+    epp: Annotated[int | None, values.natural] = field(
+        name="energyPerformancePreference", default=None
+    )
+    governor: Text = field(name="freqGovernor", default=None)
+    disabled_cstates: Names = field(name="disabledCstates", default=())
+    turbo_priority: Annotated[int, values.natural] = field(name="turboPriority", default=0)
+    pct_priority: Annotated[str | None, values.OneOf(("high", "low"))] = field(
+        name="pctPriority", default=None
+    )
+    sst_clos: Annotated[int | None, values.natural] = field(name="sstClosID", default=None)
+    pct_min_freq: Frequency = field(name="pctMinFreq", default=None)
+    pct_max_freq: Frequency = field(name="pctMaxFreq", default=None)
+    publish: Annotated[bool, values.flag] = field(name="publishExtendedResource", default=False)
+    optional: Annotated[bool, values.flag] = False
+    allowed_namespaces: Annotated[tuple[Glob, ...] | None, values.globs] = field(
+        name="allowedNamespaces", default=None
+    )
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield what does not go together."""
+        managed, associated = self.pct_priority is not None, self.sst_clos is not None
+        if managed and associated:
+            yield "sstClosID", "it cannot be set beside pctPriority"
+        if not managed:
+            for name, value in (
+                ("pctMinFreq", self.pct_min_freq),
+                ("pctMaxFreq", self.pct_max_freq),
+            ):
+                if value is not None:
+                    yield name, "it requires pctPriority"
+        if self.publish and not (managed or associated):
+            yield "publishExtendedResource", "it requires pctPriority or sstClosID"
+
+
+class ControlledCPUClass(Section, frozen=True, kw_only=True):
+    """A class as other policies of nri-plugins have it."""
+
+    min_freq: KiloHertz = field(name="minFreq", default=None)
+    max_freq: KiloHertz = field(name="maxFreq", default=None)
+    uncore_min_freq: KiloHertz = field(name="uncoreMinFreq", default=None)
+    uncore_max_freq: KiloHertz = field(name="uncoreMaxFreq", default=None)
+    epp: Annotated[int | None, values.natural] = field(
+        name="energyPerformancePreference", default=None
+    )
+    governor: Text = field(name="freqGovernor", default=None)
+    disabled_cstates: Names = field(name="disabledCstates", default=())
+
+
+class ControlCPU(Section, frozen=True, kw_only=True):
+    """What of nri-plugins the topology-aware policy never used: `cpuClasses` are for it."""
+
+    classes: Mapping[str, ControlledCPUClass] = field(default_factory=dict)
+
+
+def together(classes: tuple[CPUClass, ...]) -> Iterator[tuple[str, str]]:
+    """Yield what of several classes does not go together."""
+    managed = [each for each in classes if each.pct_priority is not None]
+    for number, each in enumerate(classes):
+        if each.sst_clos is not None and managed:
+            yield f"cpuClasses[{number}].sstClosID", "other classes have pctPriority: one of both"
+        earlier = [other.pct_priority for other in classes[:number]]
+        if each.pct_priority is not None and each.pct_priority in earlier:
+            text = f"another class is {each.pct_priority!r} already"
+            yield f"cpuClasses[{number}].pctPriority", text

@@ -1,0 +1,132 @@
+"""RDT: shares of caches and memory bandwidth, by partition and class. They have no effect yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from msgspec import field
+
+from nri_policy.settings import values
+from nri_policy.settings.section import Section
+from nri_policy.wording import quoted
+
+_PERCENT = re.compile(r"([0-9]{1,3})%")
+_PERCENTS = re.compile(r"([0-9]{1,3})-([0-9]{1,3})%")
+_BITS = re.compile(r"([0-9]{1,2})(?:-([0-9]{1,2}))?")
+_MASK = re.compile(r"0x[0-9a-fA-F]{1,16}")
+_BANDWIDTH = re.compile(r"[0-9]{1,9}(?:%|MBps)")
+_IDS = re.compile(r"all|[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*")
+_SHARE = "a share of a cache, as in 50%, 0-5 or 0xff0"
+
+
+def share(value: object) -> str:
+    """Read a share of a cache: percents, a range of them, bits, or a mask of adjacent ones."""
+    if not isinstance(value, str):
+        raise ValueError(f"{quoted(value)} is not {_SHARE}")
+    if found := _PERCENT.fullmatch(value):
+        good = 1 <= int(found[1]) <= 100
+    elif found := _PERCENTS.fullmatch(value):
+        good = 0 <= int(found[1]) < int(found[2]) <= 100
+    elif found := _BITS.fullmatch(value):
+        good = int(found[1]) <= int(found[2] or found[1])
+    elif _MASK.fullmatch(value):
+        bits = f"{int(value, 16):b}".strip("0")
+        good = bool(bits) and "0" not in bits
+    else:
+        good = False
+    if not good:
+        raise ValueError(f"{quoted(value)} is not {_SHARE}")
+    return value
+
+
+def bandwidth(value: object) -> Mapping[str, tuple[str, ...]]:
+    """Read shares of memory bandwidth by cache ids."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{quoted(value)} is not a map of cache ids to lists, as in all: [50%]")
+    for ids, amounts in value.items():
+        if not _IDS.fullmatch(str(ids)):
+            raise ValueError(f"{quoted(ids)} is not a list of cache ids, as in all or 0-1")
+        for amount in values.names(amounts):
+            if not _BANDWIDTH.fullmatch(amount):
+                raise ValueError(f"{quoted(amount)} is not a bandwidth, as in 50% or 1000MBps")
+    return {str(ids): tuple(amounts) for ids, amounts in value.items()}
+
+
+Share = Annotated[str | None, share]
+Bandwidth = Annotated[Mapping[str, tuple[str, ...]], bandwidth]
+
+
+class CacheShare(Section, frozen=True, kw_only=True):
+    """A share of a cache, or one each for code and data."""
+
+    unified: Share = None
+    code: Share = None
+    data: Share = None
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield what is missing."""
+        if (self.code is None) != (self.data is None):
+            yield "", "code and data are set together, or neither"
+        if self.unified is None:
+            yield "unified", "it is required: what counts where code and data are one"
+
+
+class Allocation(Section, frozen=True, kw_only=True):
+    """Shares by cache ids."""
+
+    l2: Mapping[str, CacheShare] = field(name="l2Allocation", default_factory=dict)
+    l3: Mapping[str, CacheShare] = field(name="l3Allocation", default_factory=dict)
+    mb: Bandwidth = field(name="mbAllocation", default_factory=dict)
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield ids that are none."""
+        for name, shares in (("l2Allocation", self.l2), ("l3Allocation", self.l3)):
+            for ids in shares:
+                if not _IDS.fullmatch(ids):
+                    yield name, f"{quoted(ids)} is not a list of cache ids, as in all or 0-1"
+
+
+class Partition(Allocation, frozen=True, kw_only=True):
+    """A part of the caches, which its classes share."""
+
+    classes: Mapping[str, Allocation] = field(default_factory=dict)
+
+
+class Optional(Section, frozen=True, kw_only=True):
+    """Whether a machine without this resource is fine."""
+
+    optional: Annotated[bool, values.flag] = False
+
+
+class Options(Section, frozen=True, kw_only=True):
+    """What may be missing."""
+
+    l2: Optional = Optional()
+    l3: Optional = Optional()
+    mb: Optional = Optional()
+
+
+class RDT(Section, frozen=True, kw_only=True):
+    """Resource director technology."""
+
+    enable: Annotated[bool, values.flag] = False
+    qos_is_default: Annotated[bool, values.flag] = field(
+        name="usePodQoSAsDefaultClass", default=False
+    )
+    options: Options = Options()
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    force: Annotated[bool, values.flag] = False
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield names that cannot be those of resctrl groups, or are there twice."""
+        seen: set[str] = set()
+        for partition, each in self.partitions.items():
+            for name in each.classes:
+                path = f"partitions.{partition}.classes"
+                if name in {".", ".."} or "/" in name or "\n" in name:
+                    yield path, f"{quoted(name)} is not the name of a group"
+                if name in seen:
+                    yield path, f"{quoted(name)} is there twice"
+                seen.add(name)

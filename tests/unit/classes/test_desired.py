@@ -1,0 +1,241 @@
+"""What a container is to have by its classes: who puts it there, and what it cannot have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.classes import Equipment, IOPriority, Origin, Scheduler, desired
+from nri_policy.classes.membership import Classes
+from nri_policy.settings import IOClass, Policy, SchedulingFlag, Settings
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.preferences import preferences
+from nri_policy.workload.request import request_of
+from tests.support import nodes
+
+KEY = "scheduling-class.resource-policy.nri.io"
+CLASSES = [
+    {"name": "calm", "policy": "batch", "nice": 5, "ioClass": "be", "ioPriority": 7},
+    {"name": "nice", "nice": 10},
+    {"name": "flagged", "flags": ["reset-on-fork"]},
+    {"name": "quiet", "ioClass": "idle", "ioPriority": 3},
+    {"name": "fast", "policy": "fifo", "priority": 10},
+    {
+        "name": "due",
+        "policy": "deadline",
+        "flags": ["reset-on-fork"],
+        "runtime": "1ms",
+        "deadline": "5ms",
+    },
+    {"name": "telco", "policy": "rr", "priority": 1, "allowedNamespaces": ["telco-*"]},
+]
+
+
+def settings(**spec: Any) -> Settings:
+    return nodes.settings(**({"schedulingClasses": CLASSES} | spec))
+
+
+def of(
+    container: Container,
+    given: Settings,
+    equipment: Equipment = Equipment(),  # noqa: B008
+) -> Classes | None:
+    wishes = preferences(container.pod.annotations, container.name)
+    return desired(given, equipment, container, request_of(container, wishes, given, 1 << 30))
+
+
+def annotated(value: str, form: str = "/pod", **options: Any) -> Container:
+    annotations = options.pop("annotations", {}) | {f"{KEY}{form}": value}
+    return nodes.container(500, **options, annotations=annotations)
+
+
+def scheduler(container: Container, given: Settings) -> Scheduler | None:
+    classes = of(container, given)
+    assert classes is not None
+    assert classes.scheduling is not None
+    return classes.scheduling.scheduler
+
+
+def test_a_container_without_a_class_has_nothing() -> None:
+    assert of(nodes.container(500), settings()) is None
+
+
+def test_a_class_sets_policy_nice_and_priority_of_io() -> None:
+    classes = of(annotated("calm"), settings())
+    assert classes is not None
+    assert classes.scheduling is not None
+    assert classes.scheduling.scheduler == Scheduler(policy=Policy.BATCH, nice=5)
+    assert classes.scheduling.io_priority == IOPriority(io_class=IOClass.BE, level=7)
+    assert not classes.lacking
+
+
+def test_nice_or_flags_alone_are_those_of_policy_other() -> None:
+    """With the peer such a class has no effect."""
+    assert scheduler(annotated("nice"), settings()) == Scheduler(policy=Policy.OTHER, nice=10)
+    flagged = scheduler(annotated("flagged"), settings())
+    assert flagged == Scheduler(policy=Policy.OTHER, flags=(SchedulingFlag.RESET_ON_FORK,))
+
+
+def test_io_alone_leaves_the_policy_alone_and_idle_has_no_level() -> None:
+    classes = of(annotated("quiet"), settings())
+    assert classes is not None
+    assert classes.scheduling is not None
+    assert classes.scheduling.scheduler is None
+    assert classes.scheduling.io_priority == IOPriority(io_class=IOClass.IDLE)
+
+
+def test_the_tightest_word_counts() -> None:
+    given = settings(
+        namespaceSchedulingClasses={"ci": "nice"}, podQoSSchedulingClasses={"Guaranteed": "quiet"}
+    )
+
+    def named(container: Container) -> tuple[str, Origin] | None:
+        classes = of(container, given)
+        if classes is None or classes.scheduling is None:
+            return None
+        return classes.scheduling.name, classes.scheduling.origin
+
+    both = annotated("flagged", "", annotations={f"{KEY}/container.c0": "calm"}, namespace="ci")
+    assert named(both) == ("calm", Origin.ANNOTATION)
+    assert named(annotated("flagged", "", namespace="ci")) == ("flagged", Origin.ANNOTATION)
+    assert named(nodes.container(500, namespace="ci")) == ("nice", Origin.NAMESPACE)
+    assert named(nodes.container(500)) == ("quiet", Origin.QOS)
+    assert named(nodes.container(500, qos=QoS.BURSTABLE)) is None
+
+
+def refusal(container: Container, given: Settings, equipment: Equipment | None = None) -> str:
+    with pytest.raises(AnnotationError) as caught:
+        of(container, given, equipment or Equipment())
+    return str(caught.value)
+
+
+def test_an_unknown_class_is_an_error_with_the_one_that_was_meant() -> None:
+    """With the peer it is a line in a log, and the container runs without."""
+    assert refusal(annotated("clam"), settings()) == (
+        "annotation scheduling-class.resource-policy.nri.io/pod: 'clam' is not one of"
+        " schedulingClasses (calm, nice, flagged, quiet, fast, due, telco);"
+        " did you mean 'calm'?"
+    )
+    assert "(there are none)" in refusal(annotated("calm"), nodes.settings())
+
+
+def test_a_deadline_is_for_containers_that_are_not_pinned() -> None:
+    assert "cpu.preserve" in refusal(annotated("due"), settings())
+    due = Scheduler(
+        policy=Policy.DEADLINE,
+        flags=(SchedulingFlag.RESET_ON_FORK,),
+        runtime=1_000_000,
+        deadline=5_000_000,
+        period=5_000_000,
+    )
+    assert scheduler(annotated("due"), settings(pinCPU=False)) == due
+    preserved = {"cpu.preserve.resource-policy.nri.io/pod": "true"}
+    assert scheduler(annotated("due", annotations=preserved), settings()) == due
+
+
+def test_a_kernel_that_gives_cgroups_no_realtime_budget_refuses() -> None:
+    equipment = Equipment(no_realtime="no budget: EPERM")
+    assert "no budget: EPERM" in refusal(annotated("fast"), settings(), equipment)
+    classes = of(annotated("calm"), settings(), equipment)
+    assert classes is not None
+    assert not classes.lacking
+
+
+def test_a_class_may_be_for_some_namespaces_only() -> None:
+    assert "it is for other namespaces (telco-*)" in refusal(annotated("telco"), settings())
+    assert scheduler(annotated("telco", namespace="telco-1"), settings()) is not None
+
+
+def test_a_class_by_default_refuses_nobody() -> None:
+    for name, equipment in (
+        ("due", Equipment()),
+        ("telco", Equipment()),
+        ("fast", Equipment(no_realtime="no budget")),
+    ):
+        classes = of(
+            nodes.container(500),
+            settings(podQoSSchedulingClasses={"guaranteed": name}),
+            equipment,
+        )
+        assert classes is not None
+        assert classes.scheduling is not None
+        assert classes.scheduling.scheduler is None
+        assert len(classes.lacking) == 1
+
+
+OLD = Equipment(no_scheduler="runtime too old: x", no_io_priority="runtime too old: y")
+
+
+def test_a_runtime_that_is_too_old_lets_a_container_run_without() -> None:
+    classes = of(annotated("calm"), settings(), OLD)
+    assert classes is not None
+    assert classes.scheduling is not None
+    assert (classes.scheduling.scheduler, classes.scheduling.io_priority) == (None, None)
+    assert classes.lacking == (
+        "scheduling class calm: runtime too old: x",
+        "scheduling class calm: runtime too old: y",
+    )
+
+
+def test_what_the_runtime_cannot_do_is_refused_where_the_settings_say_so() -> None:
+    strict = settings(unsupportedAnnotations="refuse")
+    assert "runtime too old: x; runtime too old: y" in refusal(annotated("calm"), strict, OLD)
+    half = Equipment(no_scheduler="runtime too old: x")
+    assert of(annotated("quiet"), strict, half) is not None, "it asks for nothing else"
+
+
+def test_a_realtime_class_on_shared_cpus_is_remarked_on() -> None:
+    classes = of(annotated("fast"), settings())
+    assert classes is not None
+    assert classes.notes == ("scheduling class fast is a real-time one: it can starve its pool",)
+    whole = nodes.container(2000, annotations={f"{KEY}/pod": "fast"})
+    classes = of(whole, settings())
+    assert classes is not None
+    assert not classes.notes
+
+
+IO_KEY = "blockioclass.resource-policy.nri.io/pod"
+
+
+def io_settings(**blockio: Any) -> Settings:
+    return nodes.settings(control={"blockio": {"enable": True, **blockio}})
+
+
+def test_a_class_of_io_that_is_not_defined_is_passed_on() -> None:
+    classes = of(nodes.container(500, annotations={IO_KEY: "gold"}), io_settings())
+    assert classes is not None
+    assert classes.blockio is not None
+    assert classes.blockio.passed_on
+    assert "up to the runtime" in classes.notes[0]
+
+
+def test_without_cgroup_v2_a_class_of_io_is_passed_on() -> None:
+    given = io_settings(classes={"gold": [{"Weight": 500}]})
+    asked = nodes.container(500, annotations={IO_KEY: "gold"})
+    classes = of(asked, given, Equipment(no_io_limits="this host has no cgroup v2"))
+    assert classes is not None
+    assert classes.blockio is not None
+    assert classes.blockio.passed_on
+    assert not classes.limits
+    classes = of(asked, given, Equipment(weights=("io.weight",)))
+    assert classes is not None
+    assert classes.limits == {"io.weight": "default 4950"}
+
+
+def test_qos_is_a_class_of_io_where_the_settings_want_that() -> None:
+    asked = nodes.container(500)
+    assert of(asked, io_settings()) is None
+    cases: list[tuple[dict[str, Any], bool]] = [
+        ({}, True),
+        ({"Guaranteed": []}, True),
+        ({"Burstable": []}, False),
+    ]
+    for classes, expected in cases:
+        given = io_settings(usePodQoSAsDefaultClass=True, classes=classes)
+        assert (of(asked, given) is not None) is expected
+
+
+def test_while_control_is_off_a_class_of_io_has_no_effect() -> None:
+    assert of(nodes.container(500, annotations={IO_KEY: "gold"}), nodes.settings()) is None

@@ -1,0 +1,368 @@
+"""Classes over the wire: what a runtime of each version is told, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from nri_policy.audit.comparison import Kind
+from nri_policy.audit.first_process import FirstProcess
+from nri_policy.classes import Equipment
+from nri_policy.hardware.disks import Disk
+from nri_policy.plugin.policy import Sources
+from nri_policy.proto import nri_pb2 as nri
+from nri_policy.settings import Policy
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.containers import Container
+from tests.support import nodes
+from tests.support.daemon import Served, pod, served
+
+KEY = "scheduling-class.resource-policy.nri.io/pod"
+IO_KEY = "blockioclass.resource-policy.nri.io/pod"
+CALM = {"name": "calm", "policy": "batch", "nice": 5, "ioClass": "be", "ioPriority": 7}
+SDA = Disk(number="8:0", name="sda", paths=("/dev/sda",))
+SDB = Disk(number="8:16", name="sdb", paths=("/dev/sdb",))
+IO = {"blockio": {"enable": True, "classes": {"slow": [
+    {"Devices": ["/dev/sd*"], "ThrottleWriteBps": "1M"}
+]}}}  # fmt: skip
+LINE = "{} rbps=max wbps=1000000 riops=max wiops=max"
+
+
+class Host:
+    """A host whose disks come and go."""
+
+    def __init__(self, **equipment: Any) -> None:
+        self.equipment = Equipment(**equipment)
+
+    @asynccontextmanager
+    async def serving(self, folder: Path, **options: Any) -> AsyncIterator[Served]:
+        sources = Sources(equipment=lambda: self.equipment)
+        async with served(
+            folder, sources=sources, cgroups=SimulatedCgroups, listening=False, **options
+        ) as up:
+            self.attach(up)
+            yield up
+
+    def attach(self, up: Served, *disks: Disk) -> None:
+        """Let these disks come."""
+        self.equipment = replace(self.equipment, disks=(*self.equipment.disks, *disks))
+        up.runtime.machine.disks = frozenset(disk.number for disk in self.equipment.disks)
+        up.runtime.machine.several_lines = not self.equipment.one_disk
+
+
+def io_of(container: Container) -> dict[str, str]:
+    """Return the files about I/O in a container's cgroup; the kubelet sets others."""
+    assert container.effective.unified["memory.oom.group"] == "1", "which stay"
+    return {k: v for k, v in container.effective.unified.items() if k.startswith("io.")}
+
+
+def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+RELEASES = [
+    # runtime, version, whether it takes an I/O priority, and a scheduler
+    ("containerd", "1.7.24", False, False),
+    ("containerd", "2.1.9", False, False),
+    ("containerd", "2.2.0", True, False),
+    ("containerd", "2.2.1", True, True),
+    ("containerd", "2.3.0", True, True),
+    ("containerd", "2.4.0", True, True),
+    ("cri-o", "1.33.0", False, False),
+    ("cri-o", "1.34.0", True, False),
+    ("cri-o", "1.35.0", True, True),
+    ("cri-o", "1.37.0", True, True),
+]
+
+
+@pytest.mark.parametrize(("name", "version", "io", "scheduler"), RELEASES)
+def test_a_runtime_is_told_what_its_version_takes(
+    name: str, version: str, io: bool, scheduler: bool, tmp_path: Path
+) -> None:
+    async def test() -> None:
+        options = {"name": name, "version": version, "schedulingClasses": [CALM]}
+        async with Host().serving(tmp_path, **options) as up:
+            assert not await up.start(pod("web", annotations={KEY: "calm"}))
+            container = up.runtime.container("web/main")
+            linux = container.message.linux
+            assert linux.HasField("io_priority") is io
+            assert linux.HasField("scheduler") is scheduler
+            assert container.process is not None
+            assert container.process.scheduler == (
+                "batch, nice 5" if scheduler else "other, nice 0"
+            )
+            assert container.process.io_priority == ("be 7" if io else "be 4")
+            classes = up.daemon.engine.state.classes[container.id]
+            assert len(classes.lacking) == 2 - io - scheduler
+            assert all("runtime too old" in text for text in classes.lacking)
+
+    run(test)
+
+
+def test_nobody_without_a_class_is_told_anything(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Host().serving(tmp_path, version="2.2.1", schedulingClasses=[CALM]) as up:
+            assert not await up.start(pod("web"))
+            web = up.runtime.container("web/main")
+            linux = web.message.linux
+            assert not linux.HasField("scheduler")
+            assert not linux.HasField("io_priority")
+            assert not linux.resources.HasField("blockio_class")
+            assert not io_of(web)
+            assert not up.daemon.engine.state.classes
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"policy": "other", "nice": -20},
+        {"policy": "batch", "nice": 19},
+        {"policy": "idle", "nice": 5},
+        {"policy": "fifo", "priority": 99},
+        {"policy": "rr", "priority": 1},
+        {"nice": 7},
+        {"flags": ["reset-on-fork", "keep-policy"]},
+        {"ioClass": "idle", "ioPriority": 7},
+        {"ioClass": "none"},
+        {"ioClass": "rt"},
+    ],
+)
+def test_whatever_settings_take_the_kernel_takes(given: dict[str, Any], tmp_path: Path) -> None:
+    async def test() -> None:
+        classes = [{"name": "a", **given}]
+        async with Host().serving(tmp_path, version="2.2.1", schedulingClasses=classes) as up:
+            assert not await up.start(pod("web", annotations={KEY: "a"}))
+            state = up.daemon.engine.state
+            container = up.runtime.container("web/main")
+            scheduling = state.classes[container.id].scheduling
+            assert scheduling is not None
+            assert container.process is not None
+            assert not [*container.process.differences(scheduling)]
+
+    run(test)
+
+
+def test_a_deadline_runs_unpinned_and_is_refused_to_those_that_are_pinned(tmp_path: Path) -> None:
+    due = {
+        "name": "due",
+        "policy": "deadline",
+        "flags": ["reset-on-fork"],
+        "runtime": "1ms",
+        "deadline": "5ms",
+    }
+    preserve = {"cpu.preserve.resource-policy.nri.io/pod": "true"}
+
+    async def test() -> None:
+        async with Host().serving(tmp_path, version="2.2.1", schedulingClasses=[due]) as up:
+            assert not await up.start(pod("free", annotations={KEY: "due", **preserve}))
+            process = up.runtime.container("free/main").process
+            assert process is not None
+            assert process.scheduler == "deadline"
+            (error,) = await up.start(pod("pinned", annotations={KEY: "due"}))
+            assert "pinned to some CPUs" in error, "not what runc says when the container starts"
+
+    run(test)
+
+
+def test_realtime_without_a_budget_is_refused_before_the_kernel_does(tmp_path: Path) -> None:
+    async def test() -> None:
+        fast = {"name": "fast", "policy": "fifo", "priority": 1}
+        host = Host(no_realtime="RT_GROUP_SCHED: EPERM")
+        options = {"version": "2.2.1", "schedulingClasses": [fast]}
+        async with host.serving(tmp_path, **options) as up:
+            up.runtime.machine.realtime = False
+            (error,) = await up.start(pod("web", annotations={KEY: "fast"}))
+            assert "RT_GROUP_SCHED: EPERM" in error
+            assert not up.daemon.engine.state.classes
+
+    run(test)
+
+
+def test_an_unsupported_annotation_is_refused_where_the_settings_say_so(tmp_path: Path) -> None:
+    async def test() -> None:
+        cpu_class = {"cpu-class.resource-policy.nri.io/pod": "turbo"}
+        options = {"schedulingClasses": [CALM], "unsupportedAnnotations": "refuse"}
+        async with Host().serving(tmp_path, version="2.1.9", **options) as up:
+            errors = await up.start(
+                pod("web", annotations={KEY: "calm"}), pod("fast", annotations=cpu_class)
+            )
+            assert "runtime too old: containerd 2.1.9 has no scheduling policy" in errors[0]
+            assert "unsupportedAnnotations" in errors[1]
+
+    run(test)
+
+
+def test_a_resize_and_a_restart_say_nothing_of_scheduling(tmp_path: Path) -> None:
+    """The peer logs up to nine errors for each container then."""
+
+    async def test() -> None:
+        async with Host().serving(tmp_path, version="2.2.1", schedulingClasses=[CALM]) as up:
+            assert not await up.start(pod("web", "1", annotations={KEY: "calm"}))
+            container = up.runtime.container("web/main")
+            before = up.daemon.engine.state.classes[container.id]
+            wanted = nri.LinuxResources()
+            wanted.cpu.quota.value, wanted.cpu.period.value = 200_000, 100_000
+            await up.runtime.update_container(container, wanted)
+            assert up.daemon.engine.state.classes[container.id] == before
+            count = up.runtime.synchronizations
+            await up.runtime.restart()
+            await up.runtime.synchronized(after=count)
+            assert up.daemon.engine.state.classes[container.id] == before
+        async with Host().serving(
+            tmp_path, version="2.2.1", schedulingClasses=[], before=[pod("db")]
+        ) as up:
+            assert not up.daemon.engine.state.classes
+
+    run(test)
+
+
+def test_what_ran_before_the_policy_came_does_without(tmp_path: Path) -> None:
+    async def test() -> None:
+        before = [pod("web", annotations={KEY: "calm"}), pod("odd", annotations={KEY: "clam"})]
+        options = {"schedulingClasses": [CALM], "before": before}
+        async with Host().serving(tmp_path, version="2.2.1", **options) as up:
+            classes = up.daemon.engine.state.classes
+            web, odd = (classes[up.runtime.container(f"{name}/main").id] for name in ("web", "odd"))
+            assert "created before" in web.lacking[0]
+            assert "'clam' is not one of" in odd.lacking[0]
+
+    run(test)
+
+
+def test_limits_go_with_the_creation_and_a_disk_that_comes_follows(tmp_path: Path) -> None:
+    async def test() -> None:
+        host = Host(disks=(SDA,))
+        async with host.serving(tmp_path, version="2.2.1", control=IO) as up:
+            assert not await up.start(pod("web", annotations={IO_KEY: "slow"}), pod("other"))
+            web, other = (up.runtime.container(f"{name}/main") for name in ("web", "other"))
+            assert io_of(web) == {"io.max": LINE.format("8:0")}
+            assert not io_of(other)
+            host.attach(up, SDB)
+            await up.daemon.equip()
+            assert not await up.start(pod("carrier"))  # whose answer takes it along
+            assert io_of(web) == {"io.max": LINE.format("8:16")}
+            known = up.daemon.engine.state.classes[web.id].limits
+            assert known == {"io.max": f"{LINE.format('8:0')}\n{LINE.format('8:16')}"}
+            assert not io_of(other)
+
+    run(test)
+
+
+def test_a_class_that_matches_no_disk_degrades_until_there_is_one(tmp_path: Path) -> None:
+    async def test() -> None:
+        host = Host()
+        async with host.serving(tmp_path, version="2.2.1", control=IO) as up:
+            assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
+            web = up.runtime.container("web/main")
+            classes = up.daemon.engine.state.classes
+            assert classes[web.id].lacking == ("block I/O class slow: no disk is /dev/sd*",)
+            host.attach(up, SDA)
+            await up.daemon.equip()
+            assert not up.daemon.engine.state.classes[web.id].lacking
+
+    run(test)
+
+
+def test_an_old_containerd_is_told_at_the_creation_only(tmp_path: Path) -> None:
+    async def test() -> None:
+        host = Host(disks=(SDA,))
+        async with host.serving(tmp_path, version="1.7.24", control=IO) as up:
+            assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
+            web = up.runtime.container("web/main")
+            assert io_of(web) == {"io.max": LINE.format("8:0")}
+            host.attach(up, SDB)
+            await up.daemon.equip()
+            assert not await up.start(pod("carrier"))
+            assert io_of(web) == {"io.max": LINE.format("8:0")}
+            (why,) = up.daemon.engine.state.classes[web.id].lacking
+            assert "would lose what the kubelet has set" in why
+
+    run(test)
+
+
+def test_new_settings_limit_and_lift(tmp_path: Path) -> None:
+    async def test() -> None:
+        host = Host(disks=(SDA,))
+        async with host.serving(tmp_path, version="2.2.1", control=IO) as up:
+            assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
+            web = up.runtime.container("web/main")
+            await up.daemon.reconfigure(settings=nodes.settings())
+            assert not await up.start(pod("carrier"))
+            assert io_of(web) == {"io.max": "8:0 rbps=max wbps=max riops=max wiops=max"}
+
+    run(test)
+
+
+def test_a_class_that_only_the_runtime_knows_is_passed_on(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Host().serving(tmp_path, version="2.2.1", control=IO) as up:
+            assert not await up.start(pod("web", annotations={IO_KEY: "theirs"}))
+            web = up.runtime.container("web/main")
+            assert web.message.linux.resources.blockio_class.value == "theirs"
+            assert not io_of(web)
+
+    run(test)
+
+
+def test_a_runtime_that_applies_nothing_is_found_out(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Host().serving(tmp_path, version="2.2.1", schedulingClasses=[CALM]) as up:
+            assert not await up.start(pod("web", annotations={KEY: "calm"}))
+            assert not await up.start(pod("lost", annotations={KEY: "calm"}))
+            web, lost = (up.runtime.container(f"{name}/main") for name in ("web", "lost"))
+            lost.process = FirstProcess(policy=Policy.OTHER, nice=0, priority=0, io_class=None)
+            auditor = up.daemon.auditor
+            auditor._sleep = _at_once
+            watching = asyncio.create_task(auditor.watch_starts())
+            while auditor.first_processes.keys() != {web.id, lost.id}:  # noqa: ASYNC110
+                await asyncio.sleep(0)  # a thread looks
+            watching.cancel()
+            assert auditor.in_kernel(web.id) == {
+                "scheduler": "batch, nice 5",
+                "io_priority": "be 7",
+            }
+            (drift,) = auditor.report.drifts
+            assert drift.deviation.kind is Kind.CLASS
+            assert drift.deviation.reason == "not applied by the runtime"
+            assert (drift.deviation.decided, drift.deviation.found) == (
+                "batch, nice 5",
+                "other, nice 0",
+            )
+            assert not drift.curable
+            report = await auditor.look()
+            assert [each.deviation.kind for each in report.drifts] == [Kind.CLASS]
+
+    run(test)
+
+
+async def _at_once(_: float) -> None:
+    """Sleep not at all."""
+
+
+def test_limits_that_somebody_changed_are_drift_and_are_sent_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        host = Host(disks=(SDA,))
+        options = {"version": "2.2.1", "control": IO, "audit": "repair"}
+        async with host.serving(tmp_path, **options) as up:
+            assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
+            web, auditor = up.runtime.container("web/main"), up.daemon.auditor
+            auditor._sleep = _at_once
+            assert web.in_force is not None
+            web.in_force.unified["io.max"] = ""
+            await auditor.round()
+            (drift,) = auditor.report.drifts
+            assert drift.deviation.kind is Kind.IO
+            assert drift.deviation.decided == f"io.max {LINE.format('8:0')}"
+            assert not await up.start(pod("carrier"))
+            assert io_of(web) == {"io.max": LINE.format("8:0")}
+            assert not (await auditor.look()).drifts
+
+    run(test)
