@@ -193,6 +193,11 @@ class Runtime:
         newer = f"that takes containerd {containerd} or CRI-O {crio}"
         return f"runtime too old: {self} has no {what} of containers, {newer}"
 
+    @property
+    def lists_creations(self) -> bool:
+        """Whether it may list what containers were created with: CRI-O does after its restart."""
+        return self.name == "cri-o"
+
     def _has(self, since: Version) -> bool:
         return self.nri is not None and self.nri >= since
 

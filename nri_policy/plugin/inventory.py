@@ -2,7 +2,8 @@
 
 A list can be old: CRI-O has what a container was created with, containerd what it was told, even if
 the container never got it. So the cgroup counts for the cpuset, and for an amount wherever it
-agrees with what is known.
+agrees with what is known. Who has no cgroup to be seen hears again where it is to be, if the list
+may be old.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Inventory:
         self._telling = telling
         self._enforcement = enforcement
         self._held = held
+        self._unseen: tuple[str, ...] = ()  # containers that were listed, and have no cgroup here
 
     async def read(
         self, pods: Iterable[nri_pb2.PodSandbox], listed: Sequence[nri_pb2.Container]
@@ -50,6 +52,7 @@ class Inventory:
         found = await self._enforcement.observe(
             {each.id: each.linux.cgroups_path for each in listed}
         )
+        self._unseen = tuple(each.id for each in listed if each.id not in found)
         held = self._held()
         return (
             tuple(
@@ -58,6 +61,13 @@ class Inventory:
             ),
             held,
         )
+
+    def unseen(self) -> Iterator[Placement]:
+        """Yield where those are to be of which only the list says where they are."""
+        for each in self._unseen:
+            placement = known(self._engine.state, each)
+            if placement is not None and (placement.cpus or placement.mems):
+                yield placement
 
     def misremembered(self, listed: Iterable[nri_pb2.Container]) -> Iterator[Placement]:
         """Yield where containers are that the runtime believes elsewhere, for it to know."""

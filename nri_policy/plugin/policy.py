@@ -159,6 +159,8 @@ class Policy:
             for each in present
         )
         self._telling.only(decision.changes)  # whoever differs from the decisions is among them
+        if self._runtime is not None and self._runtime.lists_creations:
+            self._telling.note(self._inventory.unseen())
         self._telling.remind(self._inventory.misremembered(listed))
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._resources.restart()

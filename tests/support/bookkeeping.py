@@ -99,7 +99,8 @@ def check_grants(
                 for core in layout.machine.cores
                 if wanted & set(core.cpus)
             }
-        assert set(runtime.cpus[container_id]) == wanted, "the runtime was not told"
+        told = set(runtime.cpus[container_id])
+        assert told == wanted, f"the runtime was not told: {container_id} has {told}, not {wanted}"
         assert runtime.mems[container_id] == grant.mems, "the runtime was not told of its memory"
         if grant.sort is not Sort.RESERVED:
             others = taken - set(grant.exclusive)

@@ -410,3 +410,20 @@ async def test_an_overlap_that_cannot_be_ended_here_is_said_to_stay(
         guest.in_force.cpu.cpus = str(own.cpus)
         await until(lambda: events != [])
     assert events[0].text.endswith("may use; it is still there: Read-only file system")
+
+
+async def test_where_crio_lists_what_was_once_so_and_no_cgroup_is_seen_all_hear_again(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path, ONE_POOL, name="cri-o", version="1.36.3") as it:
+        await it.start(pod("own", "1"), pod("guest"))
+        guest = it.runtime.container("guest/main")
+        narrow = guest.cpus
+        await it.runtime.delete_pod(it.runtime.pod("own"))
+        assert guest.cpus > narrow
+        await it.runtime._nri.stop()
+        await it.start(pod("meanwhile", "1"))
+        await it.runtime.restart()  # the guest is listed as it was created
+        await it.runtime.synchronized(after=1)
+        await until(lambda: owners(it) == {})
+        assert guest.cpus == narrow == it.daemon.engine.state.told[guest.id][0]
