@@ -7,9 +7,9 @@ the pods by namespace, what is `allowed`, and the control `sockets` of the daemo
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -62,21 +62,33 @@ class Cluster:
             fail(f"error: container {options.container} is not valid for pod {options.name}")
         if not command:
             fail("error: you must specify at least one command for the container")
-        # the image's PATH, and the socket of this pod
-        at = command.index("nri-policy")
-        program = [*command[:at], sys.executable, "-m", "nri_policy.cli", *command[at + 1 :]]
-        socket = ["--control-socket", self.sockets[options.name]]
-        given = sys.stdin.buffer.read() if options.stdin else b""
-        clean = {"PATH": os.environ["PATH"]}
-        done = subprocess.run([*program, *socket], input=given, env=clean, check=False)
-        if done.returncode:
-            sys.stderr.write(f"command terminated with exit code {done.returncode}\n")
-        return done.returncode
+        given = sys.stdin.read() if options.stdin else ""
+        code = _run(command, ["--control-socket", self.sockets[options.name]], given)
+        if code:
+            sys.stderr.write(f"command terminated with exit code {code}\n")
+        return code
 
     def pod(self, namespace: str, name: str) -> dict[str, Any]:
         if name not in self.pods.get(namespace, {}):
             fail(f'Error from server (NotFound): pods "{name}" not found')
         return self.pods[namespace][name]
+
+
+def _run(command: list[str], more: list[str], given: str) -> int:
+    """Run `env VARIABLE=VALUE... nri-policy ...` in this process; return its exit code."""
+    program, *rest = command
+    at = rest.index("nri-policy")
+    if program != "env" or not all("=" in each for each in rest[:at]):
+        fail(f'error: exec: "{program}": executable file not found in $PATH')
+    os.environ.update(each.split("=", 1) for each in rest[:at])
+    sys.stdin = io.StringIO(given)
+    from nri_policy.cli import main as nri_policy  # noqa: PLC0415 - it is large
+
+    try:
+        nri_policy([*rest[at + 1 :], *more], prog_name="nri-policy")
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
 
 
 def _field(pod: dict[str, Any], path: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ from nri_policy.cli.kubectl import main
 from tests.support.daemon import pod, served
 
 KUBECTL = Path(__file__).parents[2] / "support" / "kubectl.py"
-PLUGIN = "from nri_policy.cli.kubectl import plugin; plugin()"
 ALL = ["get pods shop", "list pods kube-system", "create pods/exec kube-system"]
 
 
@@ -54,14 +52,8 @@ class Author:
     sockets: dict[str, str] = field(default_factory=dict)
     allowed: list[str] = field(default_factory=lambda: [*ALL])
 
-    def asks(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `kubectl nri-policy`."""
-        command = [sys.executable, "-c", PLUGIN, *arguments]
-        environment = self._environment()
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-    def fails(self, *arguments: str) -> Result:
-        """Run it in this process: what is executed elsewhere prints past it."""
+    def asks(self, *arguments: str) -> Result:
+        """Run `kubectl nri-policy`; what is executed elsewhere prints on our own stdout."""
         runner = CliRunner(env=self._environment())
         return runner.invoke(main, arguments, prog_name="kubectl nri-policy")
 
@@ -75,7 +67,7 @@ class Author:
         kubectl.write_text(f'#!/bin/sh\nexec {sys.executable} {KUBECTL} "$@"\n')
         kubectl.chmod(0o755)
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-        return {"PATH": path, "KUBECTL_CLUSTER": str(cluster)}
+        return {"PATH": path, "KUBECTL_CLUSTER": str(cluster), "COLUMNS": "140"}
 
 
 @asynccontextmanager
@@ -92,38 +84,30 @@ async def cluster(folder: Path) -> AsyncIterator[Author]:
         yield Author(folder=folder, pods=pods, sockets={"nri-policy-node-a": str(node.socket)})
 
 
-async def test_a_pod_author_is_told_why_the_pod_is_where_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["explain", "shop/web", "--context", "test"], 0, "web/main: placed: 2 exclusive CPUs on"),
+        (["explain", "-n", "shop", "web/main", "-o", "json"], 0, '"container": "shop/web/main"'),
+        (["what-if", "shop/web"], 0, "shop/web would fit"),
+        (["what-if", "shop/waiting", "--node", "node-a"], 1, "shop/waiting would be refused"),
+        (["containers", "shop/web"], 0, "shop/web/main"),
+        (["pools", "shop/web"], 0, "NUMA node #1"),
+        (["status", "--node", "node-a"], 0, "containerd 2.1.9"),
+    ],
+)
+async def test_the_daemon_on_the_pods_node_answers(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    text: str,
+) -> None:
     async with cluster(tmp_path) as author:
-        done = await asyncio.to_thread(author.asks, "explain", "shop/web", "--context", "test")
-        assert done.returncode == 0, done.stderr
-        assert "shop/web/main: placed: 2 exclusive CPUs on NUMA node #" in done.stdout
-        assert done.stderr == ""
-        other = await asyncio.to_thread(
-            author.asks, "explain", "-n", "shop", "web/main", "-o", "json"
-        )
-        assert json.loads(other.stdout)["container"] == "shop/web/main"
-
-
-async def test_one_more_of_a_pod_can_be_tried_on_a_node(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as author:
-        done = await asyncio.to_thread(author.asks, "what-if", "shop/web", "-o", "json")
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["pods"][0]["fit"] == 1
-        refused = await asyncio.to_thread(
-            author.asks, "what-if", "shop/waiting", "--node", "node-a"
-        )
-        assert refused.returncode == 1
-        assert "shop/waiting would be refused" in refused.stdout
-        assert refused.stderr == "", "what kubectl adds is of no use"
-
-
-async def test_the_rest_is_asked_of_the_pods_node(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as author:
-        for command, told in (("containers", "shop/web/main"), ("pools", "NUMA node #1")):
-            done = await asyncio.to_thread(author.asks, command, "shop/web")
-            assert told in done.stdout, done.stderr
-        done = await asyncio.to_thread(author.asks, "status", "--node", "node-a")
-        assert "all known" in done.stdout, done.stderr
+        done = await asyncio.to_thread(author.asks, *arguments)
+    said = capfd.readouterr().out
+    assert text in said, done.output
+    assert (done.exit_code, done.stderr) == (code, ""), "what kubectl adds is of no use"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +128,7 @@ def test_what_cannot_be_is_said_in_one_line(
 ) -> None:
     web, waiting = (pod(name, "2", namespace="shop") for name in ("web", "waiting"))
     pods = {"shop": {"web": placed(web, "node-a"), "waiting": placed(waiting)}}
-    done = Author(folder=tmp_path, pods=pods).fails(*arguments)
+    done = Author(folder=tmp_path, pods=pods).asks(*arguments)
     assert (done.exit_code, done.stdout) == (code, "")
     assert done.stderr.startswith("kubectl nri-policy")
     assert text in done.stderr
@@ -156,7 +140,7 @@ def test_rights_that_are_missing_are_named(tmp_path: Path, missing: str) -> None
     web = placed(pod("web", "2", namespace="shop"), "node-a")
     pods = {"shop": {"web": web}, "kube-system": {"nri-policy-node-a": daemon("node-a")}}
     author = Author(folder=tmp_path, pods=pods, allowed=[each for each in ALL if each != missing])
-    done = author.fails("explain", "shop/web")
+    done = author.asks("explain", "shop/web")
     verb, resource, _ = missing.split()
     assert done.exit_code == 1
     assert f'cannot {verb} resource "{resource}"' in done.stderr
