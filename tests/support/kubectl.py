@@ -80,7 +80,9 @@ def _run(command: list[str], more: list[str], given: str) -> int:
     at = rest.index("nri-policy")
     if program != "env" or not all("=" in each for each in rest[:at]):
         fail(f'error: exec: "{program}": executable file not found in $PATH')
-    os.environ.update(each.split("=", 1) for each in rest[:at])
+    for each in rest[:at]:
+        variable, _, value = each.partition("=")
+        os.environ[variable] = value
     sys.stdin = io.StringIO(given)
     from nri_policy.cli import main as nri_policy  # noqa: PLC0415 - it is large
 
