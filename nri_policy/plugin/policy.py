@@ -148,7 +148,7 @@ class Policy:
         ]
         present, held = await self._inventory.read(pods, listed)
         self.pids = {each.id: each.pid for each in listed}
-        self._resizes.restart()
+        self._resizes.restart(present)
         decision = self._decisions.decide(
             Synchronized(
                 containers=present, held=held, now=self._now(), equipment=self._equipment()

@@ -7,6 +7,7 @@ is heard: `enforcement` says when it should have ended, and what the cgroup has.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Resized, ResizeEnded
@@ -16,7 +17,7 @@ from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.decisions import Decisions
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.updates import Telling
-from nri_policy.workload.pod import Resources
+from nri_policy.workload.pod import Container, Resources
 
 
 class Resizes:
@@ -87,6 +88,15 @@ class Resizes:
         """Forget a container that is gone."""
         self._overdue.pop(container_id, None)
 
-    def restart(self) -> None:
-        """Forget all: the runtime has just said what its containers have."""
+    def restart(self, listed: Iterable[Container]) -> None:
+        """Take back the resizes of which the runtime lists that they are not in force."""
         self._overdue.clear()
+        for each in listed:
+            resizing = self._engine.state.resizing.get(each.id)
+            if resizing is None:
+                continue
+            before, placed = resizing.before, self._engine.state.placed[each.id]
+            asked, milli = placed.container.resources, placed.request.milli
+            same = has(each.resources, before.container.resources, before.request.milli)
+            if same and not has(each.resources, asked, milli):
+                self._decisions.decide(ResizeEnded(container_id=each.id, refused=True))

@@ -24,6 +24,7 @@ from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.units import parse_bytes, parse_cpu
 from tests.support.daemon import Served, pod, served
 
+TWO_SOCKETS = "package:2 numa:1 core:2 pu:2"
 ONE_POOL = "package:1 numa:1 core:4 pu:1"
 GONE = "has no process any more, and the runtime did not say so; its CPUs are free"
 RUNTIMES = pytest.mark.parametrize(
@@ -275,6 +276,34 @@ async def test_a_resize_that_the_runtime_refuses_is_taken_back(
         await it.start(pod("last"))
         assert (full.cpus, guest.cpus) == (before, beside)
         assert owners(it) == {}
+
+
+@RUNTIMES
+async def test_a_refused_resize_is_taken_back_when_the_runtime_lists_what_there_is(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    async with served(
+        tmp_path, TWO_SOCKETS, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
+    ) as it:
+        assert await it.start(*[pod(f"p{number}", "1") for number in range(7)]) == []
+        others = {min(each.cpus): each.pod for each in it.runtime.containers}
+        for cpu in (2, 4):
+            await it.runtime.delete_pod(others.pop(cpu))
+        await it.start(pod("full", "2", memory="96Mi"))
+        full = it.runtime.container("full/main")
+        for each in others.values():
+            await it.runtime.delete_pod(each)
+        full.usage = 50 << 20
+        before = full.cpus
+        assert before == CPUSet([2, 4]), "two cores, though there are whole ones by now"
+        with pytest.raises(CRIError, match="cannot decrease memory limit"):
+            await it.runtime.resize(full.pod, "main", amounts("1", "24Mi"))
+        assert it.daemon.engine.state.resizing
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=1)
+        await it.runtime.settled()
+        assert not it.daemon.engine.state.resizing
+        assert it.daemon.engine.state.placed[full.id].grant.exclusive == before == full.cpus
 
 
 async def test_a_resize_to_nonsense_is_taken_back(
