@@ -13,17 +13,19 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import curves, quality, synchronize
+from benchmarks import bars, curves, quality, synchronize
+from benchmarks.claims import Claims
 from benchmarks.decisions import LARGEST, TYPICAL, Decisions, compared
 from benchmarks.profile import profiled
-from benchmarks.requests import CREATE, Requests
+from benchmarks.requests import CREATE, PARTS, SIZES, Requests
 from benchmarks.startup import Startup
 from benchmarks.table import Section, number
 from tests.support.busy_node import COUNTS, MACHINES
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "performance.md"
-PICTURE = DOCS / "performance.svg"
+GROWTH = DOCS / "performance.svg"
+WHOLE = DOCS / "request.svg"
 _TEXT = Path(__file__).with_name("page.md")
 _PACKAGES = ("nri-policy", "protobuf", "grpcio", "msgspec")
 
@@ -33,30 +35,32 @@ def main(*, write: bool = False) -> None:
     logging.disable(logging.WARNING)
     head = _head()
     print(head)
-    sections, picture = _measured()
+    sections, pictures = _measured()
     if write:
         page = _TEXT.read_text()
         parts = [page, f"## The machine\n\n{head}", *(section.markdown() for section in sections)]
         PAGE.write_text("\n".join(parts))
-        PICTURE.write_text(picture)
+        for path, picture in pictures.items():
+            path.write_text(picture)
 
 
-def _measured() -> tuple[list[Section], str]:
+def _measured() -> tuple[list[Section], dict[Path, str]]:
     requests, startup, decisions = Requests(), Startup(), Decisions()
+    for section in (*compared(), profiled()):  # for developers: not on the page
+        print(section.plain())
     sections = []
     for section in (
         _targets(requests, startup, decisions),
+        Claims().section(),
         *requests.sections(),
         *decisions.sections(requests.protocol.p50),
-        *compared(),
         *quality.sections(),
         _synchronized(),
         *startup.sections(),
-        profiled(),
     ):
         print(section.plain())
         sections.append(section)
-    return sections, _picture(decisions)
+    return sections, {GROWTH: _growth(decisions), WHOLE: _whole(requests)}
 
 
 def _head() -> str:
@@ -131,7 +135,20 @@ def _synchronizations(count: int) -> Iterator[tuple[str, float, float]]:
         yield what, median, most
 
 
-def _picture(decisions: Decisions) -> str:
+def _whole(requests: Requests) -> str:
+    """Draw the parts of whole creations."""
+    drawn = []
+    for size in SIZES:
+        whole = requests.timing(size, CREATE, "request")
+        assert whole is not None
+        parts = {part: requests.timing(size, CREATE, part) for part in PARTS[1:]}
+        known = {part: timing.p50 for part, timing in parts.items() if timing is not None}
+        known["rest"] = whole.p50 - sum(known.values())
+        drawn.append(bars.Bar(_size(size), known, whole.p99))
+    return bars.svg(drawn, requests.protocol.p50)
+
+
+def _growth(decisions: Decisions) -> str:
     """Draw a creation's time against CPUs, pools and containers."""
     by_cpus = {
         f"{count} containers": [(float(cpus), decisions.p50(cpus, count)) for cpus in MACHINES]

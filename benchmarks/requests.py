@@ -106,13 +106,13 @@ async def measure(cpus: int, running: int, *, floor: bool) -> Spent:
         await runtime.synchronized()
         milli = busy_node.share(cpus, running)
         for at in range(running):
-            await runtime.start_pod(_pod(f"running-{at}", milli if at % 4 else 1000))
+            await runtime.start_pod(pod_of(f"running-{at}", milli if at % 4 else 1000))
         gc.collect()
         gc.freeze()  # as the daemon does
         with patch.object(PluginLink, "call", watch.call):
             for at in range(ROUNDS):
                 amount = milli if at % 2 else 1000
-                pod = await runtime.start_pod(_pod(f"new-{at}", amount))
+                pod = await runtime.start_pod(pod_of(f"new-{at}", amount))
                 more = Amounts(cpu=amount + 100)
                 await runtime.resize(pod, "main", ResourceChange(requests=more, limits=more))
                 await runtime.delete_pod(pod)
@@ -125,7 +125,7 @@ def _watch(daemon: Daemon, watch: Stopwatch) -> None:
     for part, owner, name in (
         ("decision", daemon.engine, "handle"),
         ("store", daemon._store, "commit"),  # noqa: SLF001 - from the outside it cannot be seen
-        ("file", daemon._policy, "_show"),  # noqa: SLF001
+        ("file", daemon._policy._resources, "add"),  # noqa: SLF001
     ):
         setattr(owner, name, watch.clocked(part, getattr(owner, name)))
 
@@ -187,7 +187,7 @@ def _pair(timing: Timing) -> tuple[str, str]:
     return number(timing.p50), number(timing.p99)
 
 
-def _pod(name: str, milli: int) -> dict[str, object]:
+def pod_of(name: str, milli: int) -> dict[str, object]:
     amounts = {"cpu": f"{milli}m", "memory": "16Mi"}
     container = {"name": "main", "image": "busybox", "resources": {"limits": amounts}}
     return {

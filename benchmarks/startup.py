@@ -91,13 +91,13 @@ async def _start() -> tuple[float, float]:
         )
         try:
             await asyncio.wait_for(runtime.synchronized(), 60)
-            return time.perf_counter() - began, _resident(process.pid)
+            return time.perf_counter() - began, resident(process.pid)
         finally:
             process.terminate()
             await process.wait()
 
 
-def _resident(pid: int) -> float:
+def resident(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
