@@ -128,7 +128,22 @@ def _alone(folder: Path, form: str) -> Iterator[tuple[str, str]]:
         {"expect": {"error": "no room", "nobody/main": None}},
     ]
     scenario = _written(folder / "scenario.yaml", steps)
+    yield from _of_a_cluster(form)
     yield "simulate-fails", printed("simulate", scenario, "--synthetic", SMALL, form=form)
+
+
+def _of_a_cluster(form: str) -> Iterator[tuple[str, str]]:
+    """Yield what commands print that are about many nodes."""
+    groups = PROJECT / "configs/groups"
+    cluster = ("--synthetic", "zone:2 rack:4 host:16 cpu:64 memory:256Gi socket:2 numa:2")
+    both = ("-f", groups / "training.yaml", "-f", groups / "leader.yaml")
+    small = ("--synthetic", "zone:2 rack:2 host:2 cpu:16 memory:64Gi")
+    yield "cluster-tree", printed("cluster", "tree", *small, form=form)
+    yield "cluster-place", printed("cluster", "place", *both, *cluster, form=form)
+    yield "cluster-place-refused", printed("cluster", "place", *both, *small, form=form)
+    yield "cluster-explain", printed("cluster", "explain", *both[:2], *cluster, form=form)
+    failure = groups / "failure.yaml"
+    yield "cluster-simulate", printed("cluster", "simulate", failure, *cluster, form=form)
 
 
 async def _beside(folder: Path, form: str) -> dict[str, str]:
