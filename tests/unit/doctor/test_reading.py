@@ -121,7 +121,9 @@ def test_a_running_containerd_says_where_its_files_are(made: Made) -> None:
     assert (read.running, read.nri, read.version) == (True, None, 3)
 
 
-@pytest.mark.parametrize(("containerd", "crio"), [(100, os.getpid()), (os.getpid(), 100)])
+@pytest.mark.parametrize(
+    ("containerd", "crio"), [(100, os.getpid()), (os.getpid(), 100)], ids=["cri-o", "containerd"]
+)
 def test_of_two_runtimes_with_one_nri_socket_the_one_that_listens_is_meant(
     made: Made, tmp_path: Path, containerd: int, crio: int
 ) -> None:

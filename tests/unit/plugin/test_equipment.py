@@ -59,7 +59,7 @@ def test_without_the_io_controller_nothing_can_be_limited(tmp_path: Path) -> Non
     ("path", "text", "refused"),
     [
         ("sys/fs/cgroup/cpu/cpu.rt_runtime_us", "950000\n", True),
-        ("proc/config.gz", gzip.compress(b"CONFIG_RT_GROUP_SCHED=y\n"), True),
+        ("proc/config.gz", gzip.compress(b"CONFIG_RT_GROUP_SCHED=y\n", mtime=0), True),
         ("boot/config-6.18", "CONFIG_RT_GROUP_SCHED=y\n", True),
         (
             "boot/config-6.18",
