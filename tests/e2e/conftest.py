@@ -28,6 +28,7 @@ CRIO = "cri-o"
 RUNTIMES = (*packages.SUITES, CRIO)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
