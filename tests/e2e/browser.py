@@ -58,7 +58,8 @@ class Page:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._call("Emulation.setEmulatedMedia", features=features)
         self._call("Page.navigate", url=path.as_uri())
-        loaded = f"document.readyState === 'complete' && location.href === {path.as_uri()!r}"
+        shown = "location.href.split('#')[0]"  # a page may add where in it one is
+        loaded = f"document.readyState === 'complete' && {shown} === {path.as_uri()!r}"
         assert eventually(lambda: self.value(loaded), bool, 30)
 
     def value(self, expression: str) -> Any:
