@@ -19,7 +19,7 @@ demo: $(BUILT)
 
 # on all cores; the end-to-end tests, which share the host's cgroups, on one of them
 test: $(BUILT) lint
-	$(PY) -m pytest --numprocesses auto --dist loadgroup
+	$(PY) -m pytest --numprocesses auto
 
 # kill, freeze, starve and confuse the daemon: make faults ROUNDS=5000 SEED=7
 faults: $(BUILT)

@@ -8,6 +8,8 @@ import os
 
 import hypothesis
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 HANGS = 20.0  # seconds; no test waits for time, so only one that hangs takes it
 
@@ -16,6 +18,17 @@ HANGS = 20.0  # seconds; no test waits for time, so only one that hangs takes it
 hypothesis.settings.register_profile("ours", deadline=None)
 hypothesis.settings.register_profile("gate", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("gate" if os.environ.get("CI") else "ours")
+
+
+class OneForTheHost(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives all end-to-end tests to one process: they share the host's cgroups."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "e2e" if nodeid.startswith("tests/e2e/") else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneForTheHost:
+    return OneForTheHost(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -28,12 +28,10 @@ CRIO = "cri-o"
 RUNTIMES = (*packages.SUITES, CRIO)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.e2e)
-            item.add_marker(pytest.mark.xdist_group("e2e"))  # they share the host's cgroups
 
 
 @pytest.hookimpl(wrapper=True)

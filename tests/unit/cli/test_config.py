@@ -35,7 +35,8 @@ class Check:
 
     def __call__(self, spec: str, *args: str) -> Result:
         self.path.write_text(HEAD + spec)
-        return CliRunner().invoke(main, ["config", "check", str(self.path), *args])
+        runner = CliRunner(env={"COLUMNS": "300"})  # paths of tests are long
+        return runner.invoke(main, ["config", "check", str(self.path), *args])
 
 
 def test_good_settings_are_shown_with_who_set_each(check: Check) -> None:
