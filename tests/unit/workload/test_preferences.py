@@ -239,8 +239,10 @@ def test_annotations_of_later_versions_give_a_notice() -> None:
         f"rdtclass.{DOMAIN}/container.other": "gold",
         f"{DOMAIN}/affinity": "c0: [c1]",
     }
+    key = f"cpu-class.{DOMAIN}/pod"
     assert preferences(annotations, "c0") == Preferences(
-        notices=(f"annotation cpu-class.{DOMAIN}/pod: not supported yet, it has no effect",)
+        unsupported=(key,),
+        notices=(f"annotation {key}: not supported yet, it has no effect",),
     )
 
 
