@@ -33,4 +33,4 @@ def test_a_changed_file_is_taken_without_a_signal_and_moves_whom_it_must(
     daemon.configure({**settings, "reservedResources": {"cpu": 14}})
     daemon.await_line("event=reload-refused")
     assert cpus() == after
-    assert "no pool has room" in daemon.ask("status").stdout.replace("\n", " ")
+    assert "no pool has room" in " ".join(daemon.ask("status").stdout.split())
