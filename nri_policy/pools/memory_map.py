@@ -99,10 +99,10 @@ class MemoryMap:
             CPUSet(node.id for node in machine.nodes if not node.cpus.isdisjoint(pool.cpus))
             for pool in tree.pools
         ]
-        homes = numa_cpus(machine)
+        homes, own = numa_cpus(machine), {node.id: node.cpus for node in machine.nodes}
         self._near = {  # the CPUs that a node's memory is beside, by its id
             node.id: homes.get(node.id)
-            or CPUSet.union(homes.get(near, EMPTY) for near in node.nearest)
+            or CPUSet.union(homes.get(near) or own[near] for near in node.nearest)
             for node in nodes
         }
         self._distances = machine.distances
