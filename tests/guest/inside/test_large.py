@@ -28,8 +28,12 @@ def test_whole_sockets_are_filled_and_the_rest_is_shared_also_by_the_next_daemon
     assert scene.settle() == before
 
 
-def test_who_is_larger_than_a_socket_has_the_memory_of_all(scene: Scene) -> None:
+def test_who_is_larger_than_a_socket_has_the_memory_of_the_sockets_of_its_cpus(
+    scene: Scene,
+) -> None:
     here = kernel.effective(scene.run("wide", guaranteed(40_000)))
     scene.settle()
-    assert len(CPUSet.parse(here.cpus)) == 40
-    assert here.mems == "0-3"
+    cpus, mems = CPUSet.parse(here.cpus), CPUSet.parse(here.mems)
+    assert len(cpus) == 40
+    assert set(mems) == {cpu // 24 for cpu in cpus}
+    assert len(mems) == 2
