@@ -1,4 +1,4 @@
-"""Time decisions of the engine alone: how they grow, and against plainer ways to take them."""
+"""Time decisions of the engine alone: how they grow, and what makes one dear."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count
 
-from benchmarks.plain import PlainEngine
 from benchmarks.table import ROUNDS, Section, Timing, best, number
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.pools.supply import supply_of
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import QoS
 from tests.property import test_picker, test_supply
 from tests.support import busy_node, nodes
 from tests.support.busy_node import COUNTS
@@ -112,14 +111,7 @@ class Decisions:
 
 
 def compared() -> Iterator[Section]:
-    """Compare with the set-based implementation and the kernels' twins."""
-    yield Section(
-        title="Against a set-based implementation",
-        text="A creation by `benchmarks/plain.py`, which holds the same rules as frozensets and"
-        " looks at every container each time. Medians in µs; both choose the same pools.",
-        head=("CPUs", "containers", "plain sets", "ours", "ratio"),
-        rows=[_against_sets(cpus, running) for cpus, running in ((16, 10), (64, 50), TYPICAL)],
-    )
+    """Compare creations that others hear of with those that nobody does, and kernels with twins."""
     yield Section(
         title="What others hear",
         text="A creation that changes the cpuset of all others, against one that changes nobody's."
@@ -169,32 +161,6 @@ def _exclusive(engine: Engine) -> Timing:
 
 def _row(name: tuple[str, ...], slow: Timing, fast: Timing) -> tuple[str, ...]:
     return (*name, number(slow.p50), number(fast.p50), f"{slow.p50 / fast.p50:.0f}")
-
-
-def _against_sets(cpus: int, running: int) -> tuple[str, ...]:
-    present, milli = busy_node.running(cpus, running), busy_node.share(cpus, running)
-    engine = busy_node.engine(cpus, present)
-    plain = PlainEngine(engine.layout)
-    for container in present:
-        _create(plain, container)
-    for container in present:
-        pool = engine.state.placed[container.id].grant.pool
-        assert plain.held[container.id].pool == pool, "the two do not agree"
-    spent = []
-    for at in range(6):
-        container = busy_node.newcomer("plain", milli, at)
-        began = time.perf_counter()
-        _create(plain, container)
-        spent.append(time.perf_counter() - began)
-        plain.stop(container.id)
-    return _row(
-        (str(cpus), str(running)), Timing.of(spent), timed(engine, "plain", milli)["create"]
-    )
-
-
-def _create(plain: PlainEngine, container: Container) -> None:
-    exclusive, milli = divmod(container.resources.cpu_limit or 0, 1000)
-    plain.create(container.id, exclusive, milli)
 
 
 def _clocked(work: Callable[[], object], times: int) -> Timing:
