@@ -16,6 +16,7 @@ class Domains:
         leaves: Sequence[CPUSet | None],
         cores: Collection[CPUSet],
     ) -> None: ...
+    def touched(self, cpus: CPUSet) -> tuple[int, int, int]: ...
     def touch(
         self,
         table: Table,

@@ -242,6 +242,25 @@ cdef class Domains:
             PyMem_Free(left)
             PyMem_Free(most)
 
+    def touched(self, CPUSet cpus not None):
+        """Return how many packages, NUMA nodes and L3 domains *cpus* touch; CPUs in no domain count for none."""
+        cdef int d, w, level
+        cdef int[LEVELS] found
+        cdef char *chosen
+        memset(self.chosen, 0, LEVELS * self.count)
+        memset(found, 0, sizeof(found))
+        for d in range(self.count):
+            if self.first[d] != d:
+                continue
+            for w in range(self.word[d], min(self.end[d], cpus.used)):
+                if cpus.words[w] & self.masks[d * self.width + w]:
+                    for level in range(LEVELS):
+                        chosen = self.chosen + level * self.count + self.at[level * self.count + d]
+                        found[level] += not chosen[0]
+                        chosen[0] = True
+                    break
+        return found[<int> PACKAGE], found[<int> NODE], found[<int> L3]
+
     cdef int64_t _search(self, int n) except -1:
         """Choose a set for *n* CPUs, which there are; return how many domains it adds to those that the taker is in."""
         cdef int level

@@ -7,7 +7,6 @@ from array import array
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.nearness import Nearness
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.attraction import Attraction
@@ -43,16 +42,9 @@ class Layout(Struct, frozen=True, kw_only=True):
     burst_levels: dict[
         Level, array[float]
     ]  # closeness of each pool to a level: 0 at it, -links off it
-    node_of: dict[int, int]  # CPU -> its NUMA node
-    l3_of: dict[int, int]  # CPU -> an id of its L3 domain
     too_coarse: tuple[
         int, ...
     ]  # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs
-
-    def spread(self, cpus: CPUSet) -> tuple[int, int]:
-        """Return how many NUMA nodes and L3 domains *cpus* touch."""
-        nodes = {self.node_of.get(cpu) for cpu in cpus}
-        return len(nodes), len({self.l3_of.get(cpu) for cpu in cpus})
 
     @property
     def aligned(self) -> bool:
@@ -99,13 +91,6 @@ def layout_of(
         attraction=Attraction(tree),
         nearness=Nearness(machine, tree),
         burst_levels={level: _closeness(tree, level) for level in Level},
-        node_of={cpu: node.id for node in machine.nodes for cpu in node.cpus},
-        l3_of={
-            cpu: cache.cpus.lowest
-            for cache in machine.caches
-            if cache.level == 3 and cache.type != "instruction"
-            for cpu in cache.cpus
-        },
         too_coarse=tuple(
             pool.id
             for pool in tree.pools

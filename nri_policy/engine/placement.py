@@ -372,7 +372,7 @@ def _cut(case: _Case, grant: Grant, looks: tuple[bool, ...]) -> tuple[Grant, boo
     """Return *grant*, on a pool that can hold the request, with its exclusive CPUs picked.
 
     And whether what is kept for guests was left to them. Of two *looks* at it the one without is
-    taken where the CPUs touch fewer NUMA nodes, or as many and fewer L3 domains.
+    taken where the CPUs touch fewer packages, then NUMA nodes, then L3 domains.
     """
     layout, request, held = case.state.layout, case.request, case.held
     if not request.exclusive:
@@ -387,9 +387,10 @@ def _cut(case: _Case, grant: Grant, looks: tuple[bool, ...]) -> tuple[Grant, boo
         return replace(grant, exclusive=own, isolated=held.grant.isolated), True
     with_guests, *again = looks
     cut = _picked(case, grant, with_guests=with_guests)
-    if again and (spread := layout.spread(cut.exclusive)) != (1, 1):
+    touched = layout.picker.domains.touched
+    if again and (domains := touched(cut.exclusive)) != (1, 1, 1):
         other = _picked(case, grant, with_guests=False)
-        if layout.spread(other.exclusive) < spread:
+        if touched(other.exclusive) < domains:
             return other, False
     return cut, with_guests
 

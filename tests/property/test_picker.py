@@ -397,6 +397,13 @@ def test_picks_within_limits_touch_the_fewest_domains(twin: Twin, data: st.DataO
 
 @given(topologies(), st.data())
 @settings(max_examples=100, deadline=None)
+def test_touched_domains_are_counted_by_level(twin: Twin, data: st.DataObject) -> None:
+    cpus = data.draw(subsets(twin.every))
+    assert kernel(twin).domains.touched(CPUSet(cpus | {8191})) == twin.touched(cpus)
+
+
+@given(topologies(), st.data())
+@settings(max_examples=100, deadline=None)
 def test_first_threads_are_the_lowest_of_each_core(twin: Twin, data: st.DataObject) -> None:
     cpus = data.draw(subsets(twin.every))
     first = kernel(twin).first_threads(CPUSet(cpus | {8191}))
