@@ -12,9 +12,11 @@ remembered by its start time, and its process is looked at wherever it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of, visible
@@ -29,6 +31,8 @@ _LONGEST = 1 << 20  # bytes of a list of threads
 _STARTED = 19  # field of /proc/PID/stat behind the name: 22 in proc(5), which counts from 1
 # crun keeps processes one level deeper under systemd (its `run.oci.systemd.subgroup`)
 _INNER = "container"
+
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,16 @@ _V2 = _Hierarchy(
     effective="cpuset.{}.effective",
     threads="cgroup.threads",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a container's cgroup is, with the folder of its cpuset controller open."""
+
+    tree: Tree
+    hierarchy: _Hierarchy
+    path: str
+    folder: Folder
 
 
 def folder_of(cgroup: str) -> str | None:
@@ -103,16 +117,13 @@ class Cgroups:
 
         Of many threads each *turn* shows others, and the *watched* ones.
         """
-        path = folder_of(cgroup)
-        if path is None:
-            return None
-        with Tree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
-            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
-                cpus, mems = (_cpuset(folder, hierarchy, name) for name in ("cpus", "mems"))
-                inside = _inside(folder, hierarchy)
-                populated = "populated 1" in (folder.text("cgroup.events") or "")
-            with tree.folder("proc") as proc:
+        with self._opened(cgroup) as at:
+            if at is None:
+                return None
+            cpus, mems = (_cpuset(at.folder, at.hierarchy, name) for name in ("cpus", "mems"))
+            inside = _inside(at.folder, at.hierarchy)
+            populated = "populated 1" in (at.folder.text("cgroup.events") or "")
+            with at.tree.folder("proc") as proc:
                 hidden = 0 in inside
                 inside.discard(0)
                 threads = inside | self._process(container_id, proc, inside)
@@ -131,18 +142,16 @@ class Cgroups:
         What this kernel does not say, or says in a form that the runtime's cannot be told from, is
         not set. Where the cpuset was never set, it is what the cgroup may use.
         """
-        path = folder_of(cgroup)
-        if path is None:
-            return None
-        with Tree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
-            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
-                cpus, mems = (_cpuset(folder, hierarchy, name) for name in ("cpus", "mems"))
+        with self._opened(cgroup) as at:
+            if at is None:
+                return None
+            hierarchy = at.hierarchy
+            cpus, mems = (_cpuset(at.folder, hierarchy, name) for name in ("cpus", "mems"))
             if cpus is None or mems is None:
                 return None
-            with tree.folder(f"{hierarchy.cpu}/{path}") as folder:
+            with at.tree.folder(f"{hierarchy.cpu}/{at.path}") as folder:
                 shares, quota, period = _v1_cpu(folder) if hierarchy is _V1 else _v2_cpu(folder)
-            with tree.folder(f"{hierarchy.memory}/{path}") as folder:
+            with at.tree.folder(f"{hierarchy.memory}/{at.path}") as folder:
                 name = "memory.limit_in_bytes" if hierarchy is _V1 else "memory.max"
                 limit = _number(folder.text(name))
         return Resources(
@@ -156,53 +165,31 @@ class Cgroups:
 
     def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
         """Return the CPUs that are set for those of *cgroups* that are here and have any."""
-        found = {}
-        with Tree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
-            file = hierarchy.written.format("cpus")
-            with tree.folder(hierarchy.mount) as top:  # no link is below
-                for each in cgroups:
-                    path = folder_of(each)
-                    if path is not None and (cpus := top.set(f"{path}/{file}")):
-                        found[each] = cpus
-        return found
+        return self._of_each(
+            cgroups,
+            lambda hierarchy: hierarchy.mount,
+            lambda top, path, hierarchy: (
+                top.set(f"{path}/{hierarchy.written.format('cpus')}") or None
+            ),
+        )
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
         """Return the CPU time that those of *cgroups* have used that are here; for any thread."""
-        found = {}
-        with Tree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
-            with tree.folder(hierarchy.cpu_time) as top:  # no link is below
-                for each in cgroups:
-                    path = folder_of(each)
-                    if (
-                        path is not None
-                        and (used := _cpu_seconds(top, path, hierarchy)) is not None
-                    ):
-                        found[each] = used
-        return found
+        return self._of_each(cgroups, lambda hierarchy: hierarchy.cpu_time, _cpu_seconds)
 
     def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
         """Return what files of a cgroup about I/O hold, as far as they are there."""
-        path = folder_of(cgroup)
-        if path is None:
-            return {}
-        with Tree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
-            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
-                texts = {name: folder.text(name) for name in names}
+        with self._opened(cgroup) as at:
+            texts = {} if at is None else {name: at.folder.text(name) for name in names}
         return {name: text.strip() for name, text in texts.items() if text is not None}
 
     def first_process(self, cgroup: str) -> FirstProcess | None:
         """Return what the oldest process of a cgroup runs with, None if none can be seen."""
-        path = folder_of(cgroup)
-        if path is None:
-            return None
-        with Tree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
-            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
-                oldest = min(_inside(folder, hierarchy) - {0}, default=0)
-            with tree.folder("proc") as proc, proc.folder(str(oldest)) as process:
+        with self._opened(cgroup) as at:
+            if at is None:
+                return None
+            oldest = min(_inside(at.folder, at.hierarchy) - {0}, default=0)
+            with at.tree.folder("proc") as proc, proc.folder(str(oldest)) as process:
                 stat = process.text("stat") if oldest else None
         if stat is None:
             return None
@@ -230,13 +217,8 @@ class Cgroups:
 
     def processes(self, cgroup: str) -> Collection[int]:
         """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""
-        path = folder_of(cgroup)
-        if path is None:
-            return ()
-        with Tree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
-            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
-                return _inside(folder, hierarchy)
+        with self._opened(cgroup) as at:
+            return () if at is None else _inside(at.folder, at.hierarchy)
 
     def has_process(self, pid: int) -> bool:
         """Return whether there is a process."""
@@ -262,6 +244,35 @@ class Cgroups:
     def keep_only(self, container_ids: Iterable[str]) -> None:
         """Forget all other containers."""
         self._oldest = {each: self._oldest[each] for each in container_ids if each in self._oldest}
+
+    @contextmanager
+    def _opened(self, cgroup: str) -> Iterator[_Place | None]:
+        """Open where the runtime's *cgroup* is, or would be; None for one that is none."""
+        path = folder_of(cgroup)
+        if path is None:
+            yield None
+            return
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
+                yield _Place(tree=tree, hierarchy=hierarchy, path=path, folder=folder)
+
+    def _of_each(
+        self,
+        cgroups: Iterable[str],
+        mount: Callable[[_Hierarchy], str],
+        read: Callable[[Folder, str, _Hierarchy], _Read | None],
+    ) -> dict[str, _Read]:
+        """Return what *read* finds of each cgroup below a mount, of those where it finds any."""
+        found = {}
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with tree.folder(mount(hierarchy)) as top:  # no link is below
+                for each in cgroups:
+                    path = folder_of(each)
+                    if path is not None and (what := read(top, path, hierarchy)) is not None:
+                        found[each] = what
+        return found
 
     def _process(self, container_id: str, proc: Folder, inside: set[int]) -> set[int]:
         """Return the threads of the container's oldest process, wherever they are now."""
