@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 
 import msgspec
@@ -58,7 +59,7 @@ class Engine:
         self._members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
         self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
-        self._passing: list[Usage] = []  # what is assumed while a group is placed
+        self._passing: dict[object, list[Usage]] = {}  # what is assumed for a while
         self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
         self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
 
@@ -179,7 +180,7 @@ class Engine:
                         new = whole = self._assign(unit, tree, placed, failures, nothing_asked)
                     assignments |= whole
                     if unit is not steps[-1]:
-                        stack.enter_context(self._assumed(new, unit))
+                        stack.enter_context(self._promised(new, unit))
                         placed += by_node(new.values(), self.nodes)
             except Refused as refused:
                 return Status(state="Unplaceable", message=str(refused))
@@ -203,7 +204,7 @@ class Engine:
         out: dict[str, Assignment] = {}
         if unit.leader is not None and chosen is not None:
             out[unit.leader.name] = assignment(tree, unit.leader.name, [(chosen.leader, 1)])
-        with self._assumed(out, unit):
+        with self._promised(out, unit):
             nodes = None if chosen is None else chosen.nodes
             for pod_set in unit.pod_sets:
                 if pod_set.name not in out:
@@ -278,6 +279,27 @@ class Engine:
         tolerations = self._topology(request.topology).tolerations
         return tree.spread(pod_set, preferences, tolerations, own, failures, within)
 
+    def freed(self, namespace: str, name: str) -> list[Usage]:
+        """Return what changes if a group leaves its places, with its pods; for `assumed`."""
+        usages = undone(self._in_use((namespace, name)))
+        # The report of a zone lacks what runs there: it is free once the pods end.
+        return [replace(each, reported=0) if each.reported else each for each in usages]
+
+    @contextmanager
+    def assumed(self, usages: list[Usage]) -> Iterator[None]:
+        """Count *usages* while in the context, also in trees that are made then.
+
+        Several contexts may end in any order.
+        """
+        context = object()
+        self._passing[context] = usages
+        self._apply(usages, 1)
+        try:
+            yield
+        finally:
+            del self._passing[context]
+            self._apply(usages, -1)
+
     def _running_of(self, group: Key) -> Counter[str]:
         """Return a group's running pods, by node."""
         members = self._members.get(group, {}).values()
@@ -298,8 +320,9 @@ class Engine:
         for group in self.groups:
             for usage in self._in_use(group):
                 self._assume(tree, usage, 1)
-        for usage in self._passing:
-            self._assume(tree, usage, 1)
+        for usages in self._passing.values():
+            for usage in usages:
+                self._assume(tree, usage, 1)
 
     def tree_of(self, unit: Unit) -> Tree:
         """Return the tree on which *unit* is placed; raises Refused.
@@ -439,13 +462,13 @@ class Engine:
 
     def _without(self, group: Key) -> AbstractContextManager[None]:
         """Count what a group's assignments use as free while in the context."""
-        return self._applied(undone(self._in_use(group)))
+        return self.assumed(undone(self._in_use(group)))
 
-    def _assumed(
+    def _promised(
         self, assignments: Mapping[str, Assignment], unit: Unit
     ) -> AbstractContextManager[None]:
         """Count assignments of a unit's pod sets as used while in the context."""
-        return self._applied(
+        return self.assumed(
             [
                 usage
                 for each in unit.pod_sets
@@ -453,17 +476,6 @@ class Engine:
                 for usage in usages_of(assignments[each.name], self.kind_of(each))
             ]
         )
-
-    @contextmanager
-    def _applied(self, usages: list[Usage]) -> Iterator[None]:
-        """Count *usages* while in the context, also in trees that are made then."""
-        self._passing += usages
-        self._apply(usages, 1)
-        try:
-            yield
-        finally:
-            del self._passing[len(self._passing) - len(usages) :]
-            self._apply(usages, -1)
 
 
 def implied(steps: Iterable[Unit]) -> bool:

@@ -9,6 +9,7 @@ from nri_policy.cluster.engine import Engine, implied
 from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Status
 from nri_policy.cluster.message import exclusions
 from nri_policy.cluster.placement import count
+from nri_policy.cluster.preemption import victims
 from nri_policy.cluster.request import Refused, Unit, asks, is_spread, plan, units
 
 
@@ -189,31 +190,8 @@ def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> li
 
 
 def _leaving(engine: Engine, group: PlacementGroup) -> list[Change]:
-    """Return groups of lower priority whose leaving makes room: the lowest first, none in vain."""
-    lower = [
-        each
-        for each in engine.groups.values()
-        if each.priority < group.priority and each.status.assignments
-    ]
-    lower.sort(key=lambda each: (each.priority, each.namespace, each.name))
-    gone: list[PlacementGroup] = []
-    try:
-        for each in lower:
-            engine.remove_group(each.namespace, each.name)
-            gone.append(each)
-            if _fits(engine, group):
-                break
-        else:
-            return []
-        needed = []
-        for each in reversed(gone[:]):
-            engine.set_group(each)
-            gone.remove(each)
-            if not _fits(engine, group):
-                engine.remove_group(each.namespace, each.name)
-                gone.append(each)
-                needed.append(f"{each.namespace}/{each.name}")
-        return [Change(leaving=sorted(needed))]
-    finally:
-        for each in gone:
-            engine.set_group(each)
+    """Return groups of lower priority whose leaving makes room."""
+    gone = victims(engine, group)
+    if not gone:
+        return []
+    return [Change(leaving=sorted(f"{each.namespace}/{each.name}" for each in gone))]

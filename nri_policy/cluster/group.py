@@ -80,11 +80,13 @@ class PlacementGroup(Struct, frozen=True):
     pod_sets: tuple[PodSet, ...]
     priority: int = 0
     status: Status = Status()
+    created: str = ""  # in RFC 3339
 
 
-class _Meta(Struct):
+class _Meta(Struct, rename="camel"):
     name: str = ""
     namespace: str | None = None
+    creation_timestamp: str | None = None
 
 
 class _PodSet(Struct, forbid_unknown_fields=True):
@@ -156,6 +158,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         pod_sets=tuple(pod_sets),
         priority=document.spec.priority or 0,
         status=status,
+        created=document.metadata.creation_timestamp or "",
     )
 
 

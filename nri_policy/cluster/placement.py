@@ -87,4 +87,4 @@ def search(
 def assignment(tree: Tree, name: str, places: Iterable[tuple[int, int]]) -> Assignment:
     """Return where a pod set is, as groups store it."""
     domains = [Placed(values=tree.values(leaf), count=count) for leaf, count in places]
-    return Assignment(pod_set=name, levels=tree.named_levels(), domains=domains)
+    return Assignment(pod_set=name, levels=tree.named_levels, domains=domains)

@@ -47,6 +47,9 @@ class Tree:
     ) -> None:
         self.topology = topology
         self.levels = (*topology.levels, *(ZONE_LEVEL + each for each in below))
+        # Those that assignments name: from the host on where there is one.
+        unnamed = len(topology.levels) - 1 if topology.by_host else 0
+        self.named_levels = list(self.levels[unnamed:])
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
         self.hosts = hosts
         self._below = tuple(below)
@@ -256,11 +259,11 @@ class Tree:
     def _assume_all(self, places: Mapping[int, int], amounts: Amounts, times: int) -> None:
         for tree in (self,) if self.hosts is None else (self, self.hosts):
             for leaf, count in places.items():
-                tree.assume(self.named_levels(), self.values(leaf), amounts, times * count)
+                tree.assume(self.named_levels, self.values(leaf), amounts, times * count)
 
     def find(self, levels: Sequence[str], values: Sequence[str]) -> int | None:
         """Return the leaf that an assignment's values name, None where it has none."""
-        if list(levels) != self.named_levels():
+        if levels != self.named_levels and list(levels) != self.named_levels:
             return None
         if self.hosts is None and self.topology.by_host:
             return self._host_at.get(values[0])
@@ -268,13 +271,7 @@ class Tree:
 
     def values(self, leaf: int) -> list[str]:
         """Return the values by which assignments name a leaf."""
-        return list(self.paths[leaf][-len(self.named_levels()) :])
-
-    def named_levels(self) -> list[str]:
-        """Return the levels to which `values` belong: those from the host on where there is one."""
-        if self.topology.by_host:
-            return list(self.levels[len(self.topology.levels) - 1 :])
-        return list(self.levels)
+        return list(self.paths[leaf][-len(self.named_levels) :])
 
     def filter(self, spec: PodSpec, *, scored: bool) -> Filter:
         """Return which leaves a pod may use; selectors count only where leaves are hosts."""

@@ -111,7 +111,7 @@ def _groups(engine: Engine, tree: Tree) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     for group in engine.groups.values():
         for assignment in group.status.assignments:
-            width = len(tree.named_levels())
+            width = len(tree.named_levels)
             for each in assignment.domains:
                 leaf = tree.find(assignment.levels[:width], each.values[:width])
                 if leaf is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from nri_policy.cluster.assignment import Assignment
 from nri_policy.cluster.document import Amounts
@@ -36,11 +36,13 @@ def usages_of(assignment: Assignment, kind: Amounts) -> list[Usage]:
 def undone(usages: Iterable[Usage]) -> list[Usage]:
     """Return what gives back as much."""
     return [
-        replace(
-            each,
-            count=-each.count,
-            reported=-each.reported,
-            running={node: -count for node, count in each.running.items()},
+        Usage(
+            each.levels,
+            each.values,
+            each.amounts,
+            -each.count,
+            -each.reported,
+            {node: -count for node, count in each.running.items()},
         )
         for each in usages
     ]
@@ -69,7 +71,7 @@ def in_use(
                 at = _take(running, assignment.pod_set, usage, left, nodes)
             elif len(usage.levels) > 1 and usage.levels[0] == HOSTNAME:
                 reported = sum(_take(running, assignment.pod_set, usage, left, nodes).values())
-            found.append(replace(usage, count=left, reported=reported, running=at))
+            found.append(Usage(usage.levels, usage.values, usage.amounts, left, reported, at))
     return found
 
 
@@ -77,8 +79,10 @@ def _take(
     pods: Counter[tuple[str, str]], pod_set: str, usage: Usage, most: int, nodes: Mapping[str, Node]
 ) -> dict[str, int]:
     """Return how many of *pods* are of *usage*, by node, at most *most*; they are taken out."""
+    if not pods:
+        return {}
     taken: Counter[str] = Counter()
-    for name in (pod_set, "") if pods else ():
+    for name in (pod_set, ""):
         for node in nodes_named(usage.levels, usage.values, nodes):
             own = min(pods[name, node], most - taken.total())
             pods[name, node] -= own
