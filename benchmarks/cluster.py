@@ -15,11 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+import msgspec
+
 from benchmarks import curves
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import PlacementGroup, PodSet, Request
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.pod import Container, PodSpec, Template
+from nri_policy.cluster.preemption import victims
 from nri_policy.cluster.settings import Settings, Topology
 from tests.support import packing_twin as twin
 
@@ -112,6 +115,10 @@ def measured(count: int) -> dict[str, float]:
     took["a node fails or returns"] = timed(fail, 9) / (2 * len(some))
     required = cold["assign, a required rack"]
 
+    def change() -> None:
+        engine.bind("default", "pod", names[0], kind)
+        engine.remove_pod("default", "pod")
+
     def change_and_place() -> None:
         engine.bind("default", "pod", names[0], kind)
         engine.place(required)
@@ -119,6 +126,8 @@ def measured(count: int) -> dict[str, float]:
 
     took["a change, then the same rack"] = timed(change_and_place, 50)
     took["build from nodes in memory"] = timed(lambda: built(made), 5)
+    evenly = group(1000, Request(spread_over=["zone", "rack"]))
+    took["spread 1,000 pods"] = timed(lambda: engine.spread(evenly), 9, change)
     return took
 
 
@@ -166,6 +175,32 @@ def balanced() -> float:
     return timed(lambda: engine.place(asked), 9, engine.tree("default").forget)
 
 
+def preemption() -> dict[str, float]:
+    """Searches among 700 groups on 2,000 nodes that have nothing left, in µs."""
+    made = nodes(2000)
+    engine = built(made)
+    draw = random.Random(1)
+    sizes = [draw.randint(1, 18) for _ in range(699)]
+    sizes.append(sum(node.allocatable["x/gpu"] for node in made) - sum(sizes))
+    for number, size in enumerate(sizes):
+        asked = msgspec.structs.replace(
+            group(size, Request(preferred="rack")),
+            name=f"job-{number}",
+            priority=draw.randint(0, 4),
+        )
+        status = engine.place(asked)
+        assert status.state == "Placed"
+        engine.set_group(msgspec.structs.replace(asked, status=status))
+    took = {}
+    for pods, level in ((112, "rack"), (1000, "zone")):
+        urgent = msgspec.structs.replace(group(pods, Request(required=level)), priority=9)
+        gone = victims(engine, urgent)
+        assert gone
+        name = f"preemption, {pods} pods in a {level}: {len(gone)} of 700 leave"
+        took[name] = timed(lambda: victims(engine, urgent), 5)  # noqa: B023
+    return took
+
+
 def memory() -> float:
     """Resident memory of 100,000 nodes with 1,000,000 pods, in MiB, in a process of its own."""
     code = "from benchmarks.cluster import fill; fill()"
@@ -197,6 +232,8 @@ def main() -> None:
     ratios = (f"{plain[count] / took[count][cold]:9.0f}x" for count in plain)
     print(f"{'  of ours':36}", *ratios)
     print(f"{'Balanced, 2,500 nodes':36} {balanced():10.1f}")
+    for name, each in preemption().items():
+        print(f"{name:60} {each:10.1f}")
     print(f"{'memory, 100,000 nodes, 1M pods':36} {memory():6.0f} MiB")
     if "--write" in sys.argv:
         PICTURE.write_text(picture(took))

@@ -247,15 +247,17 @@ class Engine:
         placed: Counter[str] = Counter()
         taken: list[tuple[str, Amounts, int]] = []
         try:
-            for number, pod_set in enumerate(requested(group)):
+            pod_sets = requested(group)
+            for number, pod_set in enumerate(pod_sets):
                 path = f"spec.podSets[{number}].request"
                 try:
                     new, left = self._spread(pod_set, own + placed, failures, None, path)
                 except Refused as refused:
                     raise DocumentError(join(path, "topology"), str(refused)) from None
                 placed.update(new | {"": left})
-                for node, pods in new.items():
-                    taken.append((node, self.kind_of(pod_set), pods))
+                kind = self.kind_of(pod_set)
+                for node, pods in new.items() if number + 1 < len(pod_sets) else ():
+                    taken.append((node, kind, pods))
                     self._use(*taken[-1])
                     self._run(node, pods)
         finally:

@@ -113,8 +113,9 @@ class SpreadTree:
         self._counts: OrderedDict[tuple[frozenset[tuple[str, int]], Filter], Counts] = OrderedDict()
         self.domains = Domains(self.paths)
         self.rows = Rows(self.domains)
-        for leaf in range(len(self._nodes)):
-            self._join(leaf, 1)
+        self.rows.fill([node.allocatable if _is_open(node) else None for node in self._nodes])
+        for name, amounts in used.items():
+            self.use(name, amounts, 1)
 
     def change(self, old: Node | None, new: Node | None) -> bool:
         """Take in that a node changed; return False if the tree is to be made anew."""

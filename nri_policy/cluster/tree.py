@@ -48,8 +48,8 @@ class Tree:
         self.topology = topology
         self.levels = (*topology.levels, *(ZONE_LEVEL + each for each in below))
         # Those that assignments name: from the host on where there is one.
-        unnamed = len(topology.levels) - 1 if topology.by_host else 0
-        self.named_levels = list(self.levels[unnamed:])
+        self._unnamed = len(topology.levels) - 1 if topology.by_host else 0
+        self.named_levels = list(self.levels[self._unnamed :])
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
         self.hosts = hosts
         self._below = tuple(below)
@@ -271,7 +271,7 @@ class Tree:
 
     def values(self, leaf: int) -> list[str]:
         """Return the values by which assignments name a leaf."""
-        return list(self.paths[leaf][-len(self.named_levels) :])
+        return list(self.paths[leaf][self._unnamed :])
 
     def filter(self, spec: PodSpec, *, scored: bool) -> Filter:
         """Return which leaves a pod may use; selectors count only where leaves are hosts."""
