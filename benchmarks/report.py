@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import bars, curves, quality, synchronize
-from benchmarks.claims import Claims
+from benchmarks import bars, claims, curves, local_memory, pod_start, quality, synchronize
 from benchmarks.decisions import LARGEST, TYPICAL, Decisions, compared
 from benchmarks.profile import profiled
 from benchmarks.requests import CREATE, PARTS, SIZES, Requests
@@ -35,32 +34,36 @@ def main(*, write: bool = False) -> None:
     logging.disable(logging.WARNING)
     head = _head()
     print(head)
-    sections, pictures = _measured()
+    answers, details, pictures = _measured()
     if write:
-        page = _TEXT.read_text()
-        parts = [page, f"## The machine\n\n{head}", *(section.markdown() for section in sections)]
-        PAGE.write_text("\n".join(parts))
+        page = _TEXT.read_text().replace("{head}", head)
+        for mark, sections in (("{answers}", answers), ("{details}", details)):
+            page = page.replace(mark, "\n".join(section.markdown() for section in sections).strip())
+        PAGE.write_text(page)
         for path, picture in pictures.items():
             path.write_text(picture)
 
 
-def _measured() -> tuple[list[Section], dict[Path, str]]:
+def _measured() -> tuple[list[Section], list[Section], dict[Path, str]]:
+    """Return what most readers look for, all else, and the pictures by their files."""
+    answers = _printed(claims.section(), pod_start.section(), local_memory.section())
     requests, startup, decisions = Requests(), Startup(), Decisions()
-    for section in (*compared(), profiled()):  # for developers: not on the page
-        print(section.plain())
-    sections = []
-    for section in (
+    _printed(*compared(), profiled())  # for developers: not on the page
+    details = _printed(
         _targets(requests, startup, decisions),
-        Claims().section(),
         *requests.sections(),
         *decisions.sections(requests.protocol.p50),
         *quality.sections(),
         _synchronized(),
         *startup.sections(),
-    ):
+    )
+    return answers, details, {GROWTH: _growth(decisions), WHOLE: _whole(requests)}
+
+
+def _printed(*sections: Section) -> list[Section]:
+    for section in sections:
         print(section.plain())
-        sections.append(section)
-    return sections, {GROWTH: _growth(decisions), WHOLE: _whole(requests)}
+    return [*sections]
 
 
 def _head() -> str:
@@ -75,7 +78,7 @@ def _head() -> str:
     return (
         f"{datetime.now(UTC):%Y-%m-%d}: {model}, {os.cpu_count()} CPUs, load"
         f" {os.getloadavg()[0]:.1f} at the start; Linux {platform.release()},"
-        f" Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}, {versions}.\n"
+        f" Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}, {versions}."
     )
 
 
