@@ -40,11 +40,15 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(SettingsError) as caught:
         load(WRONG, "placement.yaml")
     assert str(caught.value).splitlines() == [
-        "placement.yaml: 6 errors:",
+        "placement.yaml: 7 errors:",
         "  line 2, column 1: kind: 'ClusterPlacment' is not ClusterPlacement",
         (
             "  line 4, column 3: spec.algorithm: 'BestFlt' is not one of Mixed, BestFit, LeastFree;"
             " did you mean 'BestFit'?"
+        ),
+        (
+            "  line 8, column 5: spec.topologies[0].belowHost: zones come only behind the level"
+            " kubernetes.io/hostname"
         ),
         "  line 10, column 5: spec.topologies[1].level: unknown field; did you mean 'levels'?",
         (
