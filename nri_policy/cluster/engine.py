@@ -78,9 +78,13 @@ class Engine:
 
     def set_zones(self, zones: NodeZones) -> None:
         """Take in what a node's zones have left."""
-        if self._zones.get(zones.node) != zones:
-            self._zones[zones.node] = zones
-            self._drop_zone_trees()
+        old = self._zones.get(zones.node)
+        if old == zones:
+            return
+        self._zones[zones.node] = zones
+        for key, tree in list(self._trees.items()):
+            if key[1] and (old is None or not tree.change_zones(old, zones)):
+                del self._trees[key]
 
     def remove_zones(self, node: str) -> None:
         """Take in that a node's zones went, or are not to be trusted."""
@@ -393,7 +397,7 @@ class Engine:
 
     def _change(self, old: Node | None, new: Node | None) -> None:
         for key, tree in list(self._trees.items()):
-            if not tree.change(old, new):
+            if key in self._trees and not tree.change(old, new):
                 del self._trees[key]
                 if key[1] == 0:
                     self._drop_zone_trees(key[0])

@@ -34,7 +34,7 @@ def count(
     tree: Tree, unit: Unit, wanted: Plan, settings: Settings, held: Mapping[int, int]
 ) -> tuple[Counts, Filter]:
     """Return how many pods and slices of *unit* fit where; raises Refused for an empty tree."""
-    if not tree.domains.leaves:
+    if tree.is_empty():
         raise Refused(f"no topology domains at level: {tree.levels[wanted.level]}")
     spec = unit.workers.template.spec
     scored = settings.preferred_node_affinity

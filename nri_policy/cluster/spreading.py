@@ -108,6 +108,8 @@ class SpreadTree:
         self._hosts = {
             node.labels.get(HOSTNAME, node.name): leaf for leaf, node in enumerate(self._nodes)
         }
+        self._running = running
+        self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
         self._every = array("i", [running.get(node.name, 0) for node in self._nodes])
         self._filters: OrderedDict[bytes, Filter] = OrderedDict()
         self._counts: OrderedDict[tuple[frozenset[tuple[str, int]], Filter], Counts] = OrderedDict()
@@ -118,13 +120,25 @@ class SpreadTree:
             self.use(name, amounts, 1)
 
     def change(self, old: Node | None, new: Node | None) -> bool:
-        """Take in that a node changed; return False if the tree is to be made anew."""
-        if old is None or new is None or self._path(old) != self._path(new):
+        """Take in that a node changed, came (no *old*) or went (no *new*).
+
+        Return False if the tree is to be made anew.
+        """
+        if len(self._hosts) < len(self._nodes):
+            return False  # hostnames that are there twice
+        leaf = None
+        if old is not None:
+            leaf = self._at.pop(old.name)
+            self._join(leaf, -1)
+            self._nodes[leaf] = replace(old, ready=False)
+            self._gone[self.paths[leaf]] = leaf
+        if new is None:
+            return True
+        leaf = self._gone.pop(self._path(new), None)
+        if leaf is None or self._nodes[leaf].labels.get(HOSTNAME) != new.labels.get(HOSTNAME):
             return False
-        if old.labels.get(HOSTNAME) != new.labels.get(HOSTNAME):
-            return False
-        leaf = self._at[new.name]
-        self._join(leaf, -1)
+        self._at[new.name] = leaf
+        self._every[leaf] = self._running.get(new.name, 0)
         self._nodes[leaf] = new
         self._join(leaf, 1)
         for each in self._filters.values():

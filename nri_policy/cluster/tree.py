@@ -113,12 +113,14 @@ class Tree:
         paths: list[Path] = []
         leaves: list[Amounts] = []
         self._nodes, self._node_at, self._host_at, self._tainted = [], {}, {}, set()
+        self._first_zone: dict[str, int] = {}  # node -> leaf, also while it takes no part
         for path, node in zip(self.paths, hosts, strict=True):
             found, reason = zones_of(self._zones.get(node.name), self._below)
             if reason:
                 self.left_out[node.name] = reason
                 continue
             self._node_at[node.name] = self._host_at[path[-1]] = len(paths)
+            self._first_zone[node.name] = len(paths)
             for names, available in sorted(found.items()):
                 paths.append(path + names)
                 self._nodes.append(node)
@@ -142,6 +144,10 @@ class Tree:
         leaves = {leaf for each in ranges for leaf in each}
         return (node for node, leaf in self._node_at.items() if leaf in leaves)
 
+    def is_empty(self) -> bool:
+        """Return whether no node takes part."""
+        return not self._node_at
+
     def leaf_of(self, node: str) -> int | None:
         """Return the leaf that a node takes part in, the first of its zones."""
         return self._node_at.get(node)
@@ -151,32 +157,48 @@ class Tree:
 
         Return False if the tree is to be made anew.
         """
-        if self.hosts is not None or (not self.topology.by_host and self._hosts_assigned):
+        if not self.topology.by_host and self._hosts_assigned:
             return False  # what is assigned to a host goes with it
         name = (old or new).name  # type: ignore[union-attr]  # one of them is there
         leaf = self._node_at.pop(name, None)
         if leaf is not None:
             assert old is not None
-            self.rows.add(leaf, old.allocatable, -1, -1)
-            self.rows.add(leaf, self._used.get(name, {}), 1)
-            if self.topology.by_host:
-                self._nodes[leaf] = None
-        elif name in self.left_out and self.left_out.pop(name).startswith("hostname"):
-            return False
-        if new is None:
-            return leaf is None or not self._has_twin(leaf)
-        path = self._path(new)
-        if path is None:
+            self._leave(old, leaf)
+        elif name in self.left_out:
+            why = self.left_out.pop(name)
+            if self.hosts is not None or why.startswith("hostname"):
+                return False
+        path = None if new is None else self._path(new)
+        if new is None or path is None:
             return leaf is None or not self._has_twin(leaf)
         found = self._find_path(path)
         if found is None or (self.topology.by_host and self._nodes[found] is not None):
             return False
+        if self.hosts is not None and found != self._first_zone.get(name):
+            return False  # another node's zones
         self._join(new, found)
         return found == leaf or leaf is None or not self._has_twin(leaf)
 
+    def change_zones(self, old: NodeZones, new: NodeZones) -> bool:
+        """Take in what the zones of a node have left; return False as `change` does."""
+        before, reason = zones_of(old, self._below)
+        after, why = zones_of(new, self._below)
+        first = self._first_zone.get(new.node)
+        if first is None:
+            return reason == why or self.hosts is None or self.hosts.leaf_of(new.node) is None
+        if before.keys() != after.keys() or any(
+            before[each].keys() != after[each].keys() for each in before
+        ):
+            return False
+        for leaf, (_, room) in zip(self._from(first), sorted(before.items()), strict=True):
+            self.rows.add(leaf, room, -1)
+        for leaf, (_, room) in zip(self._from(first), sorted(after.items()), strict=True):
+            self.rows.add(leaf, room, 1)
+        return True
+
     def _has_twin(self, leaf: int) -> bool:
         """Return whether some node was left out for the hostname of *leaf*."""
-        return _twice(self.paths[leaf][-1]) in self.left_out.values()
+        return _twice(self._path_at(leaf)[-1]) in self.left_out.values()
 
     def use(self, node: str, amounts: Amounts, times: int) -> None:
         """Take what a pod requests off its node *times* times; zones tell of pods themselves."""
@@ -208,12 +230,13 @@ class Tree:
         if levels[0] != HOSTNAME:
             return leaf is not None
         host = self._host_at.get(values[0])
+        if self.hosts is None and leaf is None:
+            self._hosts_assigned = True  # also to one that is not there yet
         if host is None:
             return True
         if self.hosts is not None:
             self._note_host(host)
         elif leaf is None:
-            self._hosts_assigned = True
             self.rows.add(host, amounts, -times)
         return True
 
@@ -222,11 +245,17 @@ class Tree:
             self.rows.note(each)
 
     def _from(self, leaf: int) -> range:
-        """Return the leaves of the host whose first one is *leaf*."""
-        node, end = self._nodes[leaf], leaf + 1
-        while end < len(self._nodes) and self._nodes[end] is node:
-            end += 1
+        """Return the leaves of the host whose first one is *leaf*: its zones, or it alone."""
+        end = leaf + 1
+        if self.hosts is not None:
+            path = self._path_at(leaf)
+            while end < len(self.paths) and self._path_at(end) == path:
+                end += 1
         return range(leaf, end)
+
+    def _path_at(self, leaf: int) -> Path:
+        """Return the path of the node at a leaf, which may be a zone of it."""
+        return self.paths[leaf][: len(self.topology.levels)]
 
     @contextmanager
     def without(self, hosts: Iterable[str], kind: Filter) -> Iterator[None]:
@@ -421,23 +450,35 @@ class Tree:
         if not self.topology.by_host:
             return self._leaf_at.get(path)
         leaf = self._host_at.get(path[-1])
-        return leaf if leaf is not None and self.paths[leaf] == path else None
+        return leaf if leaf is not None and self._path_at(leaf) == path else None
+
+    def _leave(self, node: Node, leaf: int) -> None:
+        """Make a node no part of its leaf, or its zones."""
+        for each in self._from(leaf):
+            self.rows.add(each, {}, 0, -1)
+            if self.topology.by_host:
+                self._nodes[each] = None
+        if self.hosts is None:
+            self.rows.add(leaf, node.allocatable, -1)
+            self.rows.add(leaf, self._used.get(node.name, {}), 1)
 
     def _join(self, node: Node, leaf: int) -> None:
-        """Make a node part of its leaf."""
-        if self.topology.by_host:
-            self._nodes[leaf] = node
-            if node.taints:
-                self._tainted.add(leaf)
-            else:
-                self._tainted.discard(leaf)
-            for each in self._filters.values():
-                each.update(leaf, node)
-        else:
+        """Make a node part of its leaf, or its zones."""
+        for each in self._from(leaf):
+            self.rows.add(each, {}, 0, 1)
+            if self.topology.by_host:
+                self._nodes[each] = node
+                self._tainted.discard(each)
+                if node.taints:
+                    self._tainted.add(each)
+                for kind in self._filters.values():
+                    kind.update(each, node)
+        if not self.topology.by_host:
             self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
         self._node_at[node.name] = leaf
-        self.rows.add(leaf, node.allocatable, 1, 1)
-        self.rows.add(leaf, self._used.get(node.name, {}), -1)
+        if self.hosts is None:
+            self.rows.add(leaf, node.allocatable, 1)
+            self.rows.add(leaf, self._used.get(node.name, {}), -1)
 
     def _hosts_of_leaves(self) -> list[int]:
         """Return the leaf that the host of every zone has in the tree of hosts."""

@@ -1,0 +1,147 @@
+"""Trees that go on through changes of the cluster are as if they were made anew."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Slice
+from nri_policy.cluster.node import HOSTNAME, Node, Taint
+from nri_policy.cluster.pod import Container, Pod, PodSpec, Template
+from nri_policy.cluster.settings import Settings, Topology
+from nri_policy.cluster.tree import Tree
+from nri_policy.cluster.zone import NodeZones, Zone
+
+STEPS = int(os.environ.get("NRI_POLICY_STEPS", "120"))
+TAINTS: list[tuple[Taint, ...]] = [(), (Taint(key="k", effect="NoSchedule"),)]
+HOSTS = 2**60  # a zone that does not list a resource has more than that: the host's counts
+SETTINGS = Settings(
+    topologies=[
+        Topology(name="hosts", levels=["rack", HOSTNAME], below_host=["socket", "Node"]),
+        Topology(name="racks", levels=["zone", "rack"]),
+    ]
+)
+
+
+class Events:
+    """Random events, told to one engine; another can be made from what there is after them."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.engine = Engine(SETTINGS)
+        self.zones: dict[str, NodeZones] = {}
+        self.pods: dict[str, Pod] = {}
+
+    def step(self) -> None:
+        draw = self.random
+        name = f"n{draw.randrange(8)}"
+        match draw.randrange(8):
+            case 0:
+                self.engine.remove_node(name)
+            case 1 | 2:
+                self.engine.set_node(self.node(name))
+            case 3 | 4:
+                self.zones[name] = self.report(name)
+                self.engine.set_zones(self.zones[name])
+            case 5 if draw.random() < 0.2:
+                self.zones.pop(name, None)
+                self.engine.remove_zones(name)
+            case 6:
+                pod = Pod("default", f"p{draw.randrange(6)}", template(1).spec, node=name)
+                self.pods[pod.name] = pod
+                self.engine.set_pod(pod)
+            case _:
+                group = draw.choice(groups())
+                self.engine.remove_group("default", group.name)
+                status = self.engine.place(group)
+                if status.state == "Placed":
+                    self.engine.set_group(msgspec.structs.replace(group, status=status))
+
+    def node(self, name: str) -> Node:
+        number = int(name[1:])
+        rack = number // 2 if self.random.random() < 0.9 else self.random.randrange(4)
+        return Node(
+            name=name,
+            labels={"zone": f"z{rack // 2}", "rack": f"r{rack}", HOSTNAME: name},
+            allocatable={"cpu": self.random.choice([4000, 8000]), "pods": 20},
+            ready=self.random.random() < 0.8,
+            taints=self.random.choice(TAINTS),
+        )
+
+    def report(self, name: str) -> NodeZones:
+        zones = [Zone(name="s0", type="socket", parent="", costs={}, total={}, free={})]
+        for number in range(2 if self.random.random() < 0.95 else 1):
+            amount = {"cpu": 1000 * self.random.randint(0, 4)}
+            zone = Zone(f"node-{number}", "Node", "s0", {}, total=amount, free=amount)
+            zones.append(zone)
+        return NodeZones(node=name, zones=(*zones,))
+
+    def again(self) -> Engine:
+        engine = Engine(SETTINGS, self.engine.nodes.values(), self.zones.values())
+        for pod in self.pods.values():
+            engine.set_pod(pod)
+        for group in self.engine.groups.values():
+            engine.set_group(group)
+        return engine
+
+
+def template(cpu: int) -> Template:
+    container = Container(name="c", requests={"cpu": cpu * 1000}, limits={})
+    return Template(spec=PodSpec(containers=(container,)))
+
+
+def groups() -> list[PlacementGroup]:
+    """Of hosts, of zones, of racks, spread: every sort of tree."""
+    requests = [
+        Request(required="rack"),
+        Request(required="rack", slices=[Slice("zone/Node", 1)]),
+        Request(preferred="rack", slices=[Slice("zone/socket", 2)]),
+        Request(preferred="zone", topology="racks"),
+        Request(spread_over=["zone", "rack"]),
+    ]
+    return [
+        PlacementGroup("default", f"g{number}", (PodSet("main", 2, template(2), request),))
+        for number, request in enumerate(requests)
+    ]
+
+
+def room(tree: Tree) -> dict[Any, Any]:
+    """What is left where there is a node: a tree that went on has empty leaves, too."""
+    return {
+        path: {name: each for name, each in tree.rows.room(leaf).items() if each and each < HOSTS}
+        for leaf, path in enumerate(tree.paths)
+        if tree.rows.nodes_at(leaf)
+    }
+
+
+def trees(engine: Engine) -> list[Tree]:
+    return [
+        engine.tree("hosts"),
+        engine.tree("hosts", 1),
+        engine.tree("hosts", 2),
+        engine.tree("racks"),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_trees_that_went_on_are_as_those_made_anew(seed: int) -> None:
+    events = Events(seed)
+    engine = events.engine
+    kept = 0
+    for _ in range(STEPS):
+        before = trees(engine)
+        events.step()
+        kept += all(one is other for one, other in zip(before, trees(engine), strict=True))
+        anew = events.again()
+        for one, other in zip(trees(engine), trees(anew), strict=True):
+            assert room(one) == room(other)
+        for group in groups():
+            asked = msgspec.structs.replace(group, name="asked")
+            assert engine.place(asked) == anew.place(asked)
+            assert engine.spread(asked) == anew.spread(asked)
+    assert kept > STEPS / 2, "most changes leave all trees as they are"
