@@ -28,7 +28,7 @@ def share(value: object) -> str:
     if found := _PERCENT.fullmatch(value):
         good = 1 <= int(found[1]) <= 100
     elif found := _PERCENTS.fullmatch(value):
-        good = 0 <= int(found[1]) < int(found[2]) <= 100
+        good = int(found[1]) <= int(found[2]) and 1 <= int(found[2]) <= 100
     elif found := _BITS.fullmatch(value):
         good = int(found[1]) <= int(found[2] or found[1])
     elif _MASK.fullmatch(value):
@@ -92,6 +92,16 @@ class Partition(Allocation, frozen=True, kw_only=True):
     """A part of the caches, which its classes share."""
 
     classes: Mapping[str, Allocation] = field(default_factory=dict)
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield ranges of percents: partitions have parts of their own, side by side."""
+        yield from super().faults()
+        for name, shares in (("l2Allocation", self.l2), ("l3Allocation", self.l3)):
+            for ids, each in shares.items():
+                for given in (each.unified, each.code, each.data):
+                    if given is not None and _PERCENTS.fullmatch(given):
+                        text = f"{ids}: {quoted(given)}: only a class can have a range of percents"
+                        yield name, text
 
 
 class Optional(Section, frozen=True, kw_only=True):
