@@ -127,7 +127,9 @@ class Auditor:
         process = self.first_processes.get(container_id)
         found = dict(self.limits_found.get(container_id, {}))
         if process is not None:
-            found |= {"scheduler": process.scheduler, "io_priority": process.io_priority}
+            found["scheduler"] = process.scheduler
+            if process.io_class is not None:
+                found["io_priority"] = process.io_priority
         return found
 
     async def watch_starts(self) -> None:

@@ -10,6 +10,7 @@ import os
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from nri_policy.classes import Scheduling
 from nri_policy.settings import REALTIME, IOClass, Policy
@@ -103,9 +104,14 @@ def io_priority_of(pid: int) -> int | None:
     return None if found < 0 else int(found)
 
 
-def visible(root: os.PathLike[str]) -> bool:
-    """Return whether the processes below *root* are those that system calls are about."""
+def visible(root: Path) -> bool:
+    """Return whether the processes below *root* have the numbers that system calls take.
+
+    A process of ours has one number there, unless its PID namespace is within that one.
+    """
     try:
-        return os.path.samefile(os.path.join(root, "proc/self"), "/proc/self")  # noqa: PTH118, PTH121
+        status = (root / "proc/self/status").read_text()
     except OSError:
         return False
+    numbers = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
+    return numbers.split()[1:] == [str(os.getpid())]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.audit.cgroup import Cgroups
-from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of
+from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of, visible
 from nri_policy.classes import IOPriority, Origin, Scheduler, Scheduling
 from nri_policy.settings import IOClass, Policy, SchedulingFlag
 
@@ -105,6 +105,27 @@ def test_a_real_process_reads_as_it_was_set(tmp_path: Path) -> None:
     assert real is not None
     assert (real.scheduler, real.io_priority) == ("batch, nice 17", "idle")
     assert limits == {"io.max": "8:0 rbps=1 wbps=max riops=max wiops=max"}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("Name:\tx\nNSpid:\t{}\n", True),
+        ("NSpid:\t500\t{}\n", False),  # a container with a PID namespace of its own
+        ("NSpid:\t1{}\n", False),
+        ("", False),
+    ],
+)
+def test_processes_are_visible_by_numbers_that_are_ours(
+    status: str, expected: bool, tmp_path: Path
+) -> None:
+    """Whichever mount of proc it is: a DaemonSet with `hostPID` has the host's below /host."""
+    assert visible(Path("/"))
+    assert not visible(tmp_path)
+    folder = tmp_path / "proc/self"
+    folder.mkdir(parents=True)
+    (folder / "status").write_text(status.format(os.getpid()))
+    assert visible(tmp_path) is expected
 
 
 def test_of_a_cgroup_that_is_not_there_nothing_is_read(tmp_path: Path) -> None:
