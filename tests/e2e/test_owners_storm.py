@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import grpc
@@ -108,12 +109,13 @@ class Storm:
         if fault is not None:
             acts.append(fault)
             self.calls[fault.__name__] += 1
-        threads = [threading.Thread(target=self._act, args=[act]) for act in acts]
-        for thread in threads:
-            time.sleep(self.chance.random() * 0.06)
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(acts)) as threads:
+            begun = []
+            for act in acts:
+                time.sleep(self.chance.random() * 0.06)
+                begun.append(threads.submit(self._act, act))
+        for each in begun:
+            each.result()
         while len(self._pods) > MOST_PODS:
             self.go()
 
@@ -158,6 +160,8 @@ def test_no_cpu_has_two_owners_whatever_happens_at_once(
         wrong = eventually(storm.wrong, lambda found: not found, seconds=SETTLED, every=0.2)
         longest = max(longest, time.monotonic() - began)
         assert not wrong, f"round {number}"
+        if number % 100 == 99:
+            log.info("%d rounds, settled in %.1f s at most", number + 1, longest)
     log.info(
         "%s: %d rounds, %s, settled in %.1f s at most",
         kubelet.version(),
