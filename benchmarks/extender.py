@@ -34,6 +34,7 @@ from nri_policy.cluster.zone import NodeZones, Zone, read_zones
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.engine.placement import RefusalError
+from nri_policy.node import view_of
 from nri_policy.nrt.reading import Reading
 from nri_policy.nrt.zones import measure
 from nri_policy.units import BILLIONTHS
@@ -203,7 +204,7 @@ class Host:
         reading = Reading(
             node=self.name,
             layout=self.engine.layout,
-            amounts=measure(self.engine.state),
+            amounts=measure(view_of(self.engine)),
             devices={},
             pods=frozenset(self.pods),
             generation=0,

@@ -123,7 +123,7 @@ async def measure(cpus: int, running: int, *, floor: bool) -> Spent:
 def _watch(daemon: Daemon, watch: Stopwatch) -> None:
     """Have *watch* note the parts of this daemon's work."""
     for part, owner, name in (
-        ("decision", daemon.engine, "handle"),
+        ("decision", daemon.node._engine, "handle"),  # noqa: SLF001
         ("store", daemon._store, "commit"),  # noqa: SLF001 - from the outside it cannot be seen
         ("file", daemon._policy._resources, "add"),  # noqa: SLF001
     ):

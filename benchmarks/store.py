@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Stopped, Synchronized
+from nri_policy.node import view_of
 from nri_policy.store.store import Store
 from nri_policy.workload.pod import Container
 from tests.support import nodes
@@ -90,7 +91,7 @@ def _commit(store: Store, engine: Engine, event: Event) -> float:
     """Return how long the store takes for what the engine makes of *event*."""
     decision = engine.handle(event)
     began = time.perf_counter()
-    store.commit(event, decision, engine.state, time.time())
+    store.commit(event, decision, view_of(engine), time.time())
     return time.perf_counter() - began
 
 

@@ -42,7 +42,6 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.what_if import Cpuset, Wanted
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
@@ -50,6 +49,7 @@ from nri_policy.kube.events import Event as ClusterEvent
 from nri_policy.kubelet.hypothetical import Making, wanted_pods
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.kubelet.stock import Left
+from nri_policy.node import Cpuset, Node, NodeView, Outcome, Wanted
 from nri_policy.nri.grpc_service import PATHS, plugin_handler
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import Service
@@ -62,7 +62,6 @@ from nri_policy.observability.exporter import Exporter
 from nri_policy.observability.loop_lag import Beat
 from nri_policy.observability.metrics import Metrics
 from nri_policy.observability.watchdog import Heart
-from nri_policy.plugin.decisions import Outcome
 from nri_policy.plugin.enforcement import Cgroups as Writer
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.findings import Findings
@@ -120,11 +119,9 @@ class Daemon:
         """
         self._now = host.sources.now
         self._store = Store(host.state_dir, machine)
-        self.engine = Engine(machine, settings, self._store.held.earlier)
         self.synchronized = asyncio.Event()
-        self._turn = asyncio.Lock()
         exposure = Exposure(host.containers_dir or host.state_dir / "containers")
-        self._chronicle = Chronicle(self.engine)
+        self._chronicle = Chronicle()
         self._publishers: list[Publisher] = []
         self.metrics = Metrics(
             version("nri-policy"),
@@ -133,47 +130,54 @@ class Daemon:
             late_answers=lambda: self._policy.late_answers,
             publish_errors=lambda: sum(each.failed for each in self.publications),
         )
+        self.node = Node(
+            Engine(machine, settings, self._store.held.earlier), took=self.metrics.took
+        )
         self.beat = Beat(observe=self.metrics.lagged)
-        self.heart = Heart(self._turn, Clock())
+        self.heart = Heart(self.node.turn, Clock())
         self._latest: Explanation | None = None  # of a decision about a container
         self._called: Service | None = None  # for a runtime that calls over gRPC
-        self._telling = Telling(self.engine)
+        self._telling = Telling(self.node)
         self._findings = Findings(
             host.node_name, record=host.record, count=self.metrics.found, now=self._now
         )
-        self._decision_events = DecisionEvents(self.engine, host.record)
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
         self._policy = Policy(
-            self.engine,
+            self.node,
             exposure,
             self._telling,
             sources=replace(
                 host.sources, held=lambda: self._store.held.grants, cgroups=self._cgroups
             ),
             synchronized=self._took_over,
-            decided=self._decided,
             pods_changed=self.topology_changed,
             enforced=self.metrics.enforced,
             overlapped=self._findings.overlap,
             started=lambda each: self.auditor.started(each),  # noqa: PLW0108 - made below
-            turn=self._turn,
         )
         self._overlaps = Overlaps(
-            self.engine, self._policy.enforcement, self._cgroups, self._telling.clock
+            self.node, self._policy.enforcement, self._cgroups, self._telling.clock
         )
         self._feed = Feed(
-            self.engine,
-            self._turn,
-            node=host.node_name,
+            self.node,
+            name=host.node_name,
             pods=self._policy.pods.exclusive.values,
             coming=self._policy.pods.guaranteed.values,
             synchronized=self.synchronized,
             devices=host.devices,
         )
+        for each in (
+            self._chronicle.note,
+            DecisionEvents(host.record).decided,
+            self._feed.decided,
+            self.metrics.decided,
+            self._decided,
+        ):
+            self.node.observe(each)
         self._session = Session(
             self._policy,
             host.identity,
-            turn=self._turn,
+            turn=self.node.turn,
             delay=host.delay,
             observe=self.metrics.requested,
         )
@@ -208,7 +212,7 @@ class Daemon:
 
     async def close(self) -> None:
         """Let go of the store, once everything that was begun is in it; nobody may ask any more."""
-        async with self._reloading, self._turn:
+        async with self._reloading, self.node.turn:
             self._store.close()
 
     def _took_over(self) -> None:
@@ -234,15 +238,11 @@ class Daemon:
         """Take note of pods or devices that came or went, for those who are told what is left."""
         self._feed.changed()
 
-    def _decided(self, event: Event, outcome: Outcome, seconds: float) -> None:
+    def _decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Take down what was decided; what cannot be stored now is made up for later."""
-        self._chronicle.note(event, outcome)
-        self._decision_events.decided(event, outcome)
-        self._feed.decided()
-        self.metrics.decided(event, outcome, self.engine.state, seconds)
         self._latest = getattr(outcome, "explanation", None) or self._latest
         try:
-            self._store.commit(event, outcome, self.engine.state, self._now())
+            self._store.commit(event, outcome, view, self._now())
         except StoreError as error:
             self.metrics.store_failed()
             log.warning("event=not-stored error=%r", str(error))
@@ -251,7 +251,7 @@ class Daemon:
         """Return what serves probes and metrics, listening nowhere yet."""
         ready = {"runtime": self._missing, "nrt": self._unpublished}
         probes = Probes(alive=self.heart.trouble, ready=ready)
-        return Endpoint(probes, Exporter(self.metrics, self.engine, self._turn, time.monotonic))
+        return Endpoint(probes, Exporter(self.metrics, self.node, time.monotonic))
 
     def _missing(self) -> str:
         """Return what keeps the daemon from placing containers; for any thread."""
@@ -271,8 +271,8 @@ class Daemon:
         """Return in one line how the daemon is."""
         if not self.synchronized.is_set():
             return "waiting for the runtime"
-        state, latest = self.engine.state, self._latest
-        shown = f"{len(state.layout.tree.pools)} pools, {len(state.placed)} containers"
+        view, latest = self.node.view, self._latest
+        shown = f"{len(view.layout.tree.pools)} pools, {len(view.placed)} containers"
         if latest is not None:
             shown += f"; last decision: {latest.container} {latest.outcome.value}"
         return shown
@@ -284,11 +284,10 @@ class Daemon:
         OSError where there can be no socket.
         """
         clock = Clock()
-        plugin = Service(self._policy, self._turn, clock, self.metrics.requested)
+        plugin = Service(self._policy, self.node.turn, clock, self.metrics.requested)
         self._called = plugin
         control = Control(
-            self.engine,
-            self._turn,
+            self.node,
             self._chronicle,
             synchronized=self.synchronized,
             not_taken=self._telling.refused,
@@ -344,13 +343,13 @@ class Daemon:
         self._publishers = [Publisher(self._feed, sink) for sink in sinks]
         async with publishing(
             self._publishers,
-            keep=lambda: self.engine.layout.settings.on_exit is OnExit.KEEP,
+            keep=lambda: self.node.view.layout.settings.on_exit is OnExit.KEEP,
         ):
             yield
 
     def _wanted(self, manifests: str, replicas: int) -> tuple[Wanted, ...]:
         """Return the pods of *manifests* as this node's kubelet would ask for them."""
-        kubelet = Kubelet(memory_capacity=max(1, self.engine.layout.machine.memory))
+        kubelet = Kubelet(memory_capacity=max(1, self.node.view.layout.machine.memory))
         making = Making(kubelet=kubelet, convert=self._policy.pods.container)
         return wanted_pods(manifests, replicas, making)
 
@@ -364,9 +363,7 @@ class Daemon:
 
     async def _found(self) -> dict[str, Cpuset]:
         """Return where containers run, by the kernel, of which something is left alone."""
-        async with self._turn:
-            some = unpinned(self.engine.state)
-        seen = await self.auditor.observe(some)
+        seen = await self.auditor.observe(unpinned(self.node.view))
         return {each: (o.cpus.effective, o.mems.effective) for each, o in seen.items()}
 
     async def _audited(self) -> AuditReport:
@@ -376,35 +373,29 @@ class Daemon:
     @property
     def audit(self) -> Audit:
         """What the settings want done about drift."""
-        return self.engine.layout.settings.audit
+        return self.node.view.layout.settings.audit
 
     @property
     def kubelet_asked(self) -> bool:
         """Whether the settings want the kubelet asked about devices."""
-        return self.engine.layout.settings.agent.pod_resource_api
+        return self.node.view.layout.settings.agent.pod_resource_api
 
     async def decided(self) -> Sequence[Decided]:
         """Return where every running container is to be."""
-        async with self._turn:
-            return decisions(self.engine.state, self._telling.untold)
+        return decisions(self.node.view, self._telling.untold)
 
     async def retell(self, container_ids: Collection[str]) -> None:
         """Tell the runtime again where these containers are to be, whatever it believes."""
-        async with self._turn:
-            self._policy.drifted(container_ids)
+        await self._policy.retell(container_ids)
 
     async def books(self) -> Books:
         """Return who runs, and whom there is, by the books."""
-        async with self._turn:
-            return books(self.engine.state, self._policy.pids, self._policy.pods.folders)
+        async with self.node.turn:  # the pods change in turns
+            return books(self.node.view, self._policy.pids, self._policy.pods.folders)
 
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended, though the runtime has not said so."""
-        async with self._turn:
-            placed = self.engine.state.placed
-            gone = [placed[each].container for each in container_ids if each in placed]
-            self._policy.release(each.id for each in gone)
-        for each in gone:
+        for each in await self._policy.release(container_ids):
             self._findings.ended(each)
 
     async def admit(self, cgroups: Collection[str]) -> None:
@@ -416,8 +407,7 @@ class Daemon:
 
     async def elapse(self) -> None:
         """Do what is due by now."""
-        async with self._turn:
-            self._policy.elapse()
+        await self._policy.elapse()
 
     async def reconfigure(
         self, *, settings: Settings | None = None, machine: Machine | None = None
@@ -426,27 +416,23 @@ class Daemon:
 
         RefusalError or CapacityError, never for a machine alone: everything stays as it was.
         """
-        async with self._turn:
-            self._policy.reconfigure(settings=settings, machine=machine)
+        await self._policy.reconfigure(settings=settings, machine=machine)
 
     async def equip(self) -> None:
         """Take in what the host can do now: its disks, say."""
-        async with self._turn:
-            self._policy.equip()
+        await self._policy.equip()
 
     async def replace_machine(self, old: Machine, new: Machine) -> None:
         """Put the containers on *new*, unless another than *old* is in force by now.
 
         That one came with settings which may want the machine seen in another way than *new* was.
         """
-        async with self._turn:
-            if self.engine.layout.machine is old:
-                self._policy.reconfigure(settings=None, machine=new)
+        await self._policy.reconfigure(machine=new, instead_of=old)
 
     async def reload(self) -> Reload:
         """Take the settings that there are now, or keep the ones before; return the outcome."""
         async with self._reloading:
-            origin, reason = self.engine.layout.settings.origin, ""
+            origin, reason = self.node.view.layout.settings.origin, ""
             try:
                 settings = await asyncio.to_thread(self._load)
                 origin = settings.origin
@@ -472,17 +458,17 @@ class Daemon:
     async def _put_in_force(self, settings: Settings) -> None:
         """Change the settings, on the machine as it is then: it may change while it is read."""
         while True:
-            known = self.engine.layout.machine
+            known = self.node.view.layout.machine
             machine = await self._as_seen_by(settings)
-            async with self._turn:
-                if machine is None or self.engine.layout.machine is known:
-                    self._policy.reconfigure(settings=settings, machine=machine)
-                    return
+            if await self._policy.reconfigure(
+                settings=settings, machine=machine, instead_of=None if machine is None else known
+            ):
+                return
 
     async def _as_seen_by(self, settings: Settings) -> Machine | None:
         """Return the machine if *settings* want it seen in another way, else None."""
         kinds = settings.memory_kinds
-        if kinds == self.engine.layout.settings.memory_kinds:
+        if kinds == self.node.view.layout.settings.memory_kinds:
             return None
         return await asyncio.to_thread(discover, self._root, memory_kinds=kinds)
 
@@ -492,7 +478,7 @@ class Daemon:
 
     def announce(self) -> None:
         """Log what the daemon starts with, and what is odd about it."""
-        layout = self.engine.layout
+        layout = self.node.view.layout
         _warn(layout.settings)
         for note in (*layout.machine.notes, *layout.tree.notes):
             log.info("event=hardware note=%r", note)
@@ -506,7 +492,7 @@ class Daemon:
 
     async def leave(self) -> None:
         """Do for the containers what the settings want when the daemon is stopped for good."""
-        if self.engine.layout.settings.on_exit is OnExit.WIDEN:
+        if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
             called = self._called is not None and self._called.synchronized
             told = await self._telling.leave(self._session, LEAVING, called=called)
             log.log(logging.INFO if told else logging.WARNING, "event=widened complete=%s", told)

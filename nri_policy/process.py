@@ -244,11 +244,11 @@ async def _follow_hardware(daemon: Daemon, options: Options) -> None:
     """Let the daemon know of hardware that comes and goes."""
 
     def read() -> Machine:
-        kinds = daemon.engine.layout.settings.memory_kinds
+        kinds = daemon.node.view.layout.settings.memory_kinds
         return discover(options.host_root, memory_kinds=kinds)
 
     await Hotplug(options.host_root, read).run(
-        lambda: daemon.engine.layout.machine, daemon.replace_machine
+        lambda: daemon.node.view.layout.machine, daemon.replace_machine
     )
 
 

@@ -1,4 +1,4 @@
-"""Where containers are to be, by an engine's state, as an audit wants to know it."""
+"""Where containers are to be, by the node, as an audit wants to know it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Collection, Iterator, Mapping
 
 from nri_policy.audit.comparison import Decided
 from nri_policy.audit.presence import Books, Present
-from nri_policy.engine.state import State
+from nri_policy.node import NodeView
 from nri_policy.workload.pod import State as Life
 
 
-def decisions(state: State, untold: Collection[str]) -> tuple[Decided, ...]:
+def decisions(view: NodeView, untold: Collection[str]) -> tuple[Decided, ...]:
     """Return where each running container is to be that is pinned to anything.
 
     *untold* are the ids of those that the runtime has not heard the latest of.
     """
     return tuple(
         each
-        for each in _running(state, untold)
+        for each in _running(view, untold)
         if each.cpus or each.mems or each.scheduling or each.limits
     )
 
 
-def unpinned(state: State) -> tuple[Decided, ...]:
+def unpinned(view: NodeView) -> tuple[Decided, ...]:
     """Return the running containers whose CPUs, or memory nodes, are left alone."""
-    return tuple(each for each in _running(state, ()) if not (each.cpus and each.mems))
+    return tuple(each for each in _running(view, ()) if not (each.cpus and each.mems))
 
 
-def books(state: State, pids: Mapping[str, int], folders: Mapping[str, str]) -> Books:
+def books(view: NodeView, pids: Mapping[str, int], folders: Mapping[str, str]) -> Books:
     """Return who runs; *pids* are first processes by container, *folders* cgroups by pod."""
     return Books(
         running=[
@@ -37,14 +37,14 @@ def books(state: State, pids: Mapping[str, int], folders: Mapping[str, str]) -> 
                 cgroup=each.cgroup,
                 pid=pids.get(each.container_id, 0),
             )
-            for each in _running(state, ())
+            for each in _running(view, ())
         ],
-        known={*state.placed, *folders},
+        known={*view.placed, *folders},
         folders={folder for folder in folders.values() if folder},
     )
 
 
-def _running(state: State, untold: Collection[str]) -> Iterator[Decided]:
+def _running(view: NodeView, untold: Collection[str]) -> Iterator[Decided]:
     return (
         Decided(
             container_id=container_id,
@@ -56,8 +56,8 @@ def _running(state: State, untold: Collection[str]) -> Iterator[Decided]:
             scheduling=None if classes is None else classes.scheduling,
             limits=() if classes is None else tuple(classes.limits.items()),
         )
-        for container_id, placed in state.placed.items()
-        for cpus, mems in [state.told[container_id]]
-        for classes in [state.classes.get(container_id)]
+        for container_id, placed in view.placed.items()
+        for cpus, mems in [view.told[container_id]]
+        for classes in [view.classes.get(container_id)]
         if placed.container.state is Life.RUNNING
     )

@@ -18,7 +18,7 @@ from nri_policy.cli.options import Source, form_option, machine_options, setting
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pieces import path as broken
 from nri_policy.cli.progress import progress
-from nri_policy.engine.statistics import Score, Tally
+from nri_policy.node import Score, Tally
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import (
     DifferenceReport,

@@ -201,7 +201,7 @@ def _scene(node: SimulatedNode, result: Result, before: Scene | None) -> Scene |
     """Return who runs where after a step; None before a daemon runs."""
     if node.daemon is None:
         return None
-    machine = machine_report(node.daemon.engine.layout.machine)
+    machine = machine_report(node.daemon.node.view.layout.machine)
     return scene(machine, result.pools, result.containers, before)
 
 

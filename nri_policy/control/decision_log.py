@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
     Event,
@@ -24,10 +23,10 @@ from nri_policy.engine.event import (
 from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.placement import RefusalError
-from nri_policy.pools.capacity import CapacityError
+from nri_policy.node import NodeView
+from nri_policy.node import Outcome as Became
 from nri_policy.proto import control_pb2
 from nri_policy.report import explanation_report
-from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
 
 MOST_REFUSALS = 256
@@ -80,10 +79,9 @@ class Watcher:
 
 
 class Chronicle:
-    """Follows the decisions of one engine."""
+    """Follows the decisions of one node."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self) -> None:
         self._watchers: list[Watcher] = []
         self.refusals: dict[str, Refusal] = {}  # by namespace/pod/name, the latest last
         self.causes: dict[str, str] = {}  # what another's event changed each container for, by name
@@ -98,16 +96,14 @@ class Chronicle:
         finally:
             self._watchers.remove(watcher)
 
-    def note(
-        self, event: Event, outcome: Decision | RefusalError | AnnotationError | CapacityError
-    ) -> None:
-        """Take note of what became of *event*, right after the engine handled it."""
+    def note(self, event: Event, outcome: Became, view: NodeView) -> None:
+        """Take note of what became of *event*; an observer of the node."""
         explanation = None
         if isinstance(outcome, Decision):
-            self._decided(event, outcome)
+            self._decided(event, outcome, view)
             explanation = outcome.explanation
         elif not isinstance(event, Reconfigured):
-            explanation = self._refused(event, outcome)
+            explanation = self._refused(event, outcome, view)
         if not self._watchers:
             return
         message = control_pb2.Decision(event=kind(event))
@@ -116,37 +112,37 @@ class Chronicle:
             message.outcome = explanation.outcome.value
             message.pool = explanation.pool_name or ""
         if isinstance(outcome, Decision):
-            self._fill(message, outcome)
+            _fill(message, outcome, view)
         elif explanation is None:
             message.outcome, message.summary = Outcome.REFUSED.value, str(outcome)
         for watcher in self._watchers:
             watcher.tell((message, explanation))
 
-    def _decided(self, event: Event, decision: Decision) -> None:
-        state = self._engine.state
+    def _decided(self, event: Event, decision: Decision, view: NodeView) -> None:
         for name in decision.released:
             self.causes.pop(name, None)
             self.refusals.pop(name, None)  # of a resize: it had its place
         if decision.explanation is not None:
             self.refusals.pop(decision.explanation.container, None)
         for change in decision.changes:
-            self.causes[state.placed[change.container_id].container.full_name] = change.cause
+            self.causes[view.placed[change.container_id].container.full_name] = change.cause
         if isinstance(event, Synchronized | Reconfigured):
-            self.causes = {name: self.causes[name] for name in self.causes if state.named(name)}
+            there = view.by_name()
+            self.causes = {name: self.causes[name] for name in self.causes if name in there}
         if isinstance(event, PodStopped | Synchronized):
             gone = event.pod_id if isinstance(event, PodStopped) else None
             for name, refusal in self.refusals.items():
                 if gone in (None, refusal.container.pod.id):
                     self.refusals[name] = replace(refusal, pod_exists=False)
 
-    def _refused(self, event: Event, error: Exception) -> Explanation:
-        container = self._asked(event)
+    def _refused(self, event: Event, error: Exception, view: NodeView) -> Explanation:
+        container = _asked(event, view)
         explanation = error.explanation if isinstance(error, RefusalError) else None
         explanation = explanation or Explanation(
             container=container.full_name,
             outcome=Outcome.REFUSED,
             request=None,
-            tree=self._engine.layout.tree,
+            tree=view.layout.tree,
             pool=None,
             table=None,
             notes=(str(error),),
@@ -157,28 +153,30 @@ class Chronicle:
             del self.refusals[next(iter(self.refusals))]
         return explanation
 
-    def _asked(self, event: Event) -> Container:
-        """Return the container that *event*, which was refused, is about."""
-        if isinstance(event, Created):
-            return event.container
-        assert isinstance(event, Resized), "no other event is refused to a container"
-        return self._engine.state.placed[event.container_id].container
 
-    def _fill(self, message: control_pb2.Decision, decision: Decision) -> None:
-        if decision.placement is not None:
-            message.cpus = str(decision.placement.cpus)
-            message.mems = str(decision.placement.mems)
-        elif decision.container_id in self._engine.state.placed:  # it started
-            placed = self._engine.state.placed[decision.container_id]
-            message.container = placed.container.full_name
-        message.changes.extend(map(self._change, decision.changes))
-        message.released.extend(decision.released)
-        message.warnings.extend(decision.warnings)
+def _asked(event: Event, view: NodeView) -> Container:
+    """Return the container that *event*, which was refused, is about."""
+    if isinstance(event, Created):
+        return event.container
+    assert isinstance(event, Resized), "no other event is refused to a container"
+    return view.placed[event.container_id].container
 
-    def _change(self, change: Placement) -> control_pb2.Change:
-        return control_pb2.Change(
-            container=self._engine.state.placed[change.container_id].container.full_name,
-            cpus=str(change.cpus),
-            mems=str(change.mems),
-            cause=change.cause,
-        )
+
+def _fill(message: control_pb2.Decision, decision: Decision, view: NodeView) -> None:
+    if decision.placement is not None:
+        message.cpus = str(decision.placement.cpus)
+        message.mems = str(decision.placement.mems)
+    elif decision.container_id is not None and decision.container_id in view.placed:  # it started
+        message.container = view.placed[decision.container_id].container.full_name
+    message.changes.extend(_change(each, view) for each in decision.changes)
+    message.released.extend(decision.released)
+    message.warnings.extend(decision.warnings)
+
+
+def _change(change: Placement, view: NodeView) -> control_pb2.Change:
+    return control_pb2.Change(
+        container=view.placed[change.container_id].container.full_name,
+        cpus=str(change.cpus),
+        mems=str(change.mems),
+        cause=change.cause,
+    )

@@ -1,7 +1,6 @@
-"""The control service: answers from the engine's state, one at a time with everybody else.
+"""The control service: answers from a view of the node.
 
-Owns what each method answers; proto/control.proto. What an answer needs is taken from the state
-during the daemon's turn; texts are made of it after that.
+Owns what each method answers; proto/control.proto.
 """
 
 from __future__ import annotations
@@ -19,15 +18,10 @@ from nri_policy.classes import Classes
 from nri_policy.control.decision_log import Chronicle, LaggingError, Refusal
 from nri_policy.control.handler import service_handler
 from nri_policy.control.name import UnknownNameError, named
-from nri_policy.cpuset import CPUSet
-from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.layout import Layout
-from nri_policy.engine.state import Placed
-from nri_policy.engine.view import Holding, holding, holdings
-from nri_policy.engine.what_if import Cpuset, Trial, Wanted
+from nri_policy.node import Cpuset, Node, NodeView, Placed, Trial, Wanted
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.report import (
     AuditReport,
@@ -91,25 +85,23 @@ class Past(Protocol):
 
 
 class Control:
-    """Serves what one engine holds and would do.
+    """Serves what one node holds and would do.
 
-    *turn* is shared with whatever else calls the engine. *runtime* tells which one is connected
-    now, *not_taken* the placements that it does not take, by container id, *doubts* what has not
-    been seen in force. *read* returns the pods that manifests ask for, so many of each; ValueError
-    where they make no sense. It runs on another thread. *proposed* returns what a document of
-    settings would change, ValueError as well, *found* where containers run as far as the policy
-    leaves them alone, *unused* how many devices of each resource are left, None where that is not
-    known, *used* the CPU time of cgroups, on another thread. *audit* looks whether containers are
-    where they are to be, and *reloaded* tells the latest reload of the settings. *topology* returns
-    the node's NodeResourceTopology object, *publications* how it goes with what is kept of it
-    elsewhere, *in_kernel* what was found of a container's classes by item, *past* who is gone and
-    why.
+    *runtime* tells which one is connected now, *not_taken* the placements that it does not take, by
+    container id, *doubts* what has not been seen in force. *read* returns the pods that manifests
+    ask for, so many of each; ValueError where they make no sense. It runs on another thread.
+    *proposed* returns what a document of settings would change, ValueError as well, *found* where
+    containers run as far as the policy leaves them alone, *unused* how many devices of each
+    resource are left, None where that is not known, *used* the CPU time of cgroups, on another
+    thread. *audit* looks whether containers are where they are to be, and *reloaded* tells the
+    latest reload of the settings. *topology* returns the node's NodeResourceTopology object,
+    *publications* how it goes with what is kept of it elsewhere, *in_kernel* what was found of a
+    container's classes by item, *past* who is gone and why.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
         self,
-        engine: Engine,
-        turn: asyncio.Lock,
+        node: Node,
         chronicle: Chronicle,
         *,
         synchronized: asyncio.Event,
@@ -128,8 +120,7 @@ class Control:
         in_kernel: Callable[[str], Mapping[str, str]],
         past: Past,
     ) -> None:
-        self._engine = engine
-        self._turn = turn
+        self._node = node
         self._chronicle = chronicle
         self._synchronized = synchronized
         self._not_taken = not_taken
@@ -170,65 +161,57 @@ class Control:
     async def status(self, request: pb.StatusRequest, context: _Context) -> pb.StatusResponse:
         """Return how the daemon is."""
         del request, context
-        async with self._turn:
-            state, layout = self._engine.state, self._engine.layout
-            latest = self._reloaded()
-            return pb.StatusResponse(
-                version=self._version,
-                synchronized=self._synchronized.is_set(),
-                runtime=self._runtime(),
-                pools=len(layout.tree.pools),
-                containers=len(state.placed),
-                refused=len(self._refused()),
-                online_cpus=str(layout.machine.online),
-                reserved_cpus=str(layout.capacity.reserved),
-                isolated_cpus=str(layout.capacity.isolated),
-                exclusive_cpus=str(
-                    CPUSet.union(placed.grant.exclusive for placed in state.placed.values())
-                ),
-                shared_cpus=str(state.supply.free_cpus()),
-                notices=[
-                    *self._doubts(),
-                    *layout.shortages,
-                    *layout.settings.notices,
-                    *layout.machine.notes,
-                    *layout.tree.notes,
-                ],
-                latest_reload=None if latest is None else pb.Reload(**asdict(latest)),
-                publications=self._publications(),
-                lacking_classes=sum(bool(each.lacking) for each in state.classes.values()),
-                unsupported_annotations=sum(
-                    bool(placed.request.unsupported) for placed in state.placed.values()
-                ),
-            )
+        view, latest = self._node.view, self._reloaded()
+        layout = view.layout
+        return pb.StatusResponse(
+            version=self._version,
+            synchronized=self._synchronized.is_set(),
+            runtime=self._runtime(),
+            pools=len(layout.tree.pools),
+            containers=len(view.placed),
+            refused=len(self._refused(view)),
+            online_cpus=str(layout.machine.online),
+            reserved_cpus=str(layout.capacity.reserved),
+            isolated_cpus=str(layout.capacity.isolated),
+            exclusive_cpus=str(view.exclusive),
+            shared_cpus=str(view.free),
+            notices=[
+                *self._doubts(),
+                *layout.shortages,
+                *layout.settings.notices,
+                *layout.machine.notes,
+                *layout.tree.notes,
+            ],
+            latest_reload=None if latest is None else pb.Reload(**asdict(latest)),
+            publications=self._publications(),
+            lacking_classes=sum(bool(each.lacking) for each in view.classes.values()),
+            unsupported_annotations=sum(
+                bool(placed.request.unsupported) for placed in view.placed.values()
+            ),
+        )
 
     async def pools(self, request: pb.PoolsRequest, context: _Context) -> pb.Document:
         """Return the pools as `pools -o json` prints them."""
         del request, context
-        async with self._turn:
-            pools = occupied_pools(self._engine.state)
-        return _document(pools)
+        return _document(occupied_pools(self._node.view))
 
     async def containers(self, request: pb.ContainersRequest, context: _Context) -> pb.Document:
         """Return the containers as `containers -o json` prints them."""
         del context
-        cgroups = {}
-        async with self._turn:
-            causes = self._chronicle.causes
-            shown = {}
-            for holding in holdings(self._engine.state):
-                container = holding.placed.container
-                failed = self._not_taken.get(container.id)
-                name = container.full_name
-                cgroups[name] = container.cgroup
-                shown[name] = container_report(
-                    holding,
-                    container.state.name.lower(),
-                    error=None if failed is None else _not_taken(failed),
-                    updated_by=(causes[name],) if name in causes else (),
-                )
-            refused = self._refused()
-        for name, reason in refused.items():
+        view, causes = self._node.view, self._chronicle.causes
+        cgroups, shown = {}, {}
+        for holding in view.holdings():
+            container = holding.placed.container
+            failed = self._not_taken.get(container.id)
+            name = container.full_name
+            cgroups[name] = container.cgroup
+            shown[name] = container_report(
+                holding,
+                container.state.name.lower(),
+                error=None if failed is None else _not_taken(failed),
+                updated_by=(causes[name],) if name in causes else (),
+            )
+        for name, reason in self._refused(view).items():
             shown.setdefault(name, refused_report(reason, updated_by=()))
         if request.usage:
             used = await asyncio.to_thread(self._used, cgroups.values())
@@ -239,16 +222,14 @@ class Control:
     async def machine(self, request: pb.MachineRequest, context: _Context) -> pb.Document:
         """Return the machine and its pool tree as `topology -o json` prints them."""
         del request, context
-        async with self._turn:
-            layout = self._engine.layout
+        layout = self._node.view.layout
         pools = pool_reports(layout.tree, layout.capacity)
         return _document(TopologyReport(machine=machine_report(layout.machine), pools=pools))
 
     async def settings(self, request: pb.SettingsRequest, context: _Context) -> pb.Document:
         """Return the settings as `config show -o json` prints them."""
         del request, context
-        async with self._turn:
-            settings, latest = self._engine.layout.settings, self._reloaded()
+        settings, latest = self._node.view.layout.settings, self._reloaded()
         return _document(
             SettingsReport(
                 latest_reload=latest,
@@ -268,14 +249,8 @@ class Control:
 
     async def explain(self, request: pb.ExplainRequest, context: _Context) -> pb.Document:
         """Return why a container, or each of a pod, is where it is, or was."""
-        async with self._turn:
-            state, refusals = self._engine.state, dict(self._chronicle.refusals)
-            layout = self._engine.layout
-            placed = {each.container.full_name: each for each in state.placed.values()}
-            with_hints = {
-                name: holding(state, each) for name, each in placed.items() if each.request.hints
-            }
-            classes = state.classes.copy()
+        view, refusals = self._node.view, dict(self._chronicle.refusals)
+        placed = view.by_name()
         known: dict[str, Container] = {
             **{name: each.container for name, each in refusals.items()},
             **{name: each.container for name, each in placed.items()},
@@ -298,10 +273,10 @@ class Control:
                     replace(
                         self._explained(each, placed.get(each), refusals.get(each)),
                         annotations=_remarks(each, known.get(each), had),
-                        classes=self._class_items(placed.get(each), classes),
+                        classes=self._class_items(placed.get(each), view.classes),
                     ),
-                    with_hints.get(each),
-                    layout,
+                    placed.get(each),
+                    view,
                 )
                 for each in names
             ]
@@ -350,8 +325,7 @@ class Control:
             except ValueError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             found = {} if event is None else await self._found()
-            async with self._turn:
-                trial = Trial(self._engine, most=request.most, found=found, devices=self._unused())
+            trial = Trial(self._node.fork(), most=request.most, found=found, devices=self._unused())
             if event is None or trial.reconfigure(event):
                 for pod in pods:
                     for _ in trial.run(pod):
@@ -404,26 +378,29 @@ class Control:
         finally:
             self._watching -= 1
 
-    def _refused(self) -> dict[str, str]:
+    def _refused(self, view: NodeView) -> dict[str, str]:
         """Return why containers that hold nothing were refused, by name, while their pods exist."""
+        placed = view.by_name()
         return {
             name: refusal.reason
             for name, refusal in self._chronicle.refusals.items()
-            if refusal.pod_exists and self._engine.state.named(name) is None
+            if refusal.pod_exists and name not in placed
         }
 
 
 def _with_devices(
-    report: ExplanationReport, held: Holding | None, layout: Layout
+    report: ExplanationReport, placed: Placed | None, view: NodeView
 ) -> ExplanationReport:
     """Return *report* with where the devices and mounts are of a container that has a place."""
-    if held is None:
+    if placed is None or not placed.request.hints:
         return report
-    hints, notes = held.placed.request.hints, report.notes
-    asked = layout.settings.agent.pod_resource_api
+    hints, notes = placed.request.hints, report.notes
+    asked = view.layout.settings.agent.pod_resource_api
     if not asked and any(hint.kind is HintKind.DEVICES for hint in hints):
         notes = (*notes, _NOT_ASKED)
-    return replace(report, devices=held_hints(held, layout.nearness), notes=notes)
+    return replace(
+        report, devices=held_hints(view.holding(placed), view.layout.nearness), notes=notes
+    )
 
 
 def _remarks(full_name: str, container: Container | None, known: Iterable[str]) -> tuple[str, ...]:

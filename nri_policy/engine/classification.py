@@ -6,9 +6,19 @@ change it later; limits of I/O again when disks or settings change.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
-from nri_policy.classes import Classes, Origin, Scheduling, blockio, changed_limits, desired
+from nri_policy.classes import (
+    Classes,
+    Equipment,
+    Origin,
+    Scheduling,
+    blockio,
+    changed_limits,
+    desired,
+)
 from nri_policy.engine.event import Created, StoredGrant
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.state import State
@@ -133,6 +143,11 @@ def relimited(state: State, cause: str, *, everyone: bool = False) -> tuple[Plac
                 )
             )
     return tuple(changes)
+
+
+def updatable_limits(classes: Classes | None, equipment: Equipment) -> Mapping[str, str]:
+    """Return the limits of a container's I/O, if the runtime can be told them again."""
+    return {} if classes is None or equipment.no_io_updates else classes.limits
 
 
 def with_limits(state: State, decision: Decision, cause: str) -> Decision:

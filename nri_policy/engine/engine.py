@@ -22,6 +22,7 @@ from nri_policy.engine.classification import (
     classified,
     reclassify,
     relimited,
+    updatable_limits,
     with_limits,
 )
 from nri_policy.engine.event import (
@@ -44,7 +45,7 @@ from nri_policy.engine.layout import Layout, heirs, layout_of
 from nri_policy.engine.placement import Held, RefusalError, place
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import check_amounts, overlay, requested, understood
-from nri_policy.engine.state import Placed, Resizing, State
+from nri_policy.engine.state import Placed, Resizing, Snapshot, State
 from nri_policy.engine.synchronization import (
     deduplicated,
     holding,
@@ -75,6 +76,7 @@ class Engine:
         possible, for running containers know it.
         """
         self._state = State(layout_of(machine, settings, earlier))
+        self._tables = self._state.snapshot()
         self._unheard = earlier.exclusive  # of containers that no Synchronized has named yet
         self._earlier: CPUSet | None = earlier.reserved  # that stored grants are of
 
@@ -88,6 +90,7 @@ class Engine:
         engine = cls.__new__(cls)
         state = resumed(layout, picture, lambda container: requested(container, layout)[0])
         engine._state, engine._unheard, engine._earlier = state, EMPTY, None  # noqa: SLF001
+        engine._tables = state.snapshot()  # noqa: SLF001
         return engine
 
     @property
@@ -99,6 +102,11 @@ class Engine:
     def state(self) -> State:
         """Who holds what; to be read, not written."""
         return self._state
+
+    @property
+    def tables(self) -> Snapshot:
+        """The tables of the state after the latest event; they never change."""
+        return self._tables
 
     def fork(self) -> Engine:
         """Return an independent engine in the same state, to try events on."""
@@ -117,7 +125,7 @@ class Engine:
         RefusalError or AnnotationError: the event is refused, the text is for the container's
         owner, and nothing has changed. CapacityError: new settings ask the impossible.
         """
-        state, before = self._state, self._state.snapshot()
+        state = self._state
         state.rezoned.clear()
         try:
             match event:
@@ -145,8 +153,9 @@ class Engine:
                     decision = Decision(changes=relimited(state, "the node's disks changed"))
         except BaseException:
             self._state = state
-            state.restore(before)
+            state.restore(self._tables)
             raise
+        self._tables = self._state.snapshot()
         return decision
 
     def _created(self, event: Created) -> Decision:
@@ -226,11 +235,6 @@ class Engine:
         for container_id in due:
             state.warm(container_id)
         return Decision(changes=self._changes(free, "its cold start is over"))
-
-    @property
-    def next_deadline(self) -> float | None:
-        """When `Elapsed` has something to do next, in seconds since the epoch; None for never."""
-        return min((at for at in self._state.cold.values() if at is not None), default=None)
 
     def _resized(self, event: Resized) -> Decision:
         state, free, container_id = self._state, self._state.supply.free_cpus(), event.container_id
@@ -421,7 +425,10 @@ class Engine:
         for each in placed:
             del state.told[each]
         changes = [
-            replace(change, limits=state.updatable_limits(change.container_id))
+            replace(
+                change,
+                limits=updatable_limits(state.classes.get(change.container_id), state.equipment),
+            )
             for change in state.retell(placed, "it had drifted")
         ]
         return Decision(changes=tuple(changes))

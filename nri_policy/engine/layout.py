@@ -7,6 +7,8 @@ from array import array
 import msgspec
 from msgspec import Struct
 
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.grant import Grant
 from nri_policy.engine.nearness import Nearness
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.attraction import Attraction
@@ -23,6 +25,7 @@ from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.priority import PriorityClasses, classes_of
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.settings import Alignment, Level, Settings
+from nri_policy.workload.request import Sort
 
 
 class Layout(Struct, frozen=True, kw_only=True):
@@ -45,6 +48,19 @@ class Layout(Struct, frozen=True, kw_only=True):
     too_coarse: tuple[
         int, ...
     ]  # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs
+
+    def cpus_of(self, grant: Grant, free: CPUSet, hide_hyperthreads: bool) -> CPUSet:
+        """Return the CPUs that a grant allows (§9); empty for `preserve`.
+
+        *free* are those that it shares with others, as far as they are in its pool.
+        """
+        if grant.sort is Sort.PRESERVE:
+            return EMPTY
+        cpus = self.capacity.reserved if grant.sort is Sort.RESERVED else grant.exclusive
+        if grant.shares:
+            # a guest at the top runs on the reserved CPUs while every other is someone's own
+            cpus |= (free & self.tree.pools[grant.pool].cpus) or self.capacity.reserved
+        return self.picker.first_threads(cpus) if hide_hyperthreads else cpus
 
     @property
     def aligned(self) -> bool:

@@ -8,7 +8,7 @@ anew by `restore`, which only those that fail take.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import TypeVar
 
 from msgspec import Struct
@@ -210,11 +210,6 @@ class State:
         _remove(self._pods, container.pod.id, container_id)
         return placed
 
-    def updatable_limits(self, container_id: str) -> Mapping[str, str]:
-        """Return the limits of a container's I/O, if the runtime can be told them again."""
-        classes = self.classes.get(container_id)
-        return {} if classes is None or self.equipment.no_io_updates else classes.limits
-
     def forget(self, container_id: str) -> None:
         """Forget what the runtime was told of a container that is gone."""
         self.told.pop(container_id, None)
@@ -252,15 +247,8 @@ class State:
 
         It shares what is *kept* for it as it shares what is free.
         """
-        capacity = self.layout.capacity
-        if grant.sort is Sort.PRESERVE:
-            return EMPTY
-        cpus = capacity.reserved if grant.sort is Sort.RESERVED else grant.exclusive
-        if grant.shares:
-            shared = (self.supply.free_cpus() | kept) & self.layout.tree.pools[grant.pool].cpus
-            # a guest at the top runs on the reserved CPUs while every other is someone's own
-            cpus |= shared or capacity.reserved
-        return self.layout.picker.first_threads(cpus) if hide_hyperthreads else cpus
+        free = (self.supply.free_cpus() | kept) if grant.shares else EMPTY
+        return self.layout.cpus_of(grant, free, hide_hyperthreads)
 
     def _mems(self, placed: Placed) -> CPUSet:
         """Return the memory nodes that the runtime is to know of; empty where left alone."""

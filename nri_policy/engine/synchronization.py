@@ -51,23 +51,6 @@ _STEERING: dict[str, Any] = {
 }
 
 
-def to_store(state: State, container_id: str) -> StoredGrant:
-    """Return what has to be remembered of a container for it to get its grant back."""
-    placed = state.placed[container_id]
-    return StoredGrant(
-        pod_uid=placed.container.pod.uid,
-        full_name=placed.container.full_name,
-        resized=placed.container.resized,
-        request=_entitlement(placed.request),
-        pool=state.layout.tree.pools[placed.grant.pool].name,
-        grant=placed.grant,
-        deadline=state.cold.get(container_id),
-        resources=placed.container.resources,
-        created=placed.container.created,
-        classes=state.classes.get(container_id),
-    )
-
-
 def recalled(
     container: Container, held: Mapping[str, StoredGrant]
 ) -> tuple[Container, StoredGrant | None]:
@@ -185,10 +168,11 @@ def resumed(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> St
 
 def same_entitlement(one: Request, other: Request) -> bool:
     """Whether two requests ask for the same: what only steers a choice moves no one who chose."""
-    return _entitlement(one) == _entitlement(other)
+    return entitlement(one) == entitlement(other)
 
 
-def _entitlement(request: Request) -> Request:
+def entitlement(request: Request) -> Request:
+    """Return what a request asks for, without what only steers a choice."""
     return replace(request, **_STEERING)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from nri_policy import yamltext
-from nri_policy.engine.what_if import Start, Wanted
 from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.manifest import (
     ContainerManifest,
@@ -25,6 +24,7 @@ from nri_policy.kubelet.manifest import (
     read_pod,
 )
 from nri_policy.kubelet.resources import Kubelet
+from nri_policy.node import Start, Wanted
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.wording import quoted
 from nri_policy.workload.pod import Container

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -94,6 +95,7 @@ class Result(StrEnum):
     FAILED = "failed"  # the answer is an internal error, or there is none
 
 
+Turn = AbstractAsyncContextManager[None]  # what to enter for a method to run; again and again
 Hear = Callable[[bytes | Refused], None]  # an answer: the response, or a status instead
 Observe = Callable[[str, Result, float], None]  # a method, what came of it, and after what seconds
 
@@ -108,7 +110,7 @@ class Service:
     def __init__(
         self,
         plugin: Plugin,
-        turn: asyncio.Lock,
+        turn: Turn,
         clock: Clock,
         observe: Observe = unobserved,
     ) -> None:

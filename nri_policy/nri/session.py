@@ -29,7 +29,7 @@ from nri_policy.nri.errors import (
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import CALL, Identity, Plugin
 from nri_policy.nri.requests import Requests
-from nri_policy.nri.service import Observe, Service, unobserved
+from nri_policy.nri.service import Observe, Service, Turn, unobserved
 from nri_policy.nri.versions import SPOKEN, Runtime
 from nri_policy.proto.nri_pb2 import (
     ContainerUpdate,
@@ -63,7 +63,7 @@ class Session:
         plugin: Plugin,
         identity: Identity,
         *,
-        turn: asyncio.Lock | None = None,
+        turn: Turn | None = None,
         clock: Clock | None = None,
         delay: Callable[[int], float] = registration_delay,
         observe: Observe = unobserved,

@@ -17,25 +17,25 @@ from msgspec.structs import replace
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.state import State
+from nri_policy.node import Node, NodeView, view_of
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, Resources, shares_of
 
 _PERIOD = 100_000  # µs
 
 
-def with_coming(engine: Engine, pods: Collection[Container]) -> State:
-    """Return the state as it will be with all of *pods*, each given as one container.
+def with_coming(node: Node, pods: Collection[Container]) -> NodeView:
+    """Return the node as it will be with all of *pods*, each given as one container.
 
     What their own containers ask for already counts once, whatever they got for it. After a resize
     of one nothing is set aside unless the pod's amounts are `resized` too: what the sandbox said
     first holds no longer, and older runtimes do not tell what does.
     """
     if not pods:
-        return engine.state
+        return node.view
     milli, memory = Counter[str](), Counter[str]()
     resized = set[str]()
-    for placed in engine.state.placed.values():
+    for placed in node.view.placed.values():
         container = placed.container
         milli[container.pod.id] += _milli(container.resources)
         memory[container.pod.id] += container.resources.memory_limit
@@ -47,10 +47,10 @@ def with_coming(engine: Engine, pods: Collection[Container]) -> State:
             continue
         rest = _rest(pod.resources, milli[pod.pod.id], memory[pod.pod.id])
         if rest is not None:
-            trial = trial or engine.fork()
+            trial = trial or node.fork()
             with suppress(RefusalError, AnnotationError):
                 trial.handle(Created(container=replace(pod, resources=rest)))
-    return (trial or engine).state
+    return node.view if trial is None else view_of(trial)
 
 
 def _rest(asked: Resources, milli: int, memory: int) -> Resources | None:

@@ -1,8 +1,8 @@
 """Reading: what the engine held at one moment, and the NodeResourceTopology object made of it.
 
-Owns when the engine is read: in the turn that everybody who calls it shares, so that all numbers of
-an object are of one state, and only once the runtime has told its containers, for before that all
-seems free. What takes longer than copying numbers is done with a Reading later, on another thread.
+Owns when the node is read: in a turn, so that all numbers of an object are of one moment, and only
+once the runtime has told its containers, for before that all seems free. What takes longer than
+copying numbers is done with a Reading later, on another thread.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nri_policy.engine.engine import Engine
 from nri_policy.engine.layout import Layout
+from nri_policy.node import Node
 from nri_policy.nrt.coming import with_coming
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.nrt.zones import Amounts, Devices, measure, named_values, zones
@@ -75,28 +75,26 @@ class Reading:
 
 
 class Feed:
-    """Readings of one engine, and word of when there may be something new to read.
+    """Readings of one node, and word of when there may be something new to read.
 
-    *turn* is shared with whatever else calls the engine; *pods* returns those on the node that hold
-    resources of their own, *coming* the Guaranteed ones, each as one container, *devices* those
-    that its NUMA nodes have and have left.
+    *name* is the node's; *pods* returns those on the node that hold resources of their own,
+    *coming* the Guaranteed ones, each as one container, *devices* those that its NUMA nodes have
+    and have left.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: what a reading is made of
         self,
-        engine: Engine,
-        turn: asyncio.Lock,
+        node: Node,
         *,
-        node: str,
+        name: str,
         pods: Callable[[], Collection[PodName]],
         coming: Callable[[], Collection[Container]] = tuple,
         synchronized: asyncio.Event,
         devices: Callable[[], Devices] = dict,
     ) -> None:
-        self.node = node
+        self.name = name
         self.synchronized = synchronized
-        self._engine = engine
-        self._turn = turn
+        self._node = node
         self._pods = pods
         self._coming = coming
         self._devices = devices
@@ -106,10 +104,10 @@ class Feed:
     @property
     def wanted(self) -> bool:
         """Whether the settings in force want the object published."""
-        return self._engine.layout.settings.agent.node_resource_topology
+        return self._node.view.layout.settings.agent.node_resource_topology
 
-    def decided(self) -> None:
-        """Take note of a decision."""
+    def decided(self, *_: object) -> None:
+        """Take note of a decision; an observer of the node."""
         self.generation += 1
         self.changed()
 
@@ -127,11 +125,12 @@ class Feed:
 
     async def read(self) -> Reading:
         """Return how it is now."""
-        async with self._turn:
+        async with self._node.turn:  # the pods change in turns, too
+            view = with_coming(self._node, self._coming())
             return Reading(
-                node=self.node,
-                layout=self._engine.layout,
-                amounts=measure(with_coming(self._engine, self._coming())),
+                node=self.name,
+                layout=view.layout,
+                amounts=measure(view),
                 devices=self._devices(),
                 pods=frozenset(self._pods()),
                 generation=self.generation,

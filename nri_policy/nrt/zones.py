@@ -32,8 +32,8 @@ from typing import Any
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.state import State
 from nri_policy.hardware.machine import Machine
+from nri_policy.node import NodeView
 from nri_policy.pools.supply import cuttable
 from nri_policy.pools.tree import Pool, PoolTree, numa_cpus
 from nri_policy.settings import Level
@@ -69,11 +69,11 @@ class Amounts:
     members: Mapping[int, int]  # containers booked on just this pool
 
 
-def measure(state: State) -> Amounts:
-    """Return the amounts of *state*; quick, for others wait to change it."""
-    layout, supply = state.layout, state.supply
+def measure(view: NodeView) -> Amounts:
+    """Return the amounts of *view*."""
+    layout, supply, booked = view.layout, view.supply(), view.memory()
     pools, capacity = layout.tree.pools, layout.capacity
-    free, isolated = supply.free_cpus(), supply.free_isolated_cpus()
+    free, isolated = view.free, view.free_isolated
     own = [each & capacity.available for each in _numa_cpus(layout.machine)]
     homes = [layout.tree.around(each).id for each in own]
     pool_milli = tuple(max(0, supply.allocatable_shared(pool.id)) for pool in pools)
@@ -87,18 +87,16 @@ def measure(state: State) -> Amounts:
         for room, home, cpus in zip(cuttable(supply, homes), homes, own, strict=True)
     )
     nodes = [CPUSet.union(pool.memory.values()) for pool in pools]
-    memory = {each: state.memory.free(each) for each in {*nodes}}
+    memory = {each: booked.free(each) for each in {*nodes}}
     return Amounts(
         numa_milli=tuple(numa_milli),
-        numa_memory=tuple(state.memory.free(CPUSet([number])) for number in range(len(own))),
+        numa_memory=tuple(booked.free(CPUSet([number])) for number in range(len(own))),
         pool_milli=pool_milli,
         pool_memory=tuple(memory[each] for each in nodes),
         free=free,
-        exclusive=CPUSet.union(placed.grant.exclusive for placed in state.placed.values()),
+        exclusive=view.exclusive,
         members=Counter(
-            placed.grant.pool
-            for placed in state.placed.values()
-            if placed.grant.sort is Sort.NORMAL
+            placed.grant.pool for placed in view.placed.values() if placed.grant.sort is Sort.NORMAL
         ),
     )
 

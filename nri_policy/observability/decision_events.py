@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized
 from nri_policy.engine.grant import Decision
 from nri_policy.kube.events import Event as ClusterEvent
 from nri_policy.kube.events import Subject
+from nri_policy.node import NodeView, Outcome
 from nri_policy.report import explanation_report
 from nri_policy.settings import PodEvents
 from nri_policy.workload.pod import Container
@@ -21,33 +21,23 @@ _REASONS = {Created: ("Placed", "FailedPlacement"), Resized: ("Resized", "Failed
 
 
 class DecisionEvents:
-    """Records what becomes of the containers of one engine, as far as the settings want it."""
+    """Records what becomes of the containers, as far as the settings want it."""
 
-    def __init__(self, engine: Engine, record: Callable[[ClusterEvent], None]) -> None:
-        self._engine = engine
+    def __init__(self, record: Callable[[ClusterEvent], None]) -> None:
         self._record = record
 
-    def decided(self, event: Event, outcome: Decision | Exception) -> None:
-        """Have said what became of *event*, right after the engine handled it."""
-        settings = self._engine.layout.settings
+    def decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+        """Have said what became of *event*; an observer of the node."""
+        settings = view.layout.settings
         pinned = settings.pin_cpu or settings.pin_memory
         if settings.events is PodEvents.OFF or not pinned:
             return
         if isinstance(outcome, Decision) and settings.events is PodEvents.REFUSALS:
             return
-        if isinstance(event, Created | Resized) and (container := self._asked(event)):
+        if isinstance(event, Created | Resized) and (container := _asked(event, view)):
             asyncio.get_running_loop().call_soon(self._say, type(event), container, outcome)
 
-    def _asked(self, event: Created | Resized) -> Container | None:
-        """Return the container that *event* is about, None for one that is not known."""
-        if isinstance(event, Created):
-            return event.container
-        placed = self._engine.state.placed.get(event.container_id)
-        return None if placed is None else placed.container
-
-    def _say(
-        self, kind: type[Created | Resized], container: Container, outcome: Decision | Exception
-    ) -> None:
+    def _say(self, kind: type[Created | Resized], container: Container, outcome: Outcome) -> None:
         text = _text(outcome)
         if not text:
             return
@@ -63,7 +53,15 @@ class DecisionEvents:
         )
 
 
-def _text(outcome: Decision | Exception) -> str:
+def _asked(event: Created | Resized, view: NodeView) -> Container | None:
+    """Return the container that *event* is about, None for one that is not known."""
+    if isinstance(event, Created):
+        return event.container
+    placed = view.placed.get(event.container_id)
+    return None if placed is None else placed.container
+
+
+def _text(outcome: Outcome) -> str:
     """Return in one line what was decided and why; empty where nobody was placed."""
     if isinstance(outcome, Exception):
         return str(outcome)

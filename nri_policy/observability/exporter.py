@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
-from nri_policy.engine.engine import Engine
+from nri_policy.node import Node
 from nri_policy.observability.inventory import Picture, families, picture_of
 from nri_policy.observability.metrics import Metrics
 
@@ -37,16 +37,13 @@ class _Taken:
 class Exporter:
     """Makes the text of a scrape; to be made on the loop's thread.
 
-    *turn* is shared with whatever else calls the engine. The engine's state is read at most once in
-    its settings' `instrumentation.reportPeriod`; what is counted is always of now.
+    The node is read at most once in its settings' `instrumentation.reportPeriod`; what is counted
+    is always of now.
     """
 
-    def __init__(
-        self, metrics: Metrics, engine: Engine, turn: asyncio.Lock, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, metrics: Metrics, node: Node, now: Callable[[], float]) -> None:
         self._metrics = metrics
-        self._engine = engine
-        self._turn = turn
+        self._node = node
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._taken: _Taken | None = None
@@ -75,7 +72,7 @@ class Exporter:
 
     async def _read(self) -> tuple[tuple[Callable[[], Metric], ...], Picture]:
         """Return what is counted, and a picture of the state that is not too old."""
-        layout = self._engine.layout
+        layout = self._node.view.layout
         period = layout.settings.instrumentation.report_period
         taken = self._taken
         fresh = (
@@ -84,7 +81,6 @@ class Exporter:
             and self._now() - taken.at < period
         )
         if taken is None or not fresh:
-            async with self._turn:
-                picture = picture_of(self._engine.state)
+            picture = picture_of(self._node.view)
             taken = self._taken = _Taken(picture=picture, at=self._now())
         return self._metrics.taken(), taken.picture

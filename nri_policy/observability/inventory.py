@@ -17,7 +17,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import confined_by
-from nri_policy.engine.state import Placed, State
+from nri_policy.node import NodeView, Placed
 from nri_policy.pools.memory_offer import Booking
 from nri_policy.workload.annotation_table import LATER
 from nri_policy.workload.request import Sort
@@ -48,16 +48,16 @@ class Picture:
     memory: Mapping[CPUSet, tuple[int, int]]  # bytes of a set of nodes: capacity, free
 
 
-def picture_of(state: State) -> Picture:
-    """Return *state* as it is now."""
-    layout, supply, memory = state.layout, state.supply, state.memory
+def picture_of(view: NodeView) -> Picture:
+    """Return what metrics show of *view*."""
+    layout, supply, memory = view.layout, view.supply(), view.memory()
     zones = {nodes for pool in layout.tree.pools for nodes in pool.memory.values() if nodes}
     return Picture(
         layout=layout,
-        placed=tuple(state.placed.values()),
-        bookings=dict(memory.bookings),
-        lacking=frozenset(each for each, classes in state.classes.items() if classes.lacking),
-        free=supply.free_cpus(),
+        placed=tuple(view.placed.values()),
+        bookings=view.bookings,
+        lacking=frozenset(each for each, classes in view.classes.items() if classes.lacking),
+        free=view.free,
         milli=tuple(
             (supply.shared_milli_in(pool.id), max(0, supply.allocatable_shared(pool.id)))
             for pool in layout.tree.pools

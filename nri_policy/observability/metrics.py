@@ -29,12 +29,11 @@ from nri_policy.engine.event import (
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.state import State
+from nri_policy.node import NodeView
+from nri_policy.node import Outcome as Became
 from nri_policy.nri.service import METHODS, Result
 from nri_policy.observability.counting import Counter, Durations
 from nri_policy.observability.inventory import Shortcoming, shortcomings
-from nri_policy.pools.capacity import CapacityError
-from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import QoS
 
 # seconds: from an answer that nobody notices to one that a runtime has hardly waited for
@@ -147,30 +146,27 @@ class Metrics:
         self._requests.add(event, result)
         self._request_seconds.add(event, seconds=seconds)
 
-    def decided(
-        self,
-        event: Event,
-        outcome: Decision | RefusalError | AnnotationError | CapacityError,
-        state: State,
-        seconds: float,
-    ) -> None:
-        """Count what the engine made of *event* in *seconds*; *state* is the one after it."""
+    def took(self, event: Event, seconds: float) -> None:
+        """Count how long the engine took for *event*."""
         self._decision_seconds.add(_EVENTS[type(event)], seconds=seconds)
+
+    def decided(self, event: Event, outcome: Became, view: NodeView) -> None:
+        """Count what became of *event*; an observer of the node."""
         if not isinstance(outcome, Decision):
-            self._refused(event, outcome, state)
+            self._refused(event, outcome, view)
             return
         if outcome.container_id is None or outcome.explanation is None:
             return
-        placed = state.placed[outcome.container_id]
+        placed = view.placed[outcome.container_id]
         self._allocations.add(placed.request.qos, "placed", _REASONS[outcome.explanation.outcome])
-        for shortcoming in shortcomings(placed, state.memory.bookings, _lacking(outcome)):
+        for shortcoming in shortcomings(placed, view.bookings, _lacking(outcome)):
             self._degraded.add(shortcoming)
 
-    def _refused(self, event: Event, error: Exception, state: State) -> None:
+    def _refused(self, event: Event, error: Exception, view: NodeView) -> None:
         if isinstance(event, Created):
             qos = event.container.pod.qos
         elif isinstance(event, Resized):
-            qos = state.placed[event.container_id].request.qos
+            qos = view.placed[event.container_id].request.qos
         else:
             return
         reason = (error.lack or "") if isinstance(error, RefusalError) else _ANNOTATION

@@ -6,9 +6,9 @@ hangs. Everything that is told or fed regularly hangs on it.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 from nri_policy.clock import Clock
 
@@ -19,7 +19,7 @@ STILL = 10.0  # seconds without a beat after which it is dead
 class Heart:
     """Beats until it is cancelled."""
 
-    def __init__(self, turn: asyncio.Lock, clock: Clock) -> None:
+    def __init__(self, turn: AbstractAsyncContextManager[None], clock: Clock) -> None:
         self._turn = turn
         self._clock = clock
         self._last = clock.now()

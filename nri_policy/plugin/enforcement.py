@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.engine import Engine
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.interim import known
 from nri_policy.engine.synchronization import parsed
+from nri_policy.node import Node
 from nri_policy.plugin.confirmation import LIVING, SETTLED, Phase
 from nri_policy.plugin.updates import MAX_TRIES, Telling
 from nri_policy.workload.pod import Container, Resources
@@ -105,7 +104,7 @@ class Enforcement:
 
     def __init__(  # noqa: PLR0913 - keywords: who hears of what
         self,
-        engine: Engine,
+        node: Node,
         telling: Telling,
         cgroups: Cgroups | None,
         *,
@@ -119,7 +118,7 @@ class Enforcement:
         *resize_overdue* is called with each container whose resize seems not to have ended, and
         what was found of its cgroup.
         """
-        self._engine = engine
+        self._node = node
         self._telling = telling
         self._confirmations = telling.confirmations
         self._cgroups = cgroups
@@ -172,13 +171,6 @@ class Enforcement:
             except Exception:
                 log.exception("event=enforcement-failed")
 
-    @property
-    def taken(self) -> CPUSet:
-        """The CPUs that are somebody's own."""
-        state = self._engine.state
-        free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
-        return (state.layout.capacity.sharable | state.layout.capacity.isolated) - free
-
     def expect(self) -> None:
         """Look soon: what was told can be in force now."""
         self._telling.sent.set()
@@ -204,7 +196,7 @@ class Enforcement:
 
     async def settle(self, container_id: str) -> None:
         """Look now if a container that starts is in doubt or takes CPUs from others."""
-        placed = self._engine.state.placed.get(container_id)
+        placed = self._node.view.placed.get(container_id)
         if placed is None or self._cgroups is None:
             return
         own, others = placed.grant.exclusive, len(self._confirmations.sent) > 1
@@ -228,7 +220,7 @@ class Enforcement:
             ids = dict.fromkeys([*also, *self._confirmations.sent, *self._telling.untold])
             cases = [case for each in ids if (case := self._case(each)) is not None]
             if self._cgroups is not None and cases:
-                await asyncio.to_thread(enforce, self._cgroups, cases, self.taken)
+                await asyncio.to_thread(enforce, self._cgroups, cases, self._node.view.taken)
             for case in cases:
                 self._conclude(case)
         return cases
@@ -239,13 +231,13 @@ class Enforcement:
         return any(phase(each) in LIVING for each in self._confirmations.sent)
 
     def _case(self, container_id: str) -> Case | None:
-        state = self._engine.state
-        placement = known(state, container_id)
+        view = self._node.view
+        placement = view.placement(container_id)
         if placement is None:
             self._confirmations.forget(container_id)
             self._tries.pop(container_id, None)
             return None
-        placed, resizing = state.placed[container_id], state.resizing.get(container_id)
+        placed, resizing = view.placed[container_id], view.resizing.get(container_id)
         return Case(
             placement=placement,
             cgroup=placed.container.cgroup,
@@ -262,7 +254,7 @@ class Enforcement:
     def _conclude(self, case: Case) -> None:
         """Take in what was found; have told again what is not in force and should be."""
         each = case.placement.container_id
-        now = known(self._engine.state, each)
+        now = self._node.view.placement(each)
         if now is None or (now.cpus, now.mems) != (case.placement.cpus, case.placement.mems):
             return  # decided anew: it is told, and looked at again
         self._note_written(case)
@@ -286,7 +278,7 @@ class Enforcement:
 
     def _note_written(self, case: Case) -> None:
         """Have the runtime hear of what was written here, and people of what could not be."""
-        name = self._engine.state.placed[case.placement.container_id].container.full_name
+        name = self._node.view.placed[case.placement.container_id].container.full_name
         if case.written:
             self._wrote()
             log.info("event=enforced container=%s cpus=%s", name, case.cpus)
@@ -298,7 +290,7 @@ class Enforcement:
             log.warning("event=not-writable container=%s reason=%r", name, case.error)
 
     def _report(self, case: Case) -> None:
-        placed = self._engine.state.placed
+        placed = self._node.view.placed
         self._overlapped(
             Overlap(
                 container=placed[case.placement.container_id].container,
@@ -333,7 +325,7 @@ class Enforcement:
     def _again(self, placement: Placement, *, hurry: bool) -> None:
         """Have the runtime told again, but not for ever."""
         each = placement.container_id
-        name = self._engine.state.placed[each].container.full_name
+        name = self._node.view.placed[each].container.full_name
         self._confirmations.confirm(each)  # what was sent counts no more
         self._tries[each] = self._tries.get(each, 0) + 1
         if self._tries[each] < MAX_TRIES:

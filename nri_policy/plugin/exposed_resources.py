@@ -10,8 +10,7 @@ import logging
 from collections.abc import Mapping
 from itertools import islice
 
-from nri_policy.engine.engine import Engine
-from nri_policy.engine.view import exposed
+from nri_policy.node import Node
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.proto.nri_pb2 import Mount
 
@@ -26,8 +25,8 @@ MOST_WRITTEN = 32  # containers at a time
 class ExposedResources:
     """What the containers of one engine see."""
 
-    def __init__(self, engine: Engine, exposure: Exposure) -> None:
-        self._engine = engine
+    def __init__(self, node: Node, exposure: Exposure) -> None:
+        self._node = node
         self._exposure = exposure
         self._stale: dict[str, None] = {}  # containers whose files are out of date
         self._updating: asyncio.Task[None] | None = None
@@ -38,7 +37,7 @@ class ExposedResources:
         None where that fails: it must not keep the container from running.
         """
         try:
-            self._exposure.add(container_id, exposed(self._engine.state, container_id))
+            self._exposure.add(container_id, self._node.view.exposed(container_id))
         except (OSError, ValueError) as error:
             log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
             return None
@@ -52,8 +51,8 @@ class ExposedResources:
 
     def restart(self) -> None:
         """Show all containers there are their resources, and forget the others."""
-        self._exposure.keep_only(self._engine.state.placed.keys())
-        for container_id in self._engine.state.placed:
+        self._exposure.keep_only(self._node.view.placed.keys())
+        for container_id in self._node.view.placed:
             self.update(container_id)
 
     def remove(self, container_id: str) -> None:
@@ -63,11 +62,11 @@ class ExposedResources:
     async def _update_stale(self) -> None:
         while self._stale:
             await asyncio.sleep(REST)
-            state = self._engine.state
+            view = self._node.view
             batch = [*islice(self._stale, MOST_WRITTEN)]
             for each in batch:
                 del self._stale[each]
-            resources = {each: exposed(state, each) for each in batch if each in state.placed}
+            resources = {each: view.exposed(each) for each in batch if each in view.placed}
             await asyncio.to_thread(self._write, resources)
 
     def _write(self, resources: Mapping[str, Mapping[str, str]]) -> None:

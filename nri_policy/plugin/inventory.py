@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.interim import known
 from nri_policy.engine.synchronization import not_older, parsed
+from nri_policy.node import Node
 from nri_policy.plugin.convert import resources_of
 from nri_policy.plugin.enforcement import Enforcement
 from nri_policy.plugin.pods import Pods
@@ -30,14 +29,14 @@ class Inventory:
 
     def __init__(
         self,
-        engine: Engine,
+        node: Node,
         pods: Pods,
         telling: Telling,
         enforcement: Enforcement,
         held: Callable[[], Mapping[str, StoredGrant]],
     ) -> None:
         """*held* returns what an earlier daemon granted, by container id."""
-        self._engine = engine
+        self._node = node
         self._pods = pods
         self._telling = telling
         self._enforcement = enforcement
@@ -65,14 +64,14 @@ class Inventory:
     def unseen(self) -> Iterator[Placement]:
         """Yield where those are to be of which only the list says where they are."""
         for each in self._unseen:
-            placement = known(self._engine.state, each)
+            placement = self._node.view.placement(each)
             if placement is not None and (placement.cpus or placement.mems):
                 yield placement
 
     def misremembered(self, listed: Iterable[nri_pb2.Container]) -> Iterator[Placement]:
         """Yield where containers are that the runtime believes elsewhere, for it to know."""
         for each in listed:
-            placement = known(self._engine.state, each.id)
+            placement = self._node.view.placement(each.id)
             said = resources_of(each.linux.resources)
             if placement is not None and (
                 (placement.cpus and parsed(said.cpus) != placement.cpus)
@@ -96,7 +95,7 @@ class Inventory:
         said, cpus, mems = listed.resources, "", ""
         if found is not None:  # of what was never set the kernel names all there is
             cpus, mems = said.cpus and found.cpus, said.mems and found.mems
-            placed, stored = self._engine.state.placed.get(listed.id), held.get(listed.id)
+            placed, stored = self._node.view.placed.get(listed.id), held.get(listed.id)
             if placed is not None:
                 before, milli = placed.container.resources, placed.request.milli
                 said = not_older(before, milli, said, found)

@@ -15,7 +15,7 @@ from typing import NoReturn, Protocol
 
 from nri_policy.clock import Clock
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.engine import Engine
+from nri_policy.node import Node
 from nri_policy.plugin.enforcement import Enforcement
 
 log = logging.getLogger(__name__)
@@ -44,9 +44,9 @@ class Overlaps:
     """Looks at the cpusets of one engine's containers."""
 
     def __init__(
-        self, engine: Engine, enforcement: Enforcement, cpusets: Cpusets, clock: Clock
+        self, node: Node, enforcement: Enforcement, cpusets: Cpusets, clock: Clock
     ) -> None:
-        self._engine = engine
+        self._node = node
         self._enforcement = enforcement
         self._cpusets = cpusets
         self._clock = clock
@@ -62,13 +62,14 @@ class Overlaps:
 
     async def look(self) -> None:
         """Have whoever is on CPUs of somebody else's own leave them."""
-        state, taken = self._engine.state, self._enforcement.taken
+        view = self._node.view
+        taken = view.taken
         if not taken:
             return
         places = [
-            _Place(container_id=each, cgroup=placed.container.cgroup, allowed=state.told[each][0])
-            for each, placed in state.placed.items()
-            if state.told[each][0]
+            _Place(container_id=each, cgroup=placed.container.cgroup, allowed=view.told[each][0])
+            for each, placed in view.placed.items()
+            if view.told[each][0]
         ]
         if found := await asyncio.to_thread(_astray, self._cpusets, places, taken):
             await self._enforcement.look(*found)

@@ -13,9 +13,9 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.engine import Engine
 from nri_policy.engine.requested import overlay
 from nri_policy.hardware.locality import Locator
+from nri_policy.node import Node
 from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.annotation_table import warnings
@@ -53,7 +53,7 @@ class Pods:
 
     def __init__(
         self,
-        engine: Engine,
+        node: Node,
         locator: Locator | None,
         assignments: Assignments | None,
         changed: Callable[[], None],
@@ -69,7 +69,7 @@ class Pods:
         self.guaranteed: dict[str, Container] = {}
         self.folders: dict[str, str] = {}  # sandbox -> its containers' parent cgroup, while it runs
         self.locator = locator
-        self._engine = engine
+        self._node = node
         self._assignments = assignments
         self._changed = changed
 
@@ -166,7 +166,7 @@ class Pods:
     @property
     def _kubelet(self) -> Assignments | None:
         """What the kubelet has assigned, if the settings say that it is asked."""
-        asked = self._engine.layout.settings.agent.pod_resource_api
+        asked = self._node.view.layout.settings.agent.pod_resource_api
         return self._assignments if asked else None
 
 

@@ -6,7 +6,6 @@ Owns the order of things. What other containers than the one asked about have to
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import Counter
@@ -17,13 +16,11 @@ from google.protobuf.message import Message
 from msgspec.structs import replace
 
 from nri_policy.classes import Equipment
-from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
     Drifted,
     Elapsed,
     Equipped,
-    Event,
     PodStopped,
     Reconfigured,
     Started,
@@ -31,9 +28,9 @@ from nri_policy.engine.event import (
     StoredGrant,
     Synchronized,
 )
-from nri_policy.engine.interim import known
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
+from nri_policy.node import Node
 from nri_policy.nri.plugin import overdue
 from nri_policy.nri.versions import Runtime
 from nri_policy.plugin.confirmation import Phase
@@ -43,7 +40,7 @@ from nri_policy.plugin.convert import (
     resources_of,
     update_of,
 )
-from nri_policy.plugin.decisions import Decisions, Outcome
+from nri_policy.plugin.decisions import Decisions
 from nri_policy.plugin.enforcement import Cgroups, Enforcement, Overlap
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.exposure import Exposure
@@ -53,7 +50,7 @@ from nri_policy.plugin.resizes import Resizes
 from nri_policy.plugin.updates import Telling
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
-from nri_policy.workload.pod import State
+from nri_policy.workload.pod import Container, State
 
 log = logging.getLogger(__name__)
 
@@ -75,49 +72,43 @@ class Policy:
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
         self,
-        engine: Engine,
+        node: Node,
         exposure: Exposure,
         telling: Telling,
         *,
         sources: Sources,
         synchronized: Callable[[], None],
-        decided: Callable[[Event, Outcome, float], None],
         pods_changed: Callable[[], None] = lambda: None,
         enforced: Callable[[], None] = lambda: None,
         overlapped: Callable[[Overlap], None] = lambda _: None,
         started: Callable[[str], None] = lambda _: None,
-        turn: asyncio.Lock | None = None,
     ) -> None:
-        """Take the engine, and whom to tell.
+        """Take the node, and whom to tell.
 
-        *synchronized* is called whenever the runtime's containers are all known, *decided* with
-        each event, what became of it and the seconds that the engine took, *pods_changed* when
-        there are others of the pods that schedulers count, *enforced* for each cpuset that was
+        *synchronized* is called whenever the runtime's containers are all known, *pods_changed*
+        when there are others of the pods that schedulers count, *enforced* for each cpuset that was
         written here, *overlapped* with who was found on CPUs of somebody else's own, *started*
-        with each container in a class that has started. *turn* is
-        taken for what no request asks for.
+        with each container in a class that has started.
         """
         self._now = sources.now
         self._host_equipment = sources.equipment
         self._runtime: Runtime | None = None
-        self._engine = engine
+        self._node = node
         self._telling = telling
         self._confirmations = telling.confirmations
-        self._resources = ExposedResources(engine, exposure)
-        self._decisions = Decisions(engine, telling, self._resources, decided)
-        self._resizes = Resizes(
-            engine, self._decisions, telling, self._resources, turn or asyncio.Lock()
-        )
+        self._resources = ExposedResources(node, exposure)
+        self._decisions = Decisions(node, telling, self._resources)
+        self._resizes = Resizes(node, self._decisions, telling, self._resources)
         self.enforcement = Enforcement(
-            engine,
+            node,
             telling,
             sources.cgroups,
             resize_overdue=self._resizes.overdue,
             wrote=enforced,
             overlapped=overlapped,
         )
-        self.pods = Pods(engine, sources.locator, sources.assignments, pods_changed)
-        self._inventory = Inventory(engine, self.pods, telling, self.enforcement, sources.held)
+        self.pods = Pods(node, sources.locator, sources.assignments, pods_changed)
+        self._inventory = Inventory(node, self.pods, telling, self.enforcement, sources.held)
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says
         self._synchronized = synchronized
         self._started = started
@@ -240,7 +231,7 @@ class Policy:
         if self._take_in(pod, container):
             self._decisions.decide(Started(container_id=container.id, now=self._now()))
         self._confirmations.enter(container.id, Phase.RUNNING)
-        if container.id in self._engine.state.classes:
+        if container.id in self._node.view.classes:
             self._started(container.id)
         self.enforcement.expect()
         await self.enforcement.settle(container.id)
@@ -297,7 +288,7 @@ class Policy:
         """
         if container.pid:
             self.pids[container.id] = container.pid
-        if container.id in self._engine.state.placed:
+        if container.id in self._node.view.placed:
             return False
         log.warning("event=missed container=%r", container.id)
         decision = self._decisions.decide(
@@ -312,33 +303,50 @@ class Policy:
         self.pids.pop(container_id, None)
         self._resizes.forget(container_id)
 
-    def release(self, container_ids: Iterable[str]) -> None:
-        """Release containers that have ended, though the runtime has not said so."""
-        for each in container_ids:
-            log.warning("event=ended-unheard container=%r", each)
-            self._decisions.decide(Stopped(container_id=each))
-            self._forget(each)
+    async def release(self, container_ids: Iterable[str]) -> Sequence[Container]:
+        """Release containers that have ended, though the runtime has not said so; return them."""
+        async with self._node.turn:
+            placed = self._node.view.placed
+            gone = [placed[each].container for each in container_ids if each in placed]
+            for each in gone:
+                log.warning("event=ended-unheard container=%r", each.id)
+                self._decisions.decide(Stopped(container_id=each.id))
+                self._forget(each.id)
+        return gone
 
-    def elapse(self) -> None:
+    async def elapse(self) -> None:
         """Do what is due by now."""
-        now, deadline = self._now(), self._engine.next_deadline
-        if deadline is not None and deadline <= now:
-            self._decisions.decide(Elapsed(now=now))
+        async with self._node.turn:
+            now, deadline = self._now(), self._node.view.next_deadline
+            if deadline is not None and deadline <= now:
+                self._decisions.decide(Elapsed(now=now))
 
-    def reconfigure(self, *, settings: Settings | None, machine: Machine | None) -> None:
-        """Change what the decisions rest on.
+    async def reconfigure(
+        self,
+        *,
+        settings: Settings | None = None,
+        machine: Machine | None = None,
+        instead_of: Machine | None = None,
+    ) -> bool:
+        """Change what the decisions rest on; return whether that was done.
 
-        RefusalError or CapacityError: nothing has changed.
+        It is not if another machine than *instead_of*, where one is given, is in force by now.
+        RefusalError or CapacityError, never for a machine alone: everything stays as it was.
         """
-        self._decisions.reconfigure(Reconfigured(settings=settings, machine=machine))
-        if machine is not None and self.pods.locator is not None:
-            self.pods.locator.renew(machine)
+        async with self._node.turn:
+            if instead_of is not None and self._node.view.layout.machine is not instead_of:
+                return False
+            self._decisions.reconfigure(Reconfigured(settings=settings, machine=machine))
+            if machine is not None and self.pods.locator is not None:
+                self.pods.locator.renew(machine)
+        return True
 
-    def equip(self) -> None:
+    async def equip(self) -> None:
         """Take in what the host can do now, as far as that is other than it was."""
-        equipment = self._equipment()
-        if equipment != self._engine.state.equipment:
-            self._decisions.decide(Equipped(equipment=equipment))
+        async with self._node.turn:
+            equipment = self._equipment()
+            if equipment != self._node.view.equipment:
+                self._decisions.decide(Equipped(equipment=equipment))
 
     def _equipment(self) -> Equipment:
         """Return what the host and the runtime can do."""
@@ -352,9 +360,10 @@ class Policy:
             no_io_updates=runtime.no_unified_updates or host.no_io_updates,
         )
 
-    def drifted(self, container_ids: Iterable[str]) -> None:
+    async def retell(self, container_ids: Iterable[str]) -> None:
         """Have the runtime told again where these containers run, whatever it believes."""
-        self._decisions.decide(Drifted(container_ids=tuple(container_ids)))
+        async with self._node.turn:
+            self._decisions.decide(Drifted(container_ids=tuple(container_ids)))
 
     async def disconnected(self) -> None:
         """Keep everything: containers go on without us, and Synchronize comes first on return."""
@@ -372,10 +381,10 @@ class Policy:
             case nri_pb2.SynchronizeRequest():
                 return nri_pb2.SynchronizeResponse(more=request.more)
             case nri_pb2.CreateContainerRequest():
-                placement = self._engine.until_decided(container_of(request.pod, request.container))
+                placement = self._node.until_decided(container_of(request.pod, request.container))
                 return nri_pb2.CreateContainerResponse(adjust=adjustment_of(placement))
             case nri_pb2.UpdateContainerRequest():
-                held = known(self._engine.state, request.container.id)
+                held = self._node.view.placement(request.container.id)
                 own = (
                     []
                     if held is None

@@ -6,13 +6,12 @@ is heard: `enforcement` says when it should have ended, and what the cgroup has.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
-from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.synchronization import has
+from nri_policy.node import Node
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.decisions import Decisions
 from nri_policy.plugin.exposed_resources import ExposedResources
@@ -25,18 +24,16 @@ class Resizes:
 
     def __init__(
         self,
-        engine: Engine,
+        node: Node,
         decisions: Decisions,
         telling: Telling,
         resources: ExposedResources,
-        turn: asyncio.Lock,
     ) -> None:
-        self._engine = engine
+        self._node = node
         self._decisions = decisions
         self._telling = telling
         self._confirmations = telling.confirmations
         self._resources = resources
-        self._turn = turn
         self._overdue: dict[str, Resources] = {}  # what was asked for, and refused as it seems
 
     def begin(self, container_id: str, asked: Resources) -> Decision:
@@ -61,7 +58,7 @@ class Resizes:
         if self._confirmations.phase(container_id) is Phase.UPDATING:
             self._confirmations.enter(container_id, Phase.RUNNING)
         overdue = self._overdue.pop(container_id, None)
-        if container_id in self._engine.state.resizing:
+        if container_id in self._node.view.resizing:
             self._decisions.decide(ResizeEnded(container_id=container_id))
         elif overdue is not None:
             decision = self._decisions.decide(Resized(container_id=container_id, resources=overdue))
@@ -70,13 +67,13 @@ class Resizes:
 
     async def overdue(self, container_id: str, found: Resources | None) -> None:
         """Take back a resize of which no end was heard, unless it was *found* in force."""
-        async with self._turn:
-            resizing = self._engine.state.resizing.get(container_id)
+        async with self._node.turn:
+            resizing = self._node.view.resizing.get(container_id)
             self._confirmations.enter(container_id, Phase.RUNNING)
             self._confirmations.confirm(container_id)
             if resizing is None:
                 return
-            placed = self._engine.state.placed[container_id]
+            placed = self._node.view.placed[container_id]
             asked = placed.container.resources
             refused = found is None or not has(found, asked, placed.request.milli)
             if refused:
@@ -92,10 +89,10 @@ class Resizes:
         """Take back the resizes of which the runtime lists that they are not in force."""
         self._overdue.clear()
         for each in listed:
-            resizing = self._engine.state.resizing.get(each.id)
+            resizing = self._node.view.resizing.get(each.id)
             if resizing is None:
                 continue
-            before, placed = resizing.before, self._engine.state.placed[each.id]
+            before, placed = resizing.before, self._node.view.placed[each.id]
             asked, milli = placed.container.resources, placed.request.milli
             same = has(each.resources, before.container.resources, before.request.milli)
             if same and not has(each.resources, asked, milli):

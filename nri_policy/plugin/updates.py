@@ -28,15 +28,16 @@ from msgspec.structs import replace
 
 from nri_policy.classes import joined
 from nri_policy.clock import Clock
-from nri_policy.engine.engine import Engine
+from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.interim import known, unmanaged
+from nri_policy.node import Node, NodeView
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.plugin import overdue
 from nri_policy.nri.session import Session
 from nri_policy.plugin.confirmation import Confirmations
 from nri_policy.plugin.convert import update_of
 from nri_policy.proto.nri_pb2 import ContainerUpdate
+from nri_policy.workload.request import Sort
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,8 @@ _OVERHEAD = 8  # bytes of an update in its message, at most
 class Telling:
     """What one runtime is still to be told."""
 
-    def __init__(self, engine: Engine, clock: Clock | None = None) -> None:
-        self._engine = engine
+    def __init__(self, node: Node, clock: Clock | None = None) -> None:
+        self._node = node
         self.clock = clock or Clock()
         self._untold: dict[str, Placement] = {}  # by container id, the latest
         # whose creation's answer took whom along, until it starts: if it fails, nobody was told
@@ -102,7 +103,7 @@ class Telling:
         """Return what a container is to be told that was *decided* to run there."""
         if not self.leaving:
             return decided
-        left = unmanaged(self._engine.state, decided.container_id)
+        left = _unmanaged(self._node.view, decided.container_id)
         return replace(left, shares=decided.shares, limits=decided.limits)
 
     def only(self, changes: Iterable[Placement]) -> None:
@@ -149,7 +150,7 @@ class Telling:
 
     def ended(self, container_id: str) -> None:
         """Tell again what went along with a container's creation, if that seems to have failed."""
-        again = (known(self._engine.state, each) for each in self._along.pop(container_id, ()))
+        again = (self._node.view.placement(each) for each in self._along.pop(container_id, ()))
         self.note(
             placement
             for placement in again
@@ -205,8 +206,8 @@ class Telling:
         return told
 
     def _widen(self) -> None:
-        state = self._engine.state
-        self.note([unmanaged(state, each) for each in state.placed])
+        view = self._node.view
+        self.note([_unmanaged(view, each) for each in view.placed])
 
     def _patience(self, session: Session) -> float:
         runtime = session.runtime
@@ -246,11 +247,11 @@ class Telling:
                 return False
             failed = {*sent}
         self._sent(each for each in sent if each not in failed)
-        state, more = self._engine.state, len(sent) < len(waiting)
+        view, more = self._node.view, len(sent) < len(waiting)
         for each in sent:
-            now = known(state, each)
+            now = view.placement(each)
             if self.leaving and now is not None:
-                now = unmanaged(state, each)
+                now = _unmanaged(view, each)
             if now is None:
                 self._untold.pop(each, None)
             elif each in failed:
@@ -275,7 +276,7 @@ class Telling:
         del self._tries[each]
         log.error(
             "event=not-taken container=%s cpus=%s mems=%s tries=%d",
-            self._engine.state.placed[each].container.full_name,
+            self._node.view.placed[each].container.full_name,
             now.cpus,
             now.mems,
             tries,
@@ -283,7 +284,7 @@ class Telling:
 
     def _drop_gone(self) -> None:
         """Forget the containers that hold nothing any more."""
-        placed = self._engine.state.placed
+        placed = self._node.view.placed
         for table in (self._untold, self._reminders, self._tries, self.refused):
             for gone in table.keys() - placed.keys():
                 del table[gone]
@@ -314,3 +315,19 @@ class Telling:
         else:
             self._none.set()
             self._some.clear()
+
+
+def _unmanaged(view: NodeView, container_id: str) -> Placement:
+    """Return where a container would run if there were no policy: anywhere."""
+    settings, machine = view.layout.settings, view.layout.machine
+    request = view.placed[container_id].request
+    cpus = settings.pin_cpu and request.sort is not Sort.PRESERVE
+    mems = settings.pin_memory and not request.memory_preserve
+    nodes = CPUSet(node.id for node in machine.nodes if node.memory)
+    return Placement(
+        container_id=container_id,
+        cpus=machine.online if cpus else EMPTY,
+        mems=nodes if mems else EMPTY,
+        shares=None,
+        cause="the policy leaves",
+    )

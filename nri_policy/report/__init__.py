@@ -8,7 +8,7 @@ bytes, CPU amounts in milli-CPU.
 
 from __future__ import annotations
 
-from nri_policy.engine.what_if import Fit, Held, Misfit
+from nri_policy.node import Fit, Held, Misfit
 from nri_policy.report.amount import cpu_amount, format_cpus
 from nri_policy.report.audit import AuditReport, DriftReport
 from nri_policy.report.classes import (

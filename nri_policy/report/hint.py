@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.nearness import Nearness
-from nri_policy.engine.view import Holding
+from nri_policy.node import Holding
 
 
 class HintReport(Struct, frozen=True, kw_only=True):

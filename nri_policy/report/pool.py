@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.state import State
 from nri_policy.hardware.machine import MemoryKind
+from nri_policy.node import NodeView
 from nri_policy.pools.capacity import Capacity
 from nri_policy.pools.tree import PoolTree
 from nri_policy.report.machine import MachineReport
@@ -64,12 +64,11 @@ def pool_reports(tree: PoolTree, capacity: Capacity) -> tuple[PoolReport, ...]:
     )
 
 
-def occupied_pools(state: State) -> tuple[OccupiedPoolReport, ...]:
+def occupied_pools(view: NodeView) -> tuple[OccupiedPoolReport, ...]:
     """Return the pools with what is granted on them."""
-    layout, supply = state.layout, state.supply
-    taken = CPUSet.union(placed.grant.exclusive for placed in state.placed.values())
+    layout, supply, taken = view.layout, view.supply(), view.exclusive
     booked: dict[int, list[str]] = {}
-    for placed in state.placed.values():
+    for placed in view.placed.values():
         if placed.grant.sort is Sort.NORMAL:
             booked.setdefault(placed.grant.pool, []).append(placed.container.full_name)
     return tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.statistics import Fate, Score
+from nri_policy.node import Fate, Score
 
 
 class DifferenceReport(Struct, frozen=True, kw_only=True):

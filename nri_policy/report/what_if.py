@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from nri_policy.engine.explanation import Outcome
-from nri_policy.engine.what_if import Fit, Held, Newcomer, NewSettings, Result
+from nri_policy.node import Fit, Held, Newcomer, NewSettings, Result
 from nri_policy.report.container import ContainerReport, container_report, refused_report
 from nri_policy.report.explanation import explanation_report
 from nri_policy.report.pool import PoolReport, pool_reports

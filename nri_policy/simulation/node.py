@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Host
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.view import holdings
 from nri_policy.hardware.devices import read_devices
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
@@ -143,13 +142,13 @@ class SimulatedNode:
         """Return what the daemon holds; nothing if it does not run."""
         if self._daemon is None:
             return Snapshot(containers={}, pools=())
-        state = self._daemon.engine.state
+        view = self._daemon.node.view
         return Snapshot(
             containers={
                 holding.placed.container.full_name: container_report(holding, "placed")
-                for holding in holdings(state)
+                for holding in view.holdings()
             },
-            pools=occupied_pools(state),
+            pools=occupied_pools(view),
         )
 
     def _machine(self) -> Machine:

@@ -27,14 +27,13 @@ from nri_policy.engine.event import (
 from nri_policy.engine.explanation import Explanation, Outcome
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.statistics import Tally
-from nri_policy.engine.synchronization import to_store
 from nri_policy.hardware.machine import Machine
+from nri_policy.node import Outcome as Became
+from nri_policy.node import Tally, view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Settings
 from nri_policy.store.database import Link
 from nri_policy.store.journal import Record
-from nri_policy.store.writer import Outcome as Became
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, State
 
@@ -67,13 +66,13 @@ class Recorded:
             self.skipped += 1
         else:
             outcome = handle(self.engine, record.event)
-            self.tally.note(record.event, outcome, self.engine.state)
+            self.tally.note(record.event, outcome, view_of(self.engine))
             yield from _differences(record, outcome)
 
     def _rebase(self, record: Record, picture: Synchronized) -> Iterator[Difference]:
         if self.engine is not None:
-            state = self.engine.state
-            held = {each: to_store(state, each) for each in state.placed}
+            view = view_of(self.engine)
+            held = {each: view.to_store(each) for each in view.placed}
             if held == picture.held:
                 return
             yield _difference(record, "all grants", picture.held, held)
@@ -81,7 +80,7 @@ class Recorded:
             self.engine = Engine.resumed(record.layout, picture)
         except KeyError as error:
             raise ValueError(f"record {record.seq} misses {error}") from error
-        self.tally.take(self.engine.state)
+        self.tally.take(view_of(self.engine))
 
 
 class Alternative:
@@ -109,7 +108,7 @@ class Alternative:
 
     def _go_on(self, record: Record, event: Event) -> None:
         assert self._engine is not None, "made at the base that made it whole"
-        deadline = self._engine.next_deadline
+        deadline = view_of(self._engine).next_deadline
         if deadline is not None and deadline <= record.time:
             self._handle(Elapsed(now=record.time))
         match event:
@@ -134,15 +133,15 @@ class Alternative:
             self._engine = Engine(
                 self._machine or layout.machine, self._settings or layout.settings
             )
-        if picture.equipment not in {None, self._engine.state.equipment}:
+        if picture.equipment not in {None, view_of(self._engine).equipment}:
             self._handle(Equipped(equipment=picture.equipment))
         containers = {container.id: container for container in picture.containers}
-        for gone in [each for each in self._engine.state.placed if each not in containers]:
+        for gone in [each for each in view_of(self._engine).placed if each not in containers]:
             self._handle(Stopped(container_id=gone))
         for container in containers.values():
             fate = self.tally.fates.get(container.full_name)
             refused = fate is not None and fate.refusal is not None
-            if container.id not in self._engine.state.placed and not refused:
+            if container.id not in view_of(self._engine).placed and not refused:
                 self._handle(Created(container=self._seen(container)))
                 if container.state is State.RUNNING:
                     self._handle(Started(container_id=container.id, now=record.time))
@@ -155,7 +154,8 @@ class Alternative:
 
     def _handle(self, event: Event) -> None:
         assert self._engine is not None, "there is one before anything is handled"
-        self.tally.note(event, handle(self._engine, event), self._engine.state)
+        outcome = handle(self._engine, event)
+        self.tally.note(event, outcome, view_of(self._engine))
 
 
 def handle(engine: Engine, event: Event) -> Became:

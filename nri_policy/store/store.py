@@ -17,8 +17,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from nri_policy.engine.event import Event, Synchronized
-from nri_policy.engine.state import State
 from nri_policy.hardware.machine import Machine
+from nri_policy.node import NodeView, Outcome
 from nri_policy.store.database import (
     NOTHING,
     Held,
@@ -31,7 +31,7 @@ from nri_policy.store.database import (
 )
 from nri_policy.store.errors import DamagedStoreError, StoreError, UnsafeStoreError
 from nri_policy.store.folder import FILE, secure, set_aside
-from nri_policy.store.writer import Outcome, Writer
+from nri_policy.store.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +68,10 @@ class Store:
         self,
         event: Event,
         outcome: Outcome,
-        state: State,
+        view: NodeView,
         now: float,
     ) -> None:
-        """Write what came of *event*: the engine's *state* after it, and a record of both.
+        """Write what came of *event*: the node as in *view*, and a record of both.
 
         *now* is in seconds since the epoch. StoreError where it cannot be written: a later commit
         makes up for it.
@@ -87,8 +87,8 @@ class Store:
                 raise StoreError(self.path, reason)
         try:
             with translated(self.path):
-                writer = self._writer or self._reopen(state.layout.machine)
-                self._unsettled += writer.write(event, outcome, state, now)
+                writer = self._writer or self._reopen(view.layout.machine)
+                self._unsettled += writer.write(event, outcome, view, now)
         except StoreError as error:
             self._give_up(error, now)
             raise

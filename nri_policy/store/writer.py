@@ -8,6 +8,7 @@ exception leaves the database as it was, and the writer of no more use.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -15,12 +16,9 @@ from nri_policy.engine.event import Created, Event, Synchronized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.state import Placed, State
-from nri_policy.engine.synchronization import to_store
-from nri_policy.pools.capacity import CapacityError
+from nri_policy.node import NodeView, Outcome, Placed
 from nri_policy.store.database import Held, Link, checksum, transaction
 from nri_policy.store.forms import encode, encode_decision, encode_event, encode_settings
-from nri_policy.workload.annotations import AnnotationError
 
 # The journal keeps this much: days of a busy node, and never a noticeable part of a disk.
 MAX_RECORDS = 10_000
@@ -28,8 +26,6 @@ MAX_BYTES = 32 << 20
 BASE_EVERY = 1000  # records: as many cannot be replayed once the journal's start was dropped
 MAX_BASE = MAX_BYTES // 4  # bytes; a larger picture of the node is left out
 _ROW = 100  # bytes of a record beside its texts, about
-
-Outcome = Decision | RefusalError | AnnotationError | CapacityError
 
 _GRANT = "INSERT OR REPLACE INTO grants VALUES (?, ?, CAST(? AS TEXT))"
 _LAYOUT = (
@@ -50,7 +46,7 @@ class Writer:
         self._connection = connection
         # by container id, as they are in the database; None: to be written anew
         self._grants: dict[str, Placed | None] = dict.fromkeys(found.grants)
-        self._cold: dict[str, float | None] = {}  # as in the State that was written
+        self._cold: Mapping[str, float | None] = {}  # as in the view that was written
         self._layout: Layout | None = None
         self._layout_id = 0
         self._base_in = 0  # records until the next base
@@ -59,34 +55,34 @@ class Writer:
             "SELECT count(*), coalesce(sum(size), 0) FROM journal"
         ).fetchone()
 
-    def write(self, event: Event, outcome: Outcome, state: State, now: float) -> int:
+    def write(self, event: Event, outcome: Outcome, view: NodeView, now: float) -> int:
         """Write what came of *event* and return about how many bytes that were.
 
         Raises sqlite3.Error.
         """
         with transaction(self._connection):
-            written = self._write_grants(state)
-            introduced = self._write_layout(state.layout)
+            written = self._write_grants(view)
+            introduced = self._write_layout(view.layout)
             written += self._write_record(event, outcome, now, introduced)
             self._link = Link.NEXT
-            if self._base_in <= 0 and not state.resizing:  # a picture has no resize under way
+            if self._base_in <= 0 and not view.resizing:  # a picture has no resize under way
                 self._base_in = BASE_EVERY
-                written += self._write_base(state, now)
+                written += self._write_base(view, now)
             self._base_in -= 1
             self._drop_oldest()
         return written
 
-    def _write_grants(self, state: State) -> int:
+    def _write_grants(self, view: NodeView) -> int:
         """Make the rows of grants those of *state*."""
-        grants, placed = self._grants, state.placed
+        grants, placed = self._grants, view.placed
         changed = [each for each, value in placed.items() if grants.get(each) is not value]
-        if state.cold != self._cold:
-            moved = state.cold.items() ^ self._cold.items()
+        if view.cold != self._cold:
+            moved = view.cold.items() ^ self._cold.items()
             changed += [each for each, _ in moved if each in placed]
-            self._cold = state.cold.copy()
+            self._cold = view.cold
         written = 0
         for each in dict.fromkeys(changed):
-            form = encode(to_store(state, each))
+            form = encode(view.to_store(each))
             self._connection.execute(_GRANT, (each, checksum(each.encode(), form), form))
             written += len(form)
             grants[each] = placed[each]
@@ -136,21 +132,21 @@ class Writer:
             link=self._link,
         )
 
-    def _write_base(self, state: State, now: float) -> int:
+    def _write_base(self, view: NodeView, now: float) -> int:
         """Add a record of everything there is, unless it is too much."""
         containers = []
-        for container_id, placed in state.placed.items():
-            cpus, mems = state.told[container_id]
+        for container_id, placed in view.placed.items():
+            cpus, mems = view.told[container_id]
             resources = replace(placed.container.resources, cpus=str(cpus), mems=str(mems))
             containers.append(replace(placed.container, resources=resources))
-        held = {container_id: to_store(state, container_id) for container_id in state.placed}
+        held = {container_id: view.to_store(container_id) for container_id in view.placed}
         event = encode_event(
             Synchronized(
                 containers=tuple(containers),
                 held=held,
                 now=now,
-                latest=state.latest,
-                equipment=state.equipment,
+                latest=view.latest,
+                equipment=view.equipment,
             )
         )
         if len(event) > MAX_BASE:

@@ -128,7 +128,7 @@ async def played(
     client = Client(connect)
     reserved = {"reservedResources": {"cpu": RESERVED}}
     async with served(folder, machine, **{**reserved, **spec}) as node:
-        node.daemon._feed.node = name
+        node.daemon._feed.name = name
         here = Played(name=name, node=node, cluster=cluster, pull=pull)
         here.following = following = asyncio.create_task(here.follow())
         try:

@@ -27,8 +27,9 @@ from nri_policy.engine.event import (
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import Held, RefusalError
 from nri_policy.engine.state import Placed
-from nri_policy.engine.synchronization import same_entitlement, to_store
+from nri_policy.engine.synchronization import same_entitlement
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
+from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.pools.tree import Pool, PoolTree
 from nri_policy.store.forms import decode_grant, encode
@@ -231,7 +232,7 @@ class Node(RuleBasedStateMachine):
             for i, placed in state.placed.items()
             if not same_entitlement(placed.request, _request(placed.container, self.engines[0]))
         }
-        held = {i: decode_grant(encode(to_store(state, i))) for i in state.placed}
+        held = {i: decode_grant(encode(view_of(self.engines[0]).to_store(i))) for i in state.placed}
         settings, earlier = nodes.settings(**self.spec), in_use(self.engines[0])
         self.engines = [Engine(self.machine, settings, earlier) for _ in range(2)]
         decision = self.handle(Synchronized(containers=self.inventory(), held=held))

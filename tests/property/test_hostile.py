@@ -56,7 +56,7 @@ def test_any_requests_leave_a_daemon_whose_books_are_right(
     with TemporaryDirectory() as folder:
         daemon = Daemon(nodes.machine(), nodes.settings(), Host(state_dir=Path(folder)))
         assert Code.INTERNAL not in asyncio.run(_asked(daemon, requests))
-        engine = daemon.engine
+        engine = daemon.node._engine
         runtime = bookkeeping.Runtime()  # one that was told all that there is to be told
         for container_id in engine.state.placed:
             runtime.cpus[container_id], runtime.mems[container_id] = engine.state.told[container_id]
@@ -72,7 +72,7 @@ def test_any_requests_leave_a_daemon_whose_books_are_right(
 async def _asked(daemon: Daemon, requests: list[tuple[str, Message]]) -> set[int]:
     """Make the requests; return how they were refused."""
     codes = set()
-    service = Service(daemon._policy, asyncio.Lock(), Clock())
+    service = Service(daemon._policy, daemon.node.turn, Clock())
     for method, request in requests:
         try:
             await service.answer(method, request.SerializeToString(), received=0, budget=math.inf)

@@ -88,19 +88,18 @@ async def follow(path: Path, folder: Path) -> int:
             attributes = {each["name"]: each["value"] for each in topology["attributes"]}
             pods = counted(node.runtime, started, devices=node.daemon.kubelet_asked)
             assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(pods)
-            engine = node.daemon.engine
-            state = with_coming(engine, node.daemon._policy.pods.guaranteed.values())
+            view = with_coming(node.daemon.node, node.daemon._policy.pods.guaranteed.values())
             aside = {
                 container: placed.request.milli
-                for container, placed in state.placed.items()
-                if container not in engine.state.placed
+                for container, placed in view.placed.items()
+                if container not in node.daemon.node.view.placed
             }
             coming = to_come(node.runtime)
             assert aside.items() <= coming.items()
             for pod in node.runtime.pods:
                 if pod.id in coming.keys() - aside:  # no room for it, as for its containers
                     assert not any(each.state in LIVE for each in pod.containers)
-            Twin(state).check(topology["zones"])
+            Twin(view).check(topology["zones"])
             checked += 1
     return checked
 

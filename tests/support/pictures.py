@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.view import holdings
+from nri_policy.node import view_of
 from nri_policy.picture.scene import Scene, scene
 from nri_policy.report import (
     ContainerReport,
@@ -33,7 +33,7 @@ def held_by(engine: Engine) -> Containers:
     """Return what the containers of an engine hold."""
     return {
         each.placed.container.full_name: container_report(each, "running")
-        for each in holdings(engine.state)
+        for each in view_of(engine).holdings()
     }
 
 

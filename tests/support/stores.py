@@ -17,14 +17,13 @@ from nri_policy.engine.event import (
     StoredGrant,
     Synchronized,
 )
-from nri_policy.engine.synchronization import to_store
 from nri_policy.hardware.machine import Machine
+from nri_policy.node import Outcome, view_of
 from nri_policy.settings import Settings
 from nri_policy.store.database import open_for_reading, read_held
 from nri_policy.store.journal import Record, open_journal
 from nri_policy.store.replay import Recorded, handle
 from nri_policy.store.store import Store
-from nri_policy.store.writer import Outcome
 from nri_policy.workload.pod import Container, QoS
 from tests.support import nodes
 
@@ -34,7 +33,7 @@ AMOUNTS = (0, 100, 500, 1000, 1500, 2000, 3000)
 def commit(store: Store, engine: Engine, event: Event, now: float = 0.0) -> Outcome:
     """Have *engine* decide and *store* remember; StoreError."""
     decided = handle(engine, event)
-    store.commit(event, decided, engine.state, now)
+    store.commit(event, decided, view_of(engine), now)
     return decided
 
 
@@ -54,9 +53,8 @@ def started(
 
 def grants(engine: Engine) -> dict[str, StoredGrant]:
     """Return what the store should hold for *engine*."""
-    return {
-        container_id: to_store(engine.state, container_id) for container_id in engine.state.placed
-    }
+    view = view_of(engine)
+    return {container_id: view.to_store(container_id) for container_id in view.placed}
 
 
 def on_disk(path: Path) -> dict[str, StoredGrant]:

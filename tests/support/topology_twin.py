@@ -9,7 +9,7 @@ from itertools import chain, combinations
 from typing import Any
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.state import State
+from nri_policy.node import NodeView
 from nri_policy.pools.tree import Pool, numa_cpus
 from nri_policy.units import parse_bytes, parse_cpu
 from nri_policy.workload.request import Sort
@@ -27,19 +27,18 @@ def amounts(zone: dict[str, Any]) -> dict[str, tuple[int, int, int]]:
 
 
 class Twin:
-    """Reckons for one state."""
+    """Reckons for one view."""
 
-    def __init__(self, state: State) -> None:
-        self.layout = state.layout
-        self.machine = state.layout.machine
-        self.pools = state.layout.tree.pools
+    def __init__(self, view: NodeView) -> None:
+        self.layout = view.layout
+        self.machine = view.layout.machine
+        self.pools = view.layout.tree.pools
         self.grants = [
-            placed.grant for placed in state.placed.values() if placed.grant.sort is Sort.NORMAL
+            placed.grant for placed in view.placed.values() if placed.grant.sort is Sort.NORMAL
         ]
         self.taken = {cpu for grant in self.grants for cpu in grant.exclusive}
         self.bookings = [
-            (set(each.zone), each.request.amount - each.missing)
-            for each in state.memory.bookings.values()
+            (set(each.zone), each.request.amount - each.missing) for each in view.bookings.values()
         ]
         self.cpus = {node: set(cpus) for node, cpus in numa_cpus(self.machine).items()}
 

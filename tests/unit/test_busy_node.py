@@ -56,8 +56,8 @@ async def synchronized_twice(folder: Path, disk: threading.Event) -> EmbeddedRun
             daemon = Daemon(machine, nodes.settings(), Host(state_dir=folder))
             async with daemon.serving(runtime.socket_path):
                 await runtime.synchronized(after=life)
-                assert len(daemon.engine.state.placed) == CROWD
-                assert stores.on_disk(daemon._store.path) == stores.grants(daemon.engine)
+                assert len(daemon.node.view.placed) == CROWD
+                assert stores.on_disk(daemon._store.path) == stores.grants(daemon.node._engine)
                 disk.set()
             await daemon.close()
     return runtime

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import yaml
 
-from nri_policy.engine.view import holdings
 from nri_policy.report import cpu_amount
 from tests.support.daemon import served
 
@@ -40,7 +39,7 @@ def test_the_pods_of_the_cookbook_get_what_it_says(tmp_path: Path) -> None:
                     each.placed.grant.shared,
                     isolated=each.placed.grant.isolated,
                 )
-                for each in holdings(node.daemon.engine.state)
+                for each in node.daemon.node.view.holdings()
             }
 
     assert len(pods) == 10

@@ -46,7 +46,7 @@ class Door:
 @contextmanager
 def door(folder: Path) -> Iterator[Door]:
     daemon = Daemon(nodes.machine(), nodes.settings(), Host(state_dir=folder))
-    opened = Door(daemon, Service(daemon._policy, asyncio.Lock(), Clock()))
+    opened = Door(daemon, Service(daemon._policy, daemon.node.turn, Clock()))
     opened.ask("Synchronize", b"")
     yield opened
     daemon._store.close()
@@ -118,7 +118,7 @@ def test_a_name_is_never_a_path(name: str, tmp_path: Path) -> None:
     with door(tmp_path / "state") as opened:
         assert opened.create(sandbox("p1", name, name, name))
         assert opened.create(sandbox(name, "pod2"), name)
-        assert len(opened.daemon.engine.state.placed) == 2
+        assert len(opened.daemon.node.view.placed) == 2
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
     shown = [each.name for each in (tmp_path / "state" / "containers").iterdir()]
     assert shown == ["c1"]
@@ -133,7 +133,7 @@ def test_names_with_slashes_are_nobody_elses(tmp_path: Path) -> None:
     with door(tmp_path) as opened:
         for number, pod in enumerate(pods):
             assert opened.create(pod, f"c{number}")
-        assert opened.daemon.engine.state.placed.keys() == {"c0", "c1", "c2"}
+        assert opened.daemon.node.view.placed.keys() == {"c0", "c1", "c2"}
 
 
 def test_text_that_is_no_text_is_garbled(tmp_path: Path) -> None:

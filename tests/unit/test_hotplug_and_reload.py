@@ -21,9 +21,9 @@ def test_a_machine_read_for_other_settings_does_not_take_the_place_of_theirs(
     async def run() -> None:
         async with served(tmp_path) as node:
             daemon = node.daemon
-            known = daemon.engine.layout.machine
+            known = daemon.node.view.layout.machine
             plugged, for_new_settings = nodes.machine(), nodes.machine()
-            async with daemon._turn:
+            async with daemon.node.turn:
                 reloading = asyncio.create_task(
                     daemon.reconfigure(settings=nodes.settings(), machine=for_new_settings)
                 )
@@ -31,9 +31,9 @@ def test_a_machine_read_for_other_settings_does_not_take_the_place_of_theirs(
                 plugging = asyncio.create_task(daemon.replace_machine(known, plugged))
                 await asyncio.sleep(0)
             await asyncio.gather(reloading, plugging)
-            assert daemon.engine.layout.machine is for_new_settings
+            assert daemon.node.view.layout.machine is for_new_settings
             await daemon.replace_machine(for_new_settings, plugged)
-            assert daemon.engine.layout.machine is plugged
+            assert daemon.node.view.layout.machine is plugged
 
     asyncio.run(run())
 
@@ -60,12 +60,12 @@ def test_a_machine_that_changes_while_it_is_read_for_new_settings_is_read_again(
         async with served(tmp_path, load=lambda: new) as node:
             reloading = asyncio.create_task(node.daemon.reload())
             await asyncio.to_thread(reading.wait, 10)
-            known = node.daemon.engine.layout.machine
+            known = node.daemon.node.view.layout.machine
             shrunk = nodes.machine(f"{nodes.SMALL} offline=12-15")
             await node.daemon.replace_machine(known, shrunk)
             unplugged.set()
             assert (await reloading).accepted
-            assert node.daemon.engine.layout.machine is after
+            assert node.daemon.node.view.layout.machine is after
             assert kinds == [new.memory_kinds] * 2
 
     asyncio.run(run())
@@ -81,19 +81,19 @@ def test_who_lost_cpus_to_the_machine_stands_in_the_way_of_no_settings(
         async with served(tmp_path, load=lambda: source[0], reservedResources=reserved) as node:
             daemon = node.daemon
             assert not await node.start(pod("big", "4"), pod("small", "2"))
-            whole = daemon.engine.layout.machine
+            whole = daemon.node.view.layout.machine
             await daemon.replace_machine(whole, nodes.machine(f"{nodes.SMALL} offline={offline}"))
-            before = {each: placed.grant for each, placed in daemon.engine.state.placed.items()}
+            before = {each: placed.grant for each, placed in daemon.node.view.placed.items()}
             assert not any(grant.exclusive for grant in before.values())
 
             source[0] = nodes.settings(reservedResources=reserved, log={"debug": ["nri"]})
             assert (await daemon.reload()).accepted
-            after = {each: placed.grant for each, placed in daemon.engine.state.placed.items()}
+            after = {each: placed.grant for each, placed in daemon.node.view.placed.items()}
             assert after == before
-            assert daemon.engine.layout.settings.log.debug
+            assert daemon.node.view.layout.settings.log.debug
 
-            await daemon.replace_machine(daemon.engine.layout.machine, whole)
-            owned = [placed.grant.exclusive for placed in daemon.engine.state.placed.values()]
+            await daemon.replace_machine(daemon.node.view.layout.machine, whole)
+            owned = [placed.grant.exclusive for placed in daemon.node.view.placed.values()]
             assert sorted(map(len, owned)) == [2, 4], "what comes back is theirs again"
 
     asyncio.run(run())
@@ -101,9 +101,9 @@ def test_who_lost_cpus_to_the_machine_stands_in_the_way_of_no_settings(
 
 async def _starve(node: Served, offline: str) -> None:
     """Take CPUs from under a daemon, so that it cannot reserve what its settings ask for."""
-    known = node.daemon.engine.layout.machine
+    known = node.daemon.node.view.layout.machine
     await node.daemon.replace_machine(known, nodes.machine(f"{nodes.SMALL} offline={offline}"))
-    assert node.daemon.engine.layout.shortages
+    assert node.daemon.node.view.layout.shortages
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_what_the_machine_cannot_give_any_more_stands_in_the_way_of_no_other_set
         async with served(tmp_path, load=lambda: source[0], **amounts) as node:
             assert not await node.start(pod("small", "1"))
             await _starve(node, "4-15")
-            before = {each: p.grant for each, p in node.daemon.engine.state.placed.items()}
+            before = {each: p.grant for each, p in node.daemon.node.view.placed.items()}
             source[0] = nodes.settings(**amounts, log={"debug": ["nri"]})
             outcome = await node.daemon.reload()
             assert outcome.accepted, outcome.reason
-            layout = node.daemon.engine.layout
+            layout = node.daemon.node.view.layout
             assert layout.settings.log.debug
             assert layout.shortages, "status says so still"
-            assert {e: p.grant for e, p in node.daemon.engine.state.placed.items()} == before
+            assert {e: p.grant for e, p in node.daemon.node.view.placed.items()} == before
 
     asyncio.run(run())
 
@@ -147,6 +147,6 @@ def test_settings_that_ask_for_what_the_machine_has_lost_are_refused(tmp_path: P
             assert "cannot reserve 5 CPUs" in outcome.reason
             source[0] = nodes.settings(reservedResources={"cpu": 2})
             assert (await node.daemon.reload()).accepted
-            assert not node.daemon.engine.layout.shortages
+            assert not node.daemon.node.view.layout.shortages
 
     asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import nri_policy
@@ -43,6 +44,7 @@ LAYERS = (
     ),
     ("picture",),
     ("report",),
+    ("node",),
     ("engine", "kube"),
     ("classes",),
     ("workload", "pools"),
@@ -105,6 +107,16 @@ def test_the_cluster_side_and_the_nodes_know_nothing_of_each_other() -> None:
             assert imports(path) <= CLUSTER_MAY_IMPORT, path
         elif own != "cli":
             assert "cluster" not in imports(path), path
+
+
+def test_who_reads_the_node_reads_a_view() -> None:
+    """The engine's state is for the engine and for `node`, which makes views of it."""
+    for path in ROOT.rglob("*.py"):
+        if path.relative_to(ROOT).parts[0] in {"engine", "node", "cluster"}:
+            continue
+        text = path.read_text()
+        assert "nri_policy.engine.state" not in text, path
+        assert not re.search(r"engine\.(state|tables)\b", text), path
 
 
 def test_the_engine_and_what_is_below_do_no_io() -> None:

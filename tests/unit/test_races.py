@@ -102,10 +102,10 @@ class Race:
 
     async def plug(self, it: Served) -> None:
         machine = nodes.machine(nodes.SMALL + self.chance.choice(OFFLINE))
-        await it.daemon.replace_machine(it.daemon.engine.layout.machine, machine)
+        await it.daemon.replace_machine(it.daemon.node.view.layout.machine, machine)
 
     async def drift(self, it: Served) -> None:
-        await it.daemon.retell([*it.daemon.engine.state.placed][:3])
+        await it.daemon.retell([*it.daemon.node.view.placed][:3])
 
     async def restart(self, it: Served) -> None:
         async with self.restarting:
@@ -117,7 +117,7 @@ class Race:
         """Let several things happen at once, perhaps while nobody gets the turn for long."""
         acting = [asyncio.create_task(self.act(it)) for _ in range(self.chance.randint(1, 5))]
         for _ in range(self.chance.choice((0, 1, 4, 8))):
-            async with it.daemon._turn:
+            async with it.daemon.node.turn:
                 await asyncio.wait(acting, timeout=(LATE + 0.05) * REQUEST)
         await asyncio.gather(*acting)
 
@@ -136,7 +136,7 @@ async def settle(it: Served) -> None:
 
 
 def check(it: Served) -> None:
-    engine = it.daemon.engine
+    engine = it.daemon.node._engine
     living = {
         each.id: each
         for each in it.runtime.containers

@@ -101,7 +101,7 @@ def test_another_numa_level_moves_nobody_and_counts_from_then_on(
 ) -> None:
     async def check(node: Served, path: Path) -> None:
         await node.start(pod("burst", "500m", shared=True), pod("own", "3"), pod("guest"))
-        before, level = cpus(node), node.daemon.engine.layout.settings.unlimited_burstable
+        before, level = cpus(node), node.daemon.node.view.layout.settings.unlimited_burstable
         assert level is Level.PACKAGE
         write(path, **spec)
         assert (await node.daemon.reload()).accepted
@@ -131,16 +131,15 @@ def test_settings_that_are_refused_leave_everything_as_it_was(
 ) -> None:
     async def check(node: Served, path: Path) -> None:
         await node.start(pod("one", "4"), pod("two", "4"), pod("guest"))
-        state, settings = node.daemon.engine.state, node.daemon.engine.layout.settings
-        before, shown = state.snapshot(), cpus(node)
+        view, settings = node.daemon.node.view, node.daemon.node.view.layout.settings
+        shown = cpus(node)
         break_it(path)
         outcome = await node.daemon.reload()
         assert not outcome.accepted
         assert reason in outcome.reason
         assert outcome.origin == str(path)
-        assert node.daemon.engine.layout.settings is settings
-        assert node.daemon.engine.state is state
-        assert state.snapshot() == before
+        assert node.daemon.node.view.layout.settings is settings
+        assert node.daemon.node.view is view
         assert cpus(node) == shown
         assert node.runtime.synchronizations == 1
         write(path)
@@ -168,11 +167,11 @@ def test_other_kinds_of_memory_take_effect_at_once(tmp_path: Path) -> None:
         await node.start(pod("own", "2"))
         write(path, memoryKinds={"3": "pmem"})
         assert (await node.daemon.reload()).accepted
-        kinds = [each.kind.value for each in node.daemon.engine.layout.machine.nodes]
+        kinds = [each.kind.value for each in node.daemon.node.view.layout.machine.nodes]
         assert kinds == ["dram", "dram", "dram", "pmem"]
         write(path)
         assert (await node.daemon.reload()).accepted
-        kinds = [each.kind.value for each in node.daemon.engine.layout.machine.nodes]
+        kinds = [each.kind.value for each in node.daemon.node.view.layout.machine.nodes]
         assert kinds == ["dram"] * 4
 
     reloading(tmp_path, check)
@@ -232,7 +231,7 @@ def test_of_two_reloads_at_once_the_second_reads_after_the_first_took_effect(
 
         async with served(tmp_path, load=load) as node:
             await asyncio.gather(node.daemon.reload(), node.daemon.reload())
-            assert node.daemon.engine.layout.settings is loads[1]
+            assert node.daemon.node.view.layout.settings is loads[1]
 
     asyncio.run(run())
     assert [each.prefer_shared_cpus for each in loads] == [False, True]

@@ -5,6 +5,7 @@ import pytest
 from nri_policy.control.decision_log import MOST_REFUSALS, MOST_WAITING, Chronicle, LaggingError
 from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
 from nri_policy.engine.placement import RefusalError
+from nri_policy.node import view_of
 from nri_policy.workload.pod import Container
 from tests.support import nodes
 from tests.support.engine_driver import Life
@@ -15,16 +16,16 @@ class Told(Life):
 
     def __init__(self, machine: str = nodes.SMALL) -> None:
         super().__init__(machine)
-        self.chronicle = Chronicle(self.engine)
+        self.chronicle = Chronicle()
 
     def note(self, event: Event) -> None:
         """Apply *event* and tell the chronicle what became of it."""
         try:
             outcome = self.handle(event)
         except RefusalError as refusal:
-            self.chronicle.note(event, refusal)
+            self.chronicle.note(event, refusal, view_of(self.engine))
         else:
-            self.chronicle.note(event, outcome)
+            self.chronicle.note(event, outcome, view_of(self.engine))
 
 
 def created(container: Container) -> Created:

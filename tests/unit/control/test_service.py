@@ -123,7 +123,7 @@ async def test_pools_are_the_documented_view(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         await node.start(pod("own", "2"), pod("some", "500m", shared=True))
         pools = json.loads((await stub.Pools(pb.PoolsRequest())).json)
-        assert pools == plain(occupied_pools(node.daemon.engine.state))
+        assert pools == plain(occupied_pools(node.daemon.node.view))
     assert pools[1]["exclusive"] == "4-5"
 
 
@@ -178,7 +178,7 @@ async def test_a_container_whose_update_fails_each_time_shows_it(tmp_path: Path)
 async def test_explain_gives_what_the_engine_recorded(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         await node.start(pod("own", "2"))
-        state = node.daemon.engine.state
+        state = node.daemon.node.view
         (placed,) = state.placed.values()
         one = await explained(stub, "own/main")
         recorded = plain(explanation_report(placed.explanation))
@@ -254,7 +254,7 @@ async def test_a_new_container_of_an_old_name_has_a_past_of_its_own(tmp_path: Pa
 async def test_the_machine_is_as_topology_prints_it(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         shown = json.loads((await stub.Machine(pb.MachineRequest())).json)
-    layout = node.daemon.engine.layout
+    layout = node.daemon.node.view.layout
     assert shown["machine"] == plain(machine_report(layout.machine))
     assert shown["pools"] == plain(pool_reports(layout.tree, layout.capacity))
 
@@ -329,12 +329,12 @@ async def test_a_name_that_is_not_there_is_not_found(tmp_path: Path) -> None:
 async def test_what_if_changes_nothing(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         await node.start(pod("guest"), pod("own", "2"))
-        state = node.daemon.engine.state
-        before, shown = state.snapshot(), occupied_pools(state)
+        engine = node.daemon.node._engine
+        before, shown = engine.state.snapshot(), occupied_pools(node.daemon.node.view)
         request = pb.WhatIfRequest(manifests=json.dumps(pod("new", "4")), replicas=9)
         document = json.loads((await stub.WhatIf(request)).json)
-        assert state.snapshot() == before
-        assert occupied_pools(state) == shown
+        assert engine.state.snapshot() == before
+        assert occupied_pools(node.daemon.node.view) == shown
     (new,) = document["pods"]
     assert (new["pod"], new["replicas"], new["fit"]) == ("default/new", 9, 3)
     assert not document["fits"]
@@ -402,7 +402,7 @@ async def test_who_reads_too_slowly_is_told_so(tmp_path: Path) -> None:
         await watch.initial_metadata()
         event = Started(container_id="none", now=0)
         for _ in range(MOST_WAITING + 2):
-            node.daemon._chronicle.note(event, Decision())
+            node.daemon._chronicle.note(event, Decision(), node.daemon.node.view)
 
         async def read_all() -> None:
             async for _ in watch:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.event import Created, Synchronized
 from nri_policy.engine.explanation import Outcome
-from nri_policy.engine.synchronization import to_store
+from nri_policy.node import view_of
 from nri_policy.workload.pod import Container
 from tests.support import bookkeeping, memory_maps, nodes
 from tests.support.engine_driver import Life
@@ -119,7 +119,7 @@ def test_it_gets_its_due_when_everything_is_looked_at_again() -> None:
     late = nodes.container(4000)
     admit(life, late)
     assert life.reconfigure().changes == (), "settings are not refused for it"
-    held = {late.id: to_store(life.engine.state, late.id)}
+    held = {late.id: view_of(life.engine).to_store(late.id)}
     running = nodes.running(late, life.runtime.cpus[late.id], life.runtime.mems[late.id])
     life.stop(first)
     life.reconfigure()

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped, Synchronized
-from nri_policy.engine.synchronization import to_store
 from nri_policy.hardware.machine import Machine
+from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
@@ -35,7 +35,7 @@ def of_memory(container: Container, gib: int) -> Container:
 def restarted(life: Life, **spec: Any) -> Life:
     """Return the life of a new daemon with the store of *life*, which found what that one left."""
     state = life.engine.state
-    held = {each: to_store(state, each) for each in state.placed}
+    held = {each: view_of(life.engine).to_store(each) for each in state.placed}
     earlier = Earlier(reserved=life.engine.layout.capacity.reserved)
     again = Life(life.engine.layout.machine)
     again.engine = Engine(life.engine.layout.machine, nodes.settings(**spec), earlier)

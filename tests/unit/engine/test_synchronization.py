@@ -14,7 +14,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured, Synchronized
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.synchronization import to_store
+from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.pod import Container, Resources, State, shares_of
 from tests.support import bookkeeping, memory_maps, nodes
@@ -271,7 +271,7 @@ def test_a_restart_takes_in_what_was_resized_meanwhile(*, resized: bool) -> None
     container = nodes.container(1000, annotations=TWO_CPUS)
     before = Life()
     before.create(container)
-    held = {container.id: to_store(before.engine.state, container.id)}
+    held = {container.id: view_of(before.engine).to_store(container.id)}
     shown = nodes.resources(3000, 3000)
     if not resized:  # with the shares that we have set
         shown = replace(container.resources, cpu_shares=shares_of(2000))
@@ -318,7 +318,7 @@ def test_who_left_and_who_came_meanwhile_is_named(*, killed: bool) -> None:
     shared = nodes.best_effort()
     for each in (*gone, shared):
         life.create(each)
-    held = {each: to_store(life.engine.state, each) for each in life.engine.state.placed}
+    held = {each: view_of(life.engine).to_store(each) for each in life.engine.state.placed}
     if killed:
         life.engine = Engine(life.engine.layout.machine, life.engine.layout.settings)
     came = nodes.container(2000)
@@ -368,10 +368,10 @@ def test_who_has_started_behind_our_back_begins_its_cold_start() -> None:
     annotations = {"cold-start.resource-policy.nri.io": "duration: 60s"}
     container = nodes.container(1000, annotations=annotations)
     life.create(container)
-    assert life.engine.next_deadline is None
+    assert view_of(life.engine).next_deadline is None
     running = at(container, life.cpus(container), life.mems(container))
     life.handle(Synchronized(containers=(running,), now=100.0))
-    assert life.engine.next_deadline == 160.0
+    assert view_of(life.engine).next_deadline == 160.0
 
 
 def test_who_fits_nowhere_shares_what_is_left() -> None:
@@ -401,7 +401,7 @@ def test_a_bad_annotation_is_none_in_who_runs_already() -> None:
     assert note.startswith("annotation cpu.preserve")
     assert note.endswith("it is placed as if it had no annotations")
     assert note in life.engine.state.placed[bad.id].explanation.notes
-    held = {bad.id: to_store(life.engine.state, bad.id)}
+    held = {bad.id: view_of(life.engine).to_store(bad.id)}
     life.engine = Engine(nodes.machine(), nodes.settings())
     life.handle(Synchronized(containers=(at(bad, "1", "0"),), held=held))
     assert str(life.grant(bad).exclusive) == "1", "and again in the next life"

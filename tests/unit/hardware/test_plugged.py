@@ -69,7 +69,7 @@ class Plugged:
             await asyncio.Event().wait()
 
     def known(self) -> Machine:
-        return self.served.daemon.engine.layout.machine
+        return self.served.daemon.node.view.layout.machine
 
     async def changed(self, before: Machine, machine: Machine) -> None:
         await self.served.daemon.replace_machine(before, machine)
@@ -221,11 +221,11 @@ async def test_a_device_that_comes_or_goes_is_in_the_next_decision_and_moves_no_
         return made
 
     async with plugged(tmp_path, reservedResources={"cpu": "cpuset:0"}) as it:
-        engine = it.served.daemon.engine
+        daemon = it.served.daemon
         await it.served.start(worker("before"))
         for node in (3, 2, None):
             await it.become(SPEC, {} if node is None else with_disk(node))
-            assert [str(each.numa_nodes) for each in engine.layout.machine.devices] == (
+            assert [str(each.numa_nodes) for each in daemon.node.view.layout.machine.devices] == (
                 [] if node is None else [str(node)]
             )
             running = it.runs()

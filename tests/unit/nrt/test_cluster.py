@@ -14,6 +14,7 @@ import pytest
 from nri_policy.engine.engine import Engine
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
+from nri_policy.node import Node
 from nri_policy.nrt.cluster import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import Feed, Object
@@ -24,7 +25,7 @@ from tests.support.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, R
 async def topology(**spec: Any) -> Object:
     """Return the object of an idle node."""
     engine = Engine(nodes.machine(), nodes.settings(**spec))
-    feed = Feed(engine, asyncio.Lock(), node="node-a", pods=set, synchronized=asyncio.Event())
+    feed = Feed(Node(engine), name="node-a", pods=set, synchronized=asyncio.Event())
     return (await feed.read()).object()
 
 

@@ -62,7 +62,7 @@ async def test_an_allocation_is_visible_within_a_second(tmp_path: Path) -> None:
         await node.start(pod("own", "2"))
         async with asyncio.timeout(1.0):
             await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
-        Twin(node.daemon.engine.state).check(server.topology["zones"])
+        Twin(node.daemon.node.view).check(server.topology["zones"])
         await node.runtime.delete_pod(node.runtime.pod("own"))
         async with asyncio.timeout(1.0):
             await server.until(lambda: exclusive(server, "NUMA node #1") == "")
@@ -214,7 +214,7 @@ async def test_placements_go_on_while_the_server_is_away_and_it_is_told_the_late
         await server.start()
         await server.until(lambda: any(r.method == "PATCH" for r in server.requests[seen:]))
         first = next(r for r in server.requests[seen:] if r.method == "PATCH")
-        Twin(node.daemon.engine.state).check(first.body["zones"])
+        Twin(node.daemon.node.view).check(first.body["zones"])
 
 
 async def test_status_tells_where_and_how_it_is_published(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+import nri_policy.node
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Reconfigured, Stopped
+from nri_policy.engine.event import Created, Event, Reconfigured, Stopped
 from nri_policy.nrt.publisher import (
     FAREWELL,
     INTERVAL,
@@ -77,16 +78,15 @@ class Node:
 
     def __init__(self, farewell: float = FAREWELL) -> None:
         self.engine = Engine(nodes.machine(), nodes.settings())
-        self.turn = asyncio.Lock()
+        self.node = nri_policy.node.Node(self.engine)
         self.steps = Steps()
         self.shelf = Shelf()
         self.pods: set[tuple[str, str]] = set()
         self.synchronized = asyncio.Event()
         self.synchronized.set()
         self.feed = Feed(
-            self.engine,
-            self.turn,
-            node="node-a",
+            self.node,
+            name="node-a",
             pods=lambda: self.pods,
             synchronized=self.synchronized,
         )
@@ -108,15 +108,17 @@ class Node:
         return str(self.publication.phase)
 
     def start(self, container: Container) -> None:
-        self.engine.handle(Created(container=container))
-        self.feed.decided()
+        self._handle(Created(container=container))
 
     def stop(self, container: Container) -> None:
-        self.engine.handle(Stopped(container_id=container.id))
-        self.feed.decided()
+        self._handle(Stopped(container_id=container.id))
 
     def reconfigure(self, **spec: Any) -> None:
-        self.engine.handle(Reconfigured(settings=nodes.settings(**spec), machine=None))
+        self._handle(Reconfigured(settings=nodes.settings(**spec), machine=None))
+
+    def _handle(self, event: Event) -> None:
+        self.engine.handle(event)
+        self.node.view = nri_policy.node.view_of(self.engine)
         self.feed.decided()
 
     @asynccontextmanager
@@ -418,7 +420,7 @@ async def test_a_write_that_was_given_up_at_the_end_may_have_arrived() -> None:
 
 async def test_all_numbers_are_read_in_the_shared_turn() -> None:
     node = Node()
-    async with node.turn:
+    async with node.node.turn:
         reading = asyncio.create_task(node.feed.read())
         for _ in range(20):
             await asyncio.sleep(0)

@@ -10,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.alignment import spans
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.machine import Distances, Machine, MemoryKind
+from nri_policy.node import view_of
+from nri_policy.node.alignment import spans
 from nri_policy.nrt.zones import Devices, measure, zones
 from tests.support import memory_maps, nodes
 from tests.support.engine_driver import Life
@@ -28,12 +29,12 @@ def shown(machine: Machine | str = nodes.SMALL, **spec: Any) -> dict[str, dict[s
     machine = nodes.machine(machine) if isinstance(machine, str) else machine
     engine = Engine(machine, nodes.settings(**spec))
     found = published(engine)
-    Twin(engine.state).check(found)
+    Twin(view_of(engine)).check(found)
     return {zone["name"]: zone for zone in found}
 
 
 def published(engine: Engine, devices: Devices | None = None) -> list[dict[str, Any]]:
-    return zones(engine.layout, measure(engine.state), devices or {})
+    return zones(engine.layout, measure(view_of(engine)), devices or {})
 
 
 def attributes(zone: dict[str, Any]) -> dict[str, str]:
@@ -173,7 +174,7 @@ def test_shared_room_of_a_pool_is_in_milli_cpu_and_cpus_in_use_are_named() -> No
     life.create(nodes.container(1500))
     life.create(nodes.container(300, 600))
     found = {zone["name"]: zone for zone in published(life.engine)}
-    Twin(life.engine.state).check([*found.values()])
+    Twin(view_of(life.engine)).check([*found.values()])
     used = attributes(found["NUMA node #1"])
     assert (used["exclusive cpuset"], used["shared cpuset"], used["containers"]) == (
         "4",
@@ -234,7 +235,7 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: i
         except RefusalError:
             continue
         found = published(life.engine)
-        Twin(life.engine.state).check(found)
+        Twin(view_of(life.engine)).check(found)
         numa = [zone for zone in found if zone["type"] == "Node"]
         left = max(amounts(zone)["cpu"][2] for zone in numa)
         whole = left // 1000 * 1000
@@ -242,7 +243,7 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: i
             trial = life.engine.fork()
             trial.handle(Created(container=nodes.container(amount)))
             *_, placed = trial.state.placed.values()
-            assert not spans(trial.state, placed), amount
+            assert not spans(view_of(trial), placed), amount
         more = nodes.container(whole + 1000, annotations=nothing_shared())
         trial, pools = life.engine.fork(), pools_of(life.engine)
         with suppress(RefusalError):

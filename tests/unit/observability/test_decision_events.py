@@ -64,8 +64,12 @@ async def test_nothing_is_said_unasked_or_of_what_is_only_on_paper(
 async def test_nobody_waits_for_what_is_said(tmp_path: Path) -> None:
     said: list[Event] = []
     async with served(tmp_path, events="all") as node:
-        events = DecisionEvents(node.daemon.engine, said.append)
-        events.decided(Created(container=member("shop/web/main")), RefusalError("no room"))
+        events = DecisionEvents(said.append)
+        events.decided(
+            Created(container=member("shop/web/main")),
+            RefusalError("no room"),
+            node.daemon.node.view,
+        )
         assert said == [], "it comes after the answer"
         await asyncio.sleep(0)
         assert [each.text for each in said] == ["container main: no room"]

@@ -13,6 +13,7 @@ from prometheus_client import ProcessCollector
 
 from nri_policy.engine.event import Elapsed
 from nri_policy.engine.grant import Decision
+from nri_policy.node import view_of
 from nri_policy.observability.inventory import families, picture_of
 from nri_policy.settings import Endpoint, load
 from tests.support import nodes
@@ -72,10 +73,11 @@ def metrics() -> dict[str, set[str]]:
     decision = Decision(
         container_id=life.decision.container_id, explanation=life.decision.explanation
     )
-    metrics.decided(Elapsed(now=0.0), decision, life.engine.state, 0.0)
+    metrics.took(Elapsed(now=0.0), 0.0)
+    metrics.decided(Elapsed(now=0.0), decision, view_of(life.engine))
     process = ProcessCollector(registry=None)
     found: dict[str, set[str]] = {}
-    families_ = (*(make() for make in metrics.taken()), *families(picture_of(life.engine.state)))
+    families_ = (*(make() for make in metrics.taken()), *families(picture_of(view_of(life.engine))))
     for family in (*families_, *process.collect()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)

@@ -95,7 +95,7 @@ async def test_what_the_pools_hold_is_read_once_in_a_period_and_what_is_counted_
         before = await scrape(port)
         await node.start(pod("a", "2"))
         after = await scrape(port)
-        await node.daemon.reconfigure(settings=node.daemon.engine.layout.settings)
+        await node.daemon.reconfigure(settings=node.daemon.node.view.layout.settings)
         later = await scrape(port)
     exclusive = [
         value(each, "nri_policy_zone_cpus", zone="root", kind="exclusive")
@@ -143,7 +143,7 @@ async def test_metrics_are_served_only_if_they_are_exported(tmp_path: Path) -> N
 async def test_a_daemon_listens_nowhere_by_default(tmp_path: Path) -> None:
     async with served(tmp_path, listening=False) as node:
         endpoint = node.daemon.endpoint()
-        await listening(endpoint, node.daemon.engine.layout.settings.instrumentation)
+        await listening(endpoint, node.daemon.node.view.layout.settings.instrumentation)
         assert endpoint.address is None
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nri_policy.engine.event import Created
+from nri_policy.node import view_of
 from nri_policy.observability.inventory import Shortcoming, families, picture_of
 from nri_policy.workload.pod import Container
 from tests.support import nodes
@@ -14,7 +15,7 @@ GIB = 1 << 30
 def gauges(life: Life) -> dict[tuple[str, ...], float]:
     return {
         (sample.name.removeprefix("nri_policy_"), *sample.labels.values()): sample.value
-        for family in families(picture_of(life.engine.state))
+        for family in families(picture_of(view_of(life.engine)))
         for sample in family.samples
     }
 

@@ -9,6 +9,7 @@ import pytest
 
 from nri_policy.engine.event import Created, Event, Resized, Synchronized
 from nri_policy.engine.placement import RefusalError
+from nri_policy.node import view_of
 from nri_policy.nri.service import Result
 from nri_policy.observability.inventory import families, picture_of
 from nri_policy.workload.annotations import AnnotationError
@@ -28,17 +29,18 @@ class Counted(Life):
 
     def meet(self, event: Event) -> None:
         """Handle and count *event*, also if it is refused."""
+        self.metrics.took(event, 0.001)
         try:
             decision = self.engine.handle(event)
         except (RefusalError, AnnotationError) as error:
-            self.metrics.decided(event, error, self.engine.state, 0.001)
+            self.metrics.decided(event, error, view_of(self.engine))
         else:
-            self.metrics.decided(event, decision, self.engine.state, 0.001)
+            self.metrics.decided(event, decision, view_of(self.engine))
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
         for family in (
             *(make() for make in self.metrics.taken()),
-            *families(picture_of(self.engine.state)),
+            *families(picture_of(view_of(self.engine))),
         ):
             for sample in family.samples:
                 yield sample.name, sample.labels, sample.value

@@ -98,7 +98,7 @@ def test_a_runtime_is_told_what_its_version_takes(
                 "batch, nice 5" if scheduler else "other, nice 0"
             )
             assert container.process.io_priority == ("be 7" if io else "be 4")
-            classes = up.daemon.engine.state.classes[container.id]
+            classes = up.daemon.node.view.classes[container.id]
             assert len(classes.lacking) == 2 - io - scheduler
             assert all("runtime too old" in text for text in classes.lacking)
 
@@ -115,7 +115,7 @@ def test_nobody_without_a_class_is_told_anything(tmp_path: Path) -> None:
             assert not linux.HasField("io_priority")
             assert not linux.resources.HasField("blockio_class")
             assert not io_of(web)
-            assert not up.daemon.engine.state.classes
+            assert not up.daemon.node.view.classes
 
     run(test)
 
@@ -140,7 +140,7 @@ def test_whatever_settings_take_the_kernel_takes(given: dict[str, Any], tmp_path
         classes = [{"name": "a", **given}]
         async with Host().serving(tmp_path, version="2.2.1", schedulingClasses=classes) as up:
             assert not await up.start(pod("web", annotations={KEY: "a"}))
-            state = up.daemon.engine.state
+            state = up.daemon.node.view
             container = up.runtime.container("web/main")
             scheduling = state.classes[container.id].scheduling
             assert scheduling is not None
@@ -181,7 +181,7 @@ def test_realtime_without_a_budget_is_refused_before_the_kernel_does(tmp_path: P
             up.runtime.machine.realtime = False
             (error,) = await up.start(pod("web", annotations={KEY: "fast"}))
             assert "RT_GROUP_SCHED: EPERM" in error
-            assert not up.daemon.engine.state.classes
+            assert not up.daemon.node.view.classes
 
     run(test)
 
@@ -207,19 +207,19 @@ def test_a_resize_and_a_restart_say_nothing_of_scheduling(tmp_path: Path) -> Non
         async with Host().serving(tmp_path, version="2.2.1", schedulingClasses=[CALM]) as up:
             assert not await up.start(pod("web", "1", annotations={KEY: "calm"}))
             container = up.runtime.container("web/main")
-            before = up.daemon.engine.state.classes[container.id]
+            before = up.daemon.node.view.classes[container.id]
             wanted = nri.LinuxResources()
             wanted.cpu.quota.value, wanted.cpu.period.value = 200_000, 100_000
             await up.runtime.update_container(container, wanted)
-            assert up.daemon.engine.state.classes[container.id] == before
+            assert up.daemon.node.view.classes[container.id] == before
             count = up.runtime.synchronizations
             await up.runtime.restart()
             await up.runtime.synchronized(after=count)
-            assert up.daemon.engine.state.classes[container.id] == before
+            assert up.daemon.node.view.classes[container.id] == before
         async with Host().serving(
             tmp_path, version="2.2.1", schedulingClasses=[], before=[pod("db")]
         ) as up:
-            assert not up.daemon.engine.state.classes
+            assert not up.daemon.node.view.classes
 
     run(test)
 
@@ -229,7 +229,7 @@ def test_what_ran_before_the_policy_came_does_without(tmp_path: Path) -> None:
         before = [pod("web", annotations={KEY: "calm"}), pod("odd", annotations={KEY: "clam"})]
         options = {"schedulingClasses": [CALM], "before": before}
         async with Host().serving(tmp_path, version="2.2.1", **options) as up:
-            classes = up.daemon.engine.state.classes
+            classes = up.daemon.node.view.classes
             web, odd = (classes[up.runtime.container(f"{name}/main").id] for name in ("web", "odd"))
             assert "created before" in web.lacking[0]
             assert "'clam' is not one of" in odd.lacking[0]
@@ -249,7 +249,7 @@ def test_limits_go_with_the_creation_and_a_disk_that_comes_follows(tmp_path: Pat
             await up.daemon.equip()
             assert not await up.start(pod("carrier"))  # whose answer takes it along
             assert io_of(web) == {"io.max": LINE.format("8:16")}
-            known = up.daemon.engine.state.classes[web.id].limits
+            known = up.daemon.node.view.classes[web.id].limits
             assert known == {"io.max": f"{LINE.format('8:0')}\n{LINE.format('8:16')}"}
             assert not io_of(other)
 
@@ -262,11 +262,11 @@ def test_a_class_that_matches_no_disk_degrades_until_there_is_one(tmp_path: Path
         async with host.serving(tmp_path, version="2.2.1", control=IO) as up:
             assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
             web = up.runtime.container("web/main")
-            classes = up.daemon.engine.state.classes
+            classes = up.daemon.node.view.classes
             assert classes[web.id].lacking == ("block I/O class slow: no disk is /dev/sd*",)
             host.attach(up, SDA)
             await up.daemon.equip()
-            assert not up.daemon.engine.state.classes[web.id].lacking
+            assert not up.daemon.node.view.classes[web.id].lacking
 
     run(test)
 
@@ -282,7 +282,7 @@ def test_an_old_containerd_is_told_at_the_creation_only(tmp_path: Path) -> None:
             await up.daemon.equip()
             assert not await up.start(pod("carrier"))
             assert io_of(web) == {"io.max": LINE.format("8:0")}
-            (why,) = up.daemon.engine.state.classes[web.id].lacking
+            (why,) = up.daemon.node.view.classes[web.id].lacking
             assert "would lose what the kubelet has set" in why
 
     run(test)

@@ -67,7 +67,7 @@ class Unwritable(SimulatedCgroups):
 
 def owners(it: Served) -> dict[int, list[str]]:
     """Return who runs on each CPU that is somebody's own and should have one user."""
-    state = it.daemon.engine.state
+    state = it.daemon.node.view
     own = CPUSet.union(each.grant.exclusive for each in state.placed.values())
     using = {
         cpu: [each.key for each in it.runtime.containers if each.in_force and cpu in each.cpus]
@@ -100,7 +100,7 @@ async def test_an_update_that_a_starting_container_loses_is_made_up_for_before_i
         gate.open.set()
         await starting
         assert owners(it) == {}
-        assert slow.cpus == it.daemon.engine.state.told[slow.id][0]
+        assert slow.cpus == it.daemon.node.view.told[slow.id][0]
         await until(lambda: not it.daemon._policy.enforcement.unconfirmed)
         # and the runtime's own idea of it is put right with the next answer
         await it.start(pod("next"))
@@ -130,7 +130,7 @@ async def test_where_no_cgroup_can_be_written_the_runtime_is_told_again_at_once(
         await starting
         await until(lambda: owners(it) == {})
         slow = it.runtime.container("slow/main")
-        await until(lambda: slow.cpus == it.daemon.engine.state.told[slow.id][0])
+        await until(lambda: slow.cpus == it.daemon.node.view.told[slow.id][0])
 
 
 async def test_what_is_told_counts_only_once_it_is_seen_in_force(
@@ -186,10 +186,10 @@ async def test_a_container_that_was_created_while_the_daemon_registered_is_place
         await it.runtime.synchronized(after=1)
         gate.open.set()
         await starting
-        assert missed.id in it.daemon.engine.state.placed
+        assert missed.id in it.daemon.node.view.placed
         assert owners(it) == {}
         await it.start(pod("next"))
-        assert missed.cpus == it.daemon.engine.state.told[missed.id][0]
+        assert missed.cpus == it.daemon.node.view.told[missed.id][0]
 
 
 @RUNTIMES
@@ -202,14 +202,14 @@ async def test_a_container_that_is_stopped_before_its_start_is_placed_anew_at_it
         made = await it.runtime.run_pod(pod("again", "1"))
         again = await it.runtime.create_container(made, "main")
         await it.runtime.stop_container(again)
-        assert not it.daemon.engine.state.placed
+        assert not it.daemon.node.view.placed
         await it.start(pod("own", "1"))
         again.enter(State.CREATED)  # as crictl can have it
         await it.runtime.start_container(again)
-        assert again.id in it.daemon.engine.state.placed
+        assert again.id in it.daemon.node.view.placed
         assert owners(it) == {}
         await it.start(pod("next"))
-        assert again.cpus == it.daemon.engine.state.told[again.id][0]
+        assert again.cpus == it.daemon.node.view.told[again.id][0]
 
 
 def amounts(cpu: str, memory: str = "") -> ResourceChange:
@@ -267,9 +267,9 @@ async def test_a_resize_that_the_runtime_refuses_is_taken_back(
             await it.runtime.resize(full.pod, "main", amounts(cpu, "24Mi"))
         errors = await it.start(pod("next", "1"))
         assert owners(it) == {}
-        await until(lambda: not it.daemon.engine.state.resizing)
-        assert it.daemon.engine.state.placed[full.id].grant.exclusive == before
-        notes = it.daemon.engine.state.placed[full.id].explanation.notes
+        await until(lambda: not it.daemon.node.view.resizing)
+        assert it.daemon.node.view.placed[full.id].grant.exclusive == before
+        notes = it.daemon.node.view.placed[full.id].explanation.notes
         assert "the runtime refused its resize: it keeps what it had" in notes
         if not errors:
             await it.runtime.delete_pod(it.runtime.pod("next"))
@@ -298,12 +298,12 @@ async def test_a_refused_resize_is_taken_back_when_the_runtime_lists_what_there_
         assert before == CPUSet([2, 4]), "two cores, though there are whole ones by now"
         with pytest.raises(CRIError, match="cannot decrease memory limit"):
             await it.runtime.resize(full.pod, "main", amounts("1", "24Mi"))
-        assert it.daemon.engine.state.resizing
+        assert it.daemon.node.view.resizing
         it.daemon._session.reconnect()
         await it.runtime.synchronized(after=1)
         await it.runtime.settled()
-        assert not it.daemon.engine.state.resizing
-        assert it.daemon.engine.state.placed[full.id].grant.exclusive == before == full.cpus
+        assert not it.daemon.node.view.resizing
+        assert it.daemon.node.view.placed[full.id].grant.exclusive == before == full.cpus
 
 
 async def test_a_resize_to_nonsense_is_taken_back(
@@ -313,13 +313,13 @@ async def test_a_resize_to_nonsense_is_taken_back(
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
         await it.start(pod("own", "2"))
         (own,) = it.runtime.containers
-        before = it.daemon.engine.state.placed[own.id].container.resources
+        before = it.daemon.node.view.placed[own.id].container.resources
         nonsense = pb.LinuxResources()
         nonsense.cpu.period.value = (1 << 64) - 7
         with pytest.raises(CRIError, match="CPU period"):
             await it.runtime.update_container(own, nonsense)
-        await until(lambda: not it.daemon.engine.state.resizing)
-        assert it.daemon.engine.state.placed[own.id].container.resources == before
+        await until(lambda: not it.daemon.node.view.resizing)
+        assert it.daemon.node.view.placed[own.id].container.resources == before
 
 
 async def test_a_resize_that_seemed_refused_counts_when_it_ends_after_all(
@@ -332,11 +332,11 @@ async def test_a_resize_that_seemed_refused_counts_when_it_ends_after_all(
         gate = Gate(it.runtime, "updating", "slow")
         resizing = asyncio.create_task(it.runtime.resize(slow.pod, "main", amounts("1")))
         await gate.reached.wait()
-        await until(lambda: not it.daemon.engine.state.resizing)
-        assert len(it.daemon.engine.state.placed[slow.id].grant.exclusive) == 3
+        await until(lambda: not it.daemon.node.view.resizing)
+        assert len(it.daemon.node.view.placed[slow.id].grant.exclusive) == 3
         gate.open.set()
         await resizing
-        assert len(it.daemon.engine.state.placed[slow.id].grant.exclusive) == 1
+        assert len(it.daemon.node.view.placed[slow.id].grant.exclusive) == 1
         await it.start(pod("next", "3"))
         await until(lambda: owners(it) == {})
 
@@ -359,7 +359,7 @@ async def test_a_restart_of_the_runtime_undoes_no_resize(
         assert (resized.cpus, guest.cpus) == places
         news = guest.updated_by[updates:]  # at most where it is already, for the runtime to know
         assert {CPUSet.parse(each.resources.cpu.cpus) for each in news} <= {guest.cpus}
-        assert it.daemon.engine.state.placed[resized.id].request.milli == 2000
+        assert it.daemon.node.view.placed[resized.id].request.milli == 2000
 
 
 async def test_a_container_that_ends_unheard_is_released(
@@ -376,7 +376,7 @@ async def test_a_container_that_ends_unheard_is_released(
         await it.daemon.auditor.round()
         assert [each.reason for each in events] == ["EndedUnheard"]
         assert [*it.daemon._doubts()] == [f"default/ends/main {GONE}"]
-        assert [*it.daemon.engine.state.placed] == [stays.id]
+        assert [*it.daemon.node.view.placed] == [stays.id]
         assert await it.start(pod("next", "1")) == []
 
 
@@ -388,13 +388,13 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("own", "1"), pod("missed"))
         own, missed = it.runtime.containers
-        it.daemon._policy.release([missed.id])  # as if nothing had been heard of it
+        await it.daemon._policy.release([missed.id])  # as if nothing had been heard of it
         await it.daemon.auditor.round()
         (event,) = events
         assert (event.about, event.reason) == (Subject.node("localhost"), "UnknownContainer")
         assert missed.id in event.text
         await it.runtime.synchronized(after=1)
-        assert missed.id in it.daemon.engine.state.placed
+        assert missed.id in it.daemon.node.view.placed
         await it.daemon.auditor.round()
         assert not it.daemon.auditor.presence.strangers
         assert own.cpus.isdisjoint(missed.cpus)
@@ -455,4 +455,4 @@ async def test_where_crio_lists_what_was_once_so_and_no_cgroup_is_seen_all_hear_
         await it.runtime.restart()  # the guest is listed as it was created
         await it.runtime.synchronized(after=1)
         await until(lambda: owners(it) == {})
-        assert guest.cpus == narrow == it.daemon.engine.state.told[guest.id][0]
+        assert guest.cpus == narrow == it.daemon.node.view.told[guest.id][0]

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from nri_policy.engine.engine import Engine
+from nri_policy.node import Node
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import LATE, Service
@@ -32,18 +33,18 @@ class Stage:
 
     def __init__(self, folder: Path, **spec: Any) -> None:
         self.engine = Engine(nodes.machine(), nodes.settings(**spec))
-        self.telling = Telling(self.engine)
+        self.node = Node(self.engine)
+        self.telling = Telling(self.node)
         self.synchronized = 0
         self.policy = Policy(
-            self.engine,
+            self.node,
             Exposure(folder),
             self.telling,
             sources=Sources(now=lambda: 0.0),
             synchronized=self._synchronized,
-            decided=lambda *_: None,
         )
-        self.turn, self.time = asyncio.Lock(), FakeTime()
-        self.service = Service(self.policy, self.turn, self.time.clock)
+        self.time = FakeTime()
+        self.service = Service(self.policy, self.node.turn, self.time.clock)
 
     def _synchronized(self) -> None:
         self.synchronized += 1
@@ -65,7 +66,7 @@ class Stage:
 
     async def late(self, method: str, request: Message) -> Any:
         """Return the answer while somebody else has the turn."""
-        assert self.turn.locked()
+        assert self.node._turn.locked()
         asking = self.ask(method, request)
         await self.time.asleep.wait()
         self.time.asleep.clear()
@@ -86,7 +87,7 @@ class Stage:
 
     async def settle(self) -> None:
         """Wait until all who have asked for the turn have had it."""
-        async with self.turn:
+        async with self.node.turn:
             pass
 
 
@@ -124,7 +125,7 @@ async def test_a_container_for_which_there_is_no_time_waits_on_cpus_that_are_nob
     await stage.create(made("first", 2000))
     (own,) = stage.engine.state.placed.values()
     pod, container = made("late", 1000)
-    async with stage.turn:
+    async with stage.node.turn:
         answer = await stage.late(
             "CreateContainer", pb.CreateContainerRequest(pod=pod, container=container)
         )
@@ -158,7 +159,7 @@ async def test_what_is_certain_of_a_container_holds_before_its_decision(
 ) -> None:
     stage = Stage(tmp_path)
     request = pb.CreateContainerRequest(pod=container[0], container=container[1])
-    async with stage.turn:
+    async with stage.node.turn:
         answer = await stage.late("CreateContainer", request)
     assert answer.adjust.linux.resources.cpu.cpus == cpus
 
@@ -168,7 +169,8 @@ async def test_no_answer_waits_for_the_log(
 ) -> None:
     caplog.set_level(logging.INFO)
     stage = Stage(tmp_path)
-    await stage.policy.create_container(*made("a", 1000))
+    async with stage.node.turn:
+        await stage.policy.create_container(*made("a", 1000))
     assert "event=placed" not in caplog.text
     await asyncio.sleep(0)
     assert "event=placed container=default/a/main" in caplog.text
@@ -177,7 +179,7 @@ async def test_no_answer_waits_for_the_log(
 async def test_nothing_is_pinned_that_settings_leave_alone(tmp_path: Path) -> None:
     stage = Stage(tmp_path, pinCPU=False)
     pod, container = made("a", 1000)
-    async with stage.turn:
+    async with stage.node.turn:
         answer = await stage.late(
             "CreateContainer", pb.CreateContainerRequest(pod=pod, container=container)
         )
@@ -190,7 +192,7 @@ async def test_a_late_resize_leaves_the_cpuset_and_is_made_up_for(tmp_path: Path
     await stage.create((pod, container))
     before = stage.engine.state.placed["a"].grant
     request = pb.UpdateContainerRequest(pod=pod, container=container, linux_resources=amounts(3000))
-    async with stage.turn:
+    async with stage.node.turn:
         (own,) = (await stage.late("UpdateContainer", request)).update
         assert own.container_id == "a"
         assert own.linux.resources.cpu.cpus == str(before.exclusive)
@@ -204,7 +206,7 @@ async def test_a_late_resize_leaves_the_cpuset_and_is_made_up_for(tmp_path: Path
 async def test_what_comes_after_a_late_request_is_decided_after_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     pod, container = made("a", 1000)
-    async with stage.turn:
+    async with stage.node.turn:
         for method in ("CreateContainer", "StartContainer", "StopContainer", "RemoveContainer"):
             request = GetMessageClass(
                 pb.DESCRIPTOR.services_by_name["Plugin"].methods_by_name[method].input_type
@@ -223,7 +225,7 @@ async def test_a_late_synchronize_is_answered_without_updates_and_told_later(
     stage = Stage(tmp_path)
     await stage.answer("Configure", pb.ConfigureRequest(NRI_version="v0.12.2"))
     parts = [made("a", 1000), made("b", 2000)]
-    async with stage.turn:
+    async with stage.node.turn:
         for pod, container in parts:
             container.state = pb.CONTAINER_RUNNING
             more = pod.name == "a"
@@ -242,7 +244,7 @@ async def test_a_late_synchronize_is_answered_without_updates_and_told_later(
 async def test_a_late_configure_subscribes_all_the_same(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     request = pb.ConfigureRequest(NRI_version="v0.12.2")
-    async with stage.turn:
+    async with stage.node.turn:
         answer = await stage.late("Configure", request)
     assert answer == await stage.answer("Configure", request)
     assert answer.events
@@ -264,7 +266,7 @@ async def test_a_late_container_that_would_be_refused_gets_a_place_all_the_same(
     stage = Stage(tmp_path)
     await stage.create(made("large", 14_000))
     request = pb.CreateContainerRequest(pod=late[0], container=late[1])
-    async with stage.turn:
+    async with stage.node.turn:
         answer = await stage.late("CreateContainer", request)
         assert answer.adjust.linux.resources.cpu.cpus == "1"
     await stage.settle()
@@ -287,7 +289,7 @@ async def test_a_resize_that_is_late_while_we_leave_does_not_pin_who_runs_anywhe
     leaving = asyncio.create_task(stage.telling.leave(session, 10.0))
     await asyncio.sleep(0)
     request = pb.UpdateContainerRequest(pod=pod, container=container, linux_resources=amounts(3000))
-    async with stage.turn:
+    async with stage.node.turn:
         (own,) = (await stage.late("UpdateContainer", request)).update
         assert own.linux.resources.cpu.cpus == "0-15"
     await stage.settle()

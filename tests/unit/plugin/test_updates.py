@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Stopped
+from nri_policy.engine.event import Created, Event, Stopped
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.interim import known
+from nri_policy.node import Node, view_of
 from nri_policy.nri.errors import Code
 from nri_policy.nri.plugin import CALL, Call, Identity
 from nri_policy.nri.session import UPDATE_TIMEOUT, Session
@@ -48,6 +48,7 @@ class Scene:
     """A telling of containers that all hold a grant, and the runtime that is told."""
 
     engine: Engine
+    node: Node
     telling: Telling
     session: Session
     time: FakeTime
@@ -57,12 +58,19 @@ class Scene:
 
     def placement(self, number: int, cpus: str = "") -> Placement:
         """Return what a container was told last, or is to be told instead."""
-        told = known(self.engine.state, self.ids[number])
+        view = self.node.view
+        told = view.placement(self.ids[number])
         assert told is not None
         if cpus:
-            self.engine.state.told[self.ids[number]] = CPUSet.parse(cpus), told.mems
+            other = {self.ids[number]: (CPUSet.parse(cpus), told.mems)}
+            self.node.view = replace(view, told={**view.told, **other})
             return self.placement(number)
         return told
+
+    def handle(self, event: Event) -> None:
+        """Have something happen."""
+        self.engine.handle(event)
+        self.node.view = view_of(self.engine)
 
     def note(self, *numbers: int) -> None:
         self.telling.note([self.placement(number) for number in numbers])
@@ -94,7 +102,8 @@ async def scene(tmp_path: Path, nri: str = "v0.12.2") -> AsyncIterator[Scene]:
     containers = [nodes.container(100, 200) for _ in range(3)]
     for container in containers:
         engine.handle(Created(container=container))
-    telling = Telling(engine, time.clock)
+    node = Node(engine)
+    telling = Telling(node, time.clock)
     session = Session(
         RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock, delay=lambda _: 1.0
     )
@@ -107,6 +116,7 @@ async def scene(tmp_path: Path, nri: str = "v0.12.2") -> AsyncIterator[Scene]:
         await peer.handshake(nri)
         yield Scene(
             engine=engine,
+            node=node,
             telling=telling,
             session=session,
             time=time,
@@ -284,7 +294,7 @@ async def test_500_containers_are_one_message(tmp_path: Path) -> None:
         cpus = ",".join(map(str, range(0, 4096, 8)))
         for _ in range(497):
             container = nodes.best_effort()
-            it.engine.handle(Created(container=container))
+            it.handle(Created(container=container))
             it.ids.append(container.id)
         it.telling.note(
             replace(it.placement(number), cpus=CPUSet.parse(cpus)) for number in range(400)
@@ -299,11 +309,11 @@ async def test_500_containers_are_one_message(tmp_path: Path) -> None:
 async def test_who_is_gone_is_not_told(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0, 1)
-        it.engine.handle(Stopped(container_id=it.ids[0]))
+        it.handle(Stopped(container_id=it.ids[0]))
         await it.wait(PATIENCE)
         request, updates = await it.call()
         assert [u.container_id for u in updates] == [it.ids[1]]
-        it.engine.handle(Stopped(container_id=it.ids[1]))
+        it.handle(Stopped(container_id=it.ids[1]))
         it.fail(request, *updates)
         await it.telling.tell(it.session)
         assert it.telling.refused == {}
@@ -314,7 +324,7 @@ async def test_a_response_takes_nothing_along_for_who_is_gone(tmp_path: Path) ->
         it.note(0, 1)
         it.telling.refused[it.ids[2]] = it.placement(2)
         for gone in (0, 2):
-            it.engine.handle(Stopped(container_id=it.ids[gone]))
+            it.handle(Stopped(container_id=it.ids[gone]))
         assert [u.container_id for u in it.telling.take()] == [it.ids[1]]
         assert it.telling.refused == {}
 
@@ -363,10 +373,11 @@ async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> No
     engine = Engine(nodes.machine(), nodes.settings())
     container = nodes.container(100, 200)
     engine.handle(Created(container=container))
-    telling = Telling(engine, time.clock)
+    node = Node(engine)
+    telling = Telling(node, time.clock)
     session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
     running = asyncio.create_task(telling.run(session), name="telling")
-    told = known(engine.state, container.id)
+    told = node.view.placement(container.id)
     assert told is not None
     telling.note([told])
     for _ in range(3):
@@ -413,7 +424,7 @@ async def deserted(tmp_path: Path) -> AsyncIterator[tuple[Telling, Session, Fake
     session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
     running = asyncio.create_task(session.run(str(tmp_path / "none.sock")))
     await session.missing.wait()
-    yield Telling(engine, time.clock), session, time
+    yield Telling(Node(engine), time.clock), session, time
     running.cancel()
 
 
@@ -449,5 +460,5 @@ async def test_a_runtime_that_calls_us_has_its_time_though_there_is_no_session(
 async def test_with_nobody_to_be_told_leaving_takes_no_time(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         for each in it.ids:
-            it.engine.handle(Stopped(container_id=each))
+            it.handle(Stopped(container_id=each))
         assert await it.telling.leave(it.session, 10.0)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nri_policy.cli.criteria_table import explained
 from nri_policy.cli.output import Paper
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.view import holding
+from nri_policy.node import view_of
 from nri_policy.report import ExplanationReport, HintReport, explanation_report, held_hints
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
@@ -32,7 +32,7 @@ def explanation(
     container = replace(nodes.container(milli, annotations=annotations), hints=hints)
     life.create(container)
     placed = life.engine.state.placed[container.id]
-    held = holding(life.engine.state, placed)
+    held = view_of(life.engine).holding(placed)
     devices = held_hints(held, life.engine.layout.nearness)
     return replace(explanation_report(placed.explanation), devices=devices)
 

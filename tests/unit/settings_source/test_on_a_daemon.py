@@ -200,14 +200,14 @@ async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
             objects.put(preferSharedCPUs=False, unlimitedBurstable="numa")
             status = await objects.said()
             assert (status["status"], status["errors"]) == ("Success", None)
-            in_force = node.daemon.engine.layout.settings
+            in_force = node.daemon.node.view.layout.settings
             assert in_force.origin == "TopologyAwarePolicy default"
 
             objects.put(reservedResources={"cpu": 5})
             status = await objects.said()
             assert status["status"] == "Failure"
             assert "no pool has room for 4 exclusive CPUs" in status["errors"]
-            assert node.daemon.engine.layout.settings is in_force
+            assert node.daemon.node.view.layout.settings is in_force
 
             objects.put(pinCPUs=True)
             status = await objects.said()

@@ -8,6 +8,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Created, Reconfigured, Resized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
+from nri_policy.node import view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import explanation_report
 from nri_policy.settings import Quantity
@@ -78,7 +79,7 @@ def test_a_past_refusal_is_explained(tmp_path: Path) -> None:
 def test_a_refused_annotation_is_remembered_by_the_containers_name(tmp_path: Path) -> None:
     store, engine = stores.started(tmp_path)
     event = Created(container=nodes.container(1000))
-    store.commit(event, AnnotationError("key", "text", "accepted"), engine.state, 0.0)
+    store.commit(event, AnnotationError("key", "text", "accepted"), view_of(engine), 0.0)
     with open_journal(store.path) as journal:
         record = journal.latest(event.container.full_name)
     assert record is not None
@@ -128,7 +129,7 @@ def test_refused_settings_are_in_the_journal_with_the_reason(cpus: int, tmp_path
         engine.handle(event)
     except (RefusalError, CapacityError) as error:
         refusal = error
-    store.commit(event, refusal, engine.state, 0.0)
+    store.commit(event, refusal, view_of(engine), 0.0)
     record = stores.records(store.path)[-1]
     assert isinstance(record.event, Reconfigured)
     assert record.refusal == str(refusal)

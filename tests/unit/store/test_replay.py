@@ -17,8 +17,8 @@ from nri_policy.engine.event import (
     kind,
 )
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.statistics import Tally
 from nri_policy.hardware.machine import Machine
+from nri_policy.node import Tally, view_of
 from nri_policy.settings import Settings
 from nri_policy.store import writer
 from nri_policy.store.database import Link
@@ -105,8 +105,8 @@ def test_who_has_not_started_at_a_base_starts_cold_later(
     listed = nodes.running(container, *engine.state.told[container.id])
     created = replace(listed, state=State.CREATED)
     stores.commit(store, engine, Synchronized(containers=(created,), now=5.0), now=5.0)
-    assert engine.next_deadline is None
-    assert stores.replayed(store.path, after=base - 1).next_deadline is None
+    assert view_of(engine).next_deadline is None
+    assert view_of(stores.replayed(store.path, after=base - 1)).next_deadline is None
 
 
 def test_a_decision_that_comes_out_otherwise_is_named(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_cold_start_ends_in_time_under_other_circumstances(tmp_path: Path) -> 
     container = nodes.container(1000, annotations=COLD)
     stores.commit(store, engine, Created(container=container), now=0.0)
     stores.commit(store, engine, Started(container_id=container.id, now=1.0), now=1.0)
-    assert engine.next_deadline == 31.0
+    assert view_of(engine).next_deadline == 31.0
     before = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
     stores.commit(store, engine, Created(container=nodes.container(100)), now=32.0)
     after = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))

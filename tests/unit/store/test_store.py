@@ -22,6 +22,7 @@ from nri_policy.engine.event import (
     Stopped,
     Synchronized,
 )
+from nri_policy.node import view_of
 from nri_policy.store import database, writer
 from nri_policy.store import store as store_module
 from nri_policy.store.database import Link
@@ -98,7 +99,7 @@ def test_a_cold_start_ends_in_a_later_life_when_it_was_to_end(tmp_path: Path) ->
     event = Synchronized(containers=(listed,), held=store.held.grants, now=1050.0)
     stores.commit(store, again, event)
     assert again.state.placed[container.id].grant == on_pmem
-    assert again.next_deadline == 1060.0
+    assert view_of(again).next_deadline == 1060.0
     stores.commit(store, again, Elapsed(now=1060.0))
     (warm,) = stores.on_disk(store.path).values()
     assert warm.grant.mems > on_pmem.mems
@@ -148,7 +149,7 @@ def test_the_journal_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     annotations = {"prefer-isolated-cpus.resource-policy.nri.io/pod": "true" + " " * 2000}
     for _ in range(60):
         event = Created(container=nodes.container(0, annotations=annotations))
-        store.commit(event, AnnotationError("key", "text", "accepted"), engine.state, 0.0)
+        store.commit(event, AnnotationError("key", "text", "accepted"), view_of(engine), 0.0)
     connection = sqlite3.connect(store.path)
     (size,) = connection.execute("SELECT sum(size) FROM journal").fetchone()
     connection.close()

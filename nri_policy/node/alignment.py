@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state import Placed
+from nri_policy.node.view import NodeView
 from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Sort
 
 
-def spans(state: State, placed: Placed) -> bool:
+def spans(view: NodeView, placed: Placed) -> bool:
     """Whether the CPUs of a container lie in more than one NUMA node."""
-    cpus = state.cpus(placed.grant, hide_hyperthreads=False)
-    nodes = (node.cpus for node in state.layout.machine.nodes if node.cpus)
+    cpus = view.cpus(placed)
+    nodes = (node.cpus for node in view.layout.machine.nodes if node.cpus)
     return bool(cpus) and not any(cpus <= node for node in nodes)
 
 
-def spills(state: State, placed: Placed) -> bool:
+def spills(view: NodeView, placed: Placed) -> bool:
     """Whether the memory of a container reaches beyond what belongs to its pool."""
-    pool = state.layout.tree.pools[placed.grant.pool]
+    pool = view.layout.tree.pools[placed.grant.pool]
     own = CPUSet.union(pool.memory.values())
     return placed.grant.sort is Sort.NORMAL and not placed.grant.mems <= own
 
 
-def misfit(state: State, placed: Placed) -> str | None:
+def misfit(view: NodeView, placed: Placed) -> str | None:
     """Return why a container is split over nodes, None where it is not.
 
     Containers that are not Guaranteed are meant to have a wide part of the machine to burst into.
     """
-    if placed.request.qos is QoS.GUARANTEED and asks_for_cpu(placed) and spans(state, placed):
+    if placed.request.qos is QoS.GUARANTEED and asks_for_cpu(placed) and spans(view, placed):
         return "its CPUs are in more than one NUMA node"
-    if spills(state, placed):
+    if spills(view, placed):
         return "its memory is not all beside its CPUs"
     return None
 

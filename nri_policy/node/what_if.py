@@ -14,14 +14,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.alignment import misfit
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import RefusalError
-from nri_policy.engine.state import State
-from nri_policy.engine.view import Holding, holding
+from nri_policy.node.alignment import misfit
+from nri_policy.node.view import Holding, NodeView, view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
@@ -118,16 +117,16 @@ class Trial:
         found: Mapping[str, Cpuset] | None = None,
         devices: Mapping[str, int] | None = None,
     ) -> None:
-        """Try on a copy of *engine*; *most*: as many as fit are wanted, there is no number.
+        """Try on *engine*, a copy of the node's; *most*: as many as fit, there is no number.
 
         *found* is where containers run now, by id, of which the policy leaves something alone;
         *devices* how many of each resource nobody uses, None where that is not known.
         """
         self._devices = None if devices is None else dict(devices)
-        self._engine = engine.fork()
+        self._engine = engine
         self._most = most
-        self._cpusets = _told(engine.state, found or {})
-        self._before = _holdings(engine.state, self._cpusets)
+        self._cpusets = _told(view_of(engine), found or {})
+        self._before = _holdings(view_of(engine), self._cpusets)
         self._settings: NewSettings | None = None
         self._fits: list[Fit] = []
         self._newcomers: dict[str, Newcomer] = {}
@@ -177,13 +176,13 @@ class Trial:
 
     def result(self) -> Result:
         """Return what became of everybody so far."""
-        state = self._engine.state
-        newcomers = {}
+        view, newcomers = view_of(self._engine), {}
+        placed = view.by_name()
         for name, each in self._newcomers.items():
-            container_id = state.named(name)  # others that came later may have changed it
-            now = each.holding if container_id is None else self._holding(container_id)
+            # others that came later may have changed it
+            now = view.holding(placed[name]) if name in placed else each.holding
             newcomers[name] = replace(each, holding=now)
-        after = _holdings(state, _told(state, self._cpusets))
+        after = _holdings(view, _told(view, self._cpusets))
         return Result(
             # the first has to fit even where there is no number
             fits=all(pod.fit != 0 if self._most else pod.more for pod in self._fits)
@@ -212,8 +211,7 @@ class Trial:
 
     def _names(self, wanted: Wanted) -> Iterator[str]:
         """Yield names for replicas that no pod has: that of a pod alone, else with a number."""
-        state = self._engine.state
-        pods = (placed.container.pod for placed in state.placed.values())
+        pods = (placed.container.pod for placed in view_of(self._engine).placed.values())
         taken = {pod.name for pod in pods if pod.namespace == wanted.namespace}
         taken |= {
             name.split("/")[1]
@@ -246,17 +244,15 @@ class Trial:
         except (RefusalError, AnnotationError) as error:
             self._newcomers[container.full_name] = Newcomer(holding=None, refusal=str(error))
             return False
+        view = view_of(self._engine)
+        placed = view.placed[container.id]
         self._newcomers[container.full_name] = Newcomer(
-            holding=self._holding(container.id),
+            holding=view.holding(placed),
             explanation=decision.explanation,
-            misfit=misfit(self._engine.state, self._engine.state.placed[container.id]),
+            misfit=misfit(view, placed),
         )
         self._warnings += [f"{container.full_name}: {each}" for each in decision.warnings]
         return True
-
-    def _holding(self, container_id: str) -> Holding:
-        state = self._engine.state
-        return holding(state, state.placed[container_id])
 
 
 def _odd(starts: tuple[Start, ...]) -> Iterator[str]:
@@ -268,24 +264,24 @@ def _odd(starts: tuple[Start, ...]) -> Iterator[str]:
             yield f"{each.full_name}: {remark}"
 
 
-def _told(state: State, otherwise: Mapping[str, Cpuset]) -> dict[str, Cpuset]:
+def _told(view: NodeView, otherwise: Mapping[str, Cpuset]) -> dict[str, Cpuset]:
     """Return where containers run by what the runtime was told; *otherwise* where left alone."""
     cpusets = {}
-    for container_id in state.placed:
-        cpus, mems = state.told[container_id]
+    for container_id in view.placed:
+        cpus, mems = view.told[container_id]
         there = otherwise.get(container_id, (EMPTY, EMPTY))
         cpusets[container_id] = cpus or there[0], mems or there[1]
     return cpusets
 
 
-def _holdings(state: State, cpusets: Mapping[str, Cpuset]) -> dict[str, Held]:
+def _holdings(view: NodeView, cpusets: Mapping[str, Cpuset]) -> dict[str, Held]:
     """Return what every container holds and where it runs, by name."""
     holdings = {}
-    for container_id, placed in state.placed.items():
+    for container_id, placed in view.placed.items():
         cpus, mems = cpusets[container_id]
         grant = placed.grant
         holdings[placed.container.full_name] = Held(
-            pool=state.layout.tree.pools[grant.pool].name,
+            pool=view.layout.tree.pools[grant.pool].name,
             exclusive=grant.exclusive,
             shared_milli=grant.shared,
             isolated=grant.exclusive if grant.isolated else EMPTY,

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nri_policy.engine.what_if import Start, Trial, Wanted
+from nri_policy.node import Start, Trial, Wanted
 from nri_policy.report import plain, what_if_report
 from nri_policy.workload.pod import Container, Pod, QoS
 from tests.support import nodes
@@ -45,7 +45,7 @@ def wanted(name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int
 
 
 def tried(life: Life, *pods: Wanted, devices: dict[str, int] | None = None) -> Any:
-    trial = Trial(life.engine, devices=devices)
+    trial = Trial(life.engine.fork(), devices=devices)
     for pod in pods:
         for _ in trial.run(pod):
             pass

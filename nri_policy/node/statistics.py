@@ -9,10 +9,11 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.alignment import asks_for_cpu, spans, spills
 from nri_policy.engine.event import Created, Event, Resized
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state import Placed
+from nri_policy.node.alignment import asks_for_cpu, spans, spills
+from nri_policy.node.view import NodeView
 
 
 class Fate(Struct, frozen=True, kw_only=True):
@@ -50,27 +51,27 @@ class Tally:
         self.fates: dict[str, Fate] = {}  # by namespace/pod/name, in order of appearance
         self._resizes = self._moves = self._updates = 0
 
-    def take(self, state: State) -> None:
+    def take(self, view: NodeView) -> None:
         """Take everybody there is as they are."""
-        for placed in state.placed.values():
-            self.fates[placed.container.full_name] = _fate(state, placed)
+        for placed in view.placed.values():
+            self.fates[placed.container.full_name] = _fate(view, placed)
 
-    def note(self, event: Event, outcome: Decision | Exception, state: State) -> None:
-        """Take note of what came of *event*; *state* is the engine's, after it."""
+    def note(self, event: Event, outcome: Decision | Exception, view: NodeView) -> None:
+        """Take note of what came of *event*; *view* is the one after it."""
         if isinstance(outcome, Exception):
             self._refused(event, str(outcome))
             return
         asked = outcome.container_id
         for change in outcome.changes:
             self._updates += 1
-            placed = state.placed[change.container_id]
+            placed = view.placed[change.container_id]
             before = self.fates.get(placed.container.full_name)
-            after = _fate(state, placed)
+            after = _fate(view, placed)
             self.fates[placed.container.full_name] = after
             self._moves += before is not None and _place(before) != _place(after)
-        if asked in state.placed and outcome.grant is not None:
-            placed = state.placed[asked]
-            self.fates[placed.container.full_name] = _fate(state, placed)
+        if asked is not None and asked in view.placed and outcome.grant is not None:
+            placed = view.placed[asked]
+            self.fates[placed.container.full_name] = _fate(view, placed)
 
     def _refused(self, event: Event, reason: str) -> None:
         if isinstance(event, Resized):
@@ -105,15 +106,15 @@ class Tally:
         )
 
 
-def _fate(state: State, placed: Placed) -> Fate:
+def _fate(view: NodeView, placed: Placed) -> Fate:
     grant = placed.grant
     return Fate(
-        pool=state.layout.tree.pools[grant.pool].name,
+        pool=view.layout.tree.pools[grant.pool].name,
         exclusive=grant.exclusive,
-        cpus=state.cpus(grant, placed.request.hide_hyperthreads),
+        cpus=view.cpus(placed, hide_hyperthreads=placed.request.hide_hyperthreads),
         mems=grant.mems,
-        aligned=not spans(state, placed) if asks_for_cpu(placed) else None,
-        spilled=placed.request.memory if spills(state, placed) else 0,
+        aligned=not spans(view, placed) if asks_for_cpu(placed) else None,
+        spilled=placed.request.memory if spills(view, placed) else 0,
         refusal=None,
     )
 

@@ -1,0 +1,43 @@
+"""Node: the engine with its one turn, and the read side: what anyone can know of the node."""
+
+from __future__ import annotations
+
+from nri_policy.engine.state import Placed
+from nri_policy.node.node import Node, Observer, Outcome
+from nri_policy.node.statistics import Fate, Score, Tally
+from nri_policy.node.view import Holding, NodeView, view_of
+from nri_policy.node.what_if import (
+    Cpuset,
+    Fit,
+    Held,
+    Misfit,
+    Newcomer,
+    NewSettings,
+    Result,
+    Start,
+    Trial,
+    Wanted,
+)
+
+__all__ = [
+    "Cpuset",
+    "Fate",
+    "Fit",
+    "Held",
+    "Holding",
+    "Misfit",
+    "NewSettings",
+    "Newcomer",
+    "Node",
+    "NodeView",
+    "Observer",
+    "Outcome",
+    "Placed",
+    "Result",
+    "Score",
+    "Start",
+    "Tally",
+    "Trial",
+    "Wanted",
+    "view_of",
+]

@@ -1,0 +1,78 @@
+"""Node: the engine, its turn, and whoever follows what it decides.
+
+Owns the only lock around the engine. What must not be interrupted, a request of the runtime from
+its event to its answer, happens in a turn: `async with node.turn`. Turns come in the order in
+which they were asked for. Reading needs none: `view` is replaced after each event, as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Event
+from nri_policy.engine.grant import Decision, Placement
+from nri_policy.engine.placement import RefusalError
+from nri_policy.node.view import NodeView, view_of
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.pod import Container
+
+Outcome = Decision | RefusalError | AnnotationError | CapacityError
+Observer = Callable[[Event, Outcome, NodeView], None]  # the view is the one after the event
+
+
+class Node:
+    """The containers of one node, and what decides about them; `view` is how it is now."""
+
+    def __init__(
+        self, engine: Engine, *, took: Callable[[Event, float], None] = lambda *_: None
+    ) -> None:
+        """Take the engine; *took* hears of each event how many seconds the engine took for it."""
+        self._engine = engine
+        self._took = took
+        self._turn = asyncio.Lock()
+        self._observers: list[Observer] = []
+        self.view = view_of(engine)
+
+    @property
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """What to enter for events to be handled, alone until it is left; again and again."""
+        return self._turn
+
+    def observe(self, observer: Observer) -> None:
+        """Have *observer* called with each event and what came of it, before `handle` returns.
+
+        In the order in which they were given.
+        """
+        self._observers.append(observer)
+
+    def handle(self, event: Event) -> Decision:
+        """Decide on *event*; to be called in a turn.
+
+        RefusalError, AnnotationError or CapacityError as the engine raises them: nothing changed.
+        """
+        assert self._turn.locked(), "events are handled in a turn"
+        began = time.perf_counter()
+        try:
+            outcome: Outcome = self._engine.handle(event)
+            self.view = view_of(self._engine)
+        except (RefusalError, AnnotationError, CapacityError) as error:
+            outcome = error
+        self._took(event, time.perf_counter() - began)
+        for observer in self._observers:
+            observer(event, outcome, self.view)
+        if isinstance(outcome, Decision):
+            return outcome
+        raise outcome
+
+    def until_decided(self, container: Container) -> Placement:
+        """Return where a container can wait that is admitted before it is decided on."""
+        return self._engine.until_decided(container)
+
+    def fork(self) -> Engine:
+        """Return an independent engine in the same state, to try events on."""
+        return self._engine.fork()

@@ -1,0 +1,171 @@
+"""NodeView: one picture of the node, as every reader reads it.
+
+Owns what can be known of the node between two events: the tables are the engine's own, shared until
+the next event, and what follows from them is worked out when somebody asks. A view never changes,
+so it can be kept, compared and read on any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from nri_policy.classes import Classes, Equipment
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.classification import updatable_limits
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import StoredGrant
+from nri_policy.engine.grant import Placement
+from nri_policy.engine.layout import Layout
+from nri_policy.engine.state import Placed, Resizing
+from nri_policy.engine.synchronization import entitlement
+from nri_policy.pools.memory import MemorySupply
+from nri_policy.pools.memory_offer import Booking, Books
+from nri_policy.pools.supply import Supply, supply_of
+from nri_policy.workload.request import Sort
+
+
+class Holding(Struct, frozen=True, kw_only=True):
+    """What one container holds."""
+
+    placed: Placed
+    pool: str  # name
+    cpus: CPUSet  # where it may run; empty where the policy leaves that alone
+    classes: Classes | None = None
+
+
+class NodeView(Struct, frozen=True, kw_only=True):
+    """The node after one event; its tables are for reading only."""
+
+    layout: Layout
+    placed: Mapping[str, Placed]  # by container id, in the order of placement
+    told: Mapping[str, tuple[CPUSet, CPUSet]]  # CPUs and memory nodes that the runtime has
+    resizing: Mapping[str, Resizing]  # resizes whose end has not been heard, by container id
+    # containers on pmem alone -> when they get dram, seconds since the epoch; None: not started
+    cold: Mapping[str, float | None]
+    classes: Mapping[str, Classes]  # of the containers that are in any, by id
+    equipment: Equipment
+    free: CPUSet  # sharable CPUs that are nobody's own
+    free_isolated: CPUSet
+    latest: int  # `Container.created` of the youngest of all so far
+    pools: bytes  # what `Supply.restore` takes
+    memory_books: Books
+
+    @property
+    def taken(self) -> CPUSet:
+        """The CPUs that are somebody's own, be it only until the end of a resize."""
+        capacity = self.layout.capacity
+        return (capacity.sharable | capacity.isolated) - (self.free | self.free_isolated)
+
+    @property
+    def exclusive(self) -> CPUSet:
+        """The CPUs that containers hold for themselves."""
+        return CPUSet.union(placed.grant.exclusive for placed in self.placed.values())
+
+    @property
+    def bookings(self) -> Mapping[str, Booking]:
+        """All bookings of memory, by container id."""
+        return self.memory_books.bookings
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `Elapsed` has something to do next, in seconds since the epoch; None for never."""
+        return min((at for at in self.cold.values() if at is not None), default=None)
+
+    def by_name(self) -> dict[str, Placed]:
+        """Return the containers by namespace/pod/name."""
+        return {placed.container.full_name: placed for placed in self.placed.values()}
+
+    def supply(self) -> Supply:
+        """Return what every pool has left, as the caller's own copy."""
+        capacity = self.layout.capacity
+        supply = supply_of(self.layout.tree, capacity.sharable, capacity.isolated)
+        supply.restore(self.pools)
+        return supply
+
+    def memory(self) -> MemorySupply:
+        """Return what is booked on the memory nodes, as the caller's own copy."""
+        memory = MemorySupply(self.layout.memory)
+        memory.restore(self.memory_books)
+        return memory
+
+    def cpus(self, placed: Placed, *, hide_hyperthreads: bool = False) -> CPUSet:
+        """Return the CPUs that a container may run on; empty for `preserve`."""
+        return self.layout.cpus_of(placed.grant, self.free, hide_hyperthreads)
+
+    def holding(self, placed: Placed) -> Holding:
+        """Return what a container holds."""
+        return Holding(
+            placed=placed,
+            pool=self.layout.tree.pools[placed.grant.pool].name,
+            cpus=self.cpus(placed, hide_hyperthreads=placed.request.hide_hyperthreads),
+            classes=self.classes.get(placed.container.id),
+        )
+
+    def holdings(self) -> Iterator[Holding]:
+        """Yield what every container holds."""
+        return map(self.holding, self.placed.values())
+
+    def placement(self, container_id: str) -> Placement | None:
+        """Return what a container was last told, or is to be told; None if it holds no grant."""
+        if container_id not in self.placed:
+            return None
+        cpus, mems = self.told[container_id]
+        return Placement(
+            container_id=container_id,
+            cpus=cpus,
+            mems=mems,
+            shares=None,
+            cause="again",
+            limits=updatable_limits(self.classes.get(container_id), self.equipment),
+        )
+
+    def exposed(self, container_id: str) -> dict[str, str]:
+        """Return what a container may know of its own resources (§9): shell names and lists."""
+        placed = self.placed[container_id]
+        grant, resources = placed.grant, dict[str, CPUSet]()
+        if grant.shares or grant.sort is Sort.RESERVED:
+            resources["SHARED_CPUS"] = self.cpus(placed) - grant.exclusive
+        if grant.exclusive:
+            resources["ISOLATED_CPUS" if grant.isolated else "EXCLUSIVE_CPUS"] = grant.exclusive
+        resources["ALL_MEMS"] = grant.mems
+        for kind, nodes in self.layout.tree.top.memory.items():
+            if grant.mems & nodes:
+                resources[f"{kind.upper()}_MEMS"] = grant.mems & nodes
+        return {name: str(ids) for name, ids in resources.items()}
+
+    def to_store(self, container_id: str) -> StoredGrant:
+        """Return what has to be remembered of a container for it to get its grant back."""
+        placed = self.placed[container_id]
+        return StoredGrant(
+            pod_uid=placed.container.pod.uid,
+            full_name=placed.container.full_name,
+            resized=placed.container.resized,
+            request=entitlement(placed.request),
+            pool=self.layout.tree.pools[placed.grant.pool].name,
+            grant=placed.grant,
+            deadline=self.cold.get(container_id),
+            resources=placed.container.resources,
+            created=placed.container.created,
+            classes=self.classes.get(container_id),
+        )
+
+
+def view_of(engine: Engine) -> NodeView:
+    """Return what *engine* holds after its latest event."""
+    state, tables = engine.state, engine.tables
+    return NodeView(
+        layout=state.layout,
+        placed=tables.placed,
+        told=tables.told,
+        resizing=tables.resizing,
+        cold=tables.cold,
+        classes=tables.classes,
+        equipment=tables.equipment,
+        free=state.supply.free_cpus(),
+        free_isolated=state.supply.free_isolated_cpus(),
+        latest=state.latest,
+        pools=tables.supply,
+        memory_books=tables.memory,
+    )

@@ -1,0 +1,115 @@
+"""The node's turn, its observers and its views."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created, Event, Reconfigured, Stopped
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.placement import RefusalError
+from nri_policy.node import Node, NodeView, Outcome
+from nri_policy.pools.capacity import CapacityError
+from tests.support import nodes
+
+
+def idle() -> tuple[Node, Engine]:
+    engine = Engine(nodes.machine(), nodes.settings())
+    return Node(engine), engine
+
+
+async def test_events_are_handled_in_a_turn_and_nowhere_else() -> None:
+    node, _ = idle()
+    event = Created(container=nodes.container(1000))
+    with pytest.raises(AssertionError, match="in a turn"):
+        node.handle(event)
+    assert not node.view.placed
+    async with node.turn:
+        node.handle(event)
+    assert node.view.placed.keys() == {event.container.id}
+
+
+async def test_turns_come_one_by_one_in_the_order_in_which_they_were_asked_for() -> None:
+    node, _ = idle()
+    order: list[int] = []
+
+    async def take(number: int) -> None:
+        async with node.turn:
+            order.append(number)
+            await asyncio.sleep(0)
+            order.append(number)
+
+    await asyncio.gather(*map(take, range(3)))
+    assert order == [0, 0, 1, 1, 2, 2]
+
+
+async def test_observers_see_each_event_with_the_node_after_it() -> None:
+    node, _ = idle()
+    seen: list[tuple[Event, Outcome, NodeView]] = []
+    node.observe(lambda *what: seen.append(what))
+    fits, too_large = nodes.container(1000), nodes.container(99_000)
+    settings = nodes.settings(reservedResources={"cpu": "cpuset:99"})
+    impossible = Reconfigured(settings=settings, machine=None)
+    async with node.turn:
+        decision = node.handle(Created(container=fits))
+        with pytest.raises(RefusalError):
+            node.handle(Created(container=too_large))
+        with pytest.raises(CapacityError):
+            node.handle(impossible)
+    assert [type(outcome) for _, outcome, _ in seen] == [Decision, RefusalError, CapacityError]
+    assert seen[0][1] is decision
+    assert all(view is node.view for _, _, view in seen), "what is refused changes nothing"
+    assert node.view.placed.keys() == {fits.id}
+
+
+async def test_the_time_that_the_engine_took_is_told_of_what_is_refused_as_well() -> None:
+    took: list[Event] = []
+    node = Node(idle()[1], took=lambda event, _: took.append(event))
+    events = [Created(container=nodes.container(milli)) for milli in (1000, 99_000)]
+    async with node.turn:
+        node.handle(events[0])
+        with pytest.raises(RefusalError):
+            node.handle(events[1])
+    assert took == events
+
+
+async def test_a_view_stays_as_it_was() -> None:
+    node, _ = idle()
+    own, shared = nodes.container(2000), nodes.container(100, 200)
+    async with node.turn:
+        node.handle(Created(container=own))
+        before = node.view
+        told, pools = dict(before.told), before.supply().snapshot()
+        node.handle(Created(container=shared))
+        node.handle(Stopped(container_id=own.id))
+    assert before.placed.keys() == {own.id}
+    assert dict(before.told) == told
+    assert before.supply().snapshot() == pools
+    assert before.exclusive == before.taken != node.view.taken
+    assert node.view.placed.keys() == {shared.id}
+
+
+async def test_a_view_has_the_books_of_the_engine() -> None:
+    node, engine = idle()
+    async with node.turn:
+        for _ in range(3):
+            node.handle(Created(container=nodes.container(1500)))
+    view, state = node.view, engine.state
+    assert view.supply().snapshot() == state.supply.snapshot()
+    assert view.free == state.supply.free_cpus()
+    assert view.free_isolated == state.supply.free_isolated_cpus()
+    nodes_ = view.layout.memory.nodes
+    assert view.memory().free(nodes_) == state.memory.free(nodes_)
+    assert view.bookings == state.memory.bookings
+    # what a reader does with its copies is nobody else's
+    view.supply().take(view.free)
+    assert view.supply().free_cpus() == view.free == state.supply.free_cpus()
+
+
+async def test_a_fork_lives_on_its_own() -> None:
+    node, _ = idle()
+    fork, container = node.fork(), nodes.container(1000)
+    fork.handle(Created(container=container))
+    assert not node.view.placed
