@@ -12,30 +12,40 @@ nor promised twice; `failed` says that it did not come to be.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.failure import Failures
 from nri_policy.cluster.gates import openings
 from nri_policy.cluster.gathering import Incomplete, Member, check_members, gather, pod_set_names
-from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, Status
-from nri_policy.cluster.membership import Job, Key, membership, owning_job
-from nri_policy.cluster.node import Node
+from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, Status, disagreement, hosts_of
+from nri_policy.cluster.members import Members
+from nri_policy.cluster.membership import Job, Key
+from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.occupancy import Occupancy
 from nri_policy.cluster.pod import Pod
-from nri_policy.cluster.queue import Queue
+from nri_policy.cluster.queue import Queue, seconds_between
 from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.writes import (
     CreateGroup,
+    DeletePod,
+    FailPod,
+    GroupWrite,
     Notice,
     OpenGate,
+    PodWrite,
     Write,
     WriteStatus,
+    pod_of,
     with_status,
 )
 from nri_policy.cluster.zone import NodeZones
 from nri_policy.units import parse_duration
+from nri_policy.wording import quoted
 
 
 class _Seen(Struct, frozen=True):
@@ -43,6 +53,7 @@ class _Seen(Struct, frozen=True):
 
     group: PlacementGroup
     revision: str
+    owners: frozenset[str]  # uids
 
 
 class Controller:
@@ -52,31 +63,38 @@ class Controller:
         self.engine = Engine(settings)
         self.queue: Queue[Key] = Queue(parse_duration(settings.groups.timeout))
         self.problems: dict[Key, str] = {}  # what a group lacks, or what is wrong with it
-        self._gate = settings.groups.gate
+        self.members = Members()
         self._levels = {level for each in settings.topologies for level in each.levels}
+        self._occupancy = Occupancy(self.engine, self.members, self._levels)
+        self._gate = settings.groups.gate
+        self._fail_fast = settings.failure.fail_fast
         self._now = now
         self._empty = Engine(settings)  # the same nodes, with nothing on them
-        self._jobs: dict[Key, Job] = {}
-        self._pods: dict[Key, Pod] = {}
-        self._group_of: dict[Key, Key] = {}  # by pod
-        self._members: dict[Key, dict[Key, Member]] = {}
+        self._failures = Failures(settings.failure, now)
         self._seen: dict[Key, _Seen] = {}
-        self._asked: dict[Key, Write] = {}  # groups that are to be created or get a status
-        self._opened: set[Key] = set()  # pods whose gates are to be opened
+        self._at: dict[str, set[Key]] = {}  # groups that have places, by host
+        self._asked: dict[Key, GroupWrite] = {}  # groups that are to be created or get a status
+        self._asked_pods: dict[Key, PodWrite] = {}
+        self._again: dict[Key, float] = {}  # when to look at a group again without news
+        self._latest = ""  # the time of the cluster, as far as it is known
         self._dirty: dict[Key, None] = {}
         self._notices: list[Write] = []
 
     def set_node(self, node: Node) -> None:
         """Take in that a node came or changed."""
-        if self.engine.nodes.get(node.name) != node:
+        old = self.engine.nodes.get(node.name)
+        if old != node:
             self.engine.set_node(node)
             self._empty.set_node(node)
             self.queue.changed()
+            self._look_at_hosts(old, node)
 
     def remove_node(self, name: str) -> None:
         """Take in that a node went."""
+        old = self.engine.nodes.get(name)
         self.engine.remove_node(name)
         self._empty.remove_node(name)
+        self._look_at_hosts(old, None)
 
     def set_zones(self, zones: NodeZones) -> None:
         """Take in what a node's zones have left."""
@@ -90,59 +108,71 @@ class Controller:
         self.engine.remove_zones(node)
         self._empty.remove_zones(node)
 
-    def pods(self) -> Collection[Key]:
-        """Return the pods that are known."""
-        return self._pods.keys()
-
-    def jobs(self) -> Collection[Key]:
-        """Return the Jobs that are known."""
-        return self._jobs.keys()
-
     def groups(self) -> Collection[Key]:
         """Return the PlacementGroups that are known."""
         return self._seen.keys()
 
     def set_job(self, job: Job) -> None:
         """Take in that a Job came or changed."""
-        key = (job.namespace, job.name)
-        if self._jobs.get(key) != job:
-            self._jobs[key] = job
-            for pod in [*self._pods.values()]:
-                if (pod.namespace, owning_job(pod)) == key:
-                    self.set_pod(pod)
+        for pod in self.members.set_job(job):
+            self.set_pod(pod)
 
     def remove_job(self, namespace: str, name: str) -> None:
         """Take in that a Job went; its pods go by themselves."""
-        self._jobs.pop((namespace, name), None)
+        self.members.remove_job((namespace, name))
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""
         key = (pod.namespace, pod.name)
-        old = self._pods.get(key)
-        self._leave(key)
-        self._pods[key] = pod
-        if self._gate not in pod.gates:
-            self._opened.discard(key)
-        group = self._join(key, pod)
-        if group is not None:
-            pod = replace(pod, annotations={**pod.annotations, GROUP_LABEL: group[1]})
-        self.engine.set_pod(pod)
+        old = self.members.pod(key)
+        self._latest = max(self._latest, pod.created)
+        asked = self._asked_pods.get(key)
+        if (
+            pod.finished
+            or pod.deleted
+            or (isinstance(asked, OpenGate) and self._gate not in pod.gates)
+        ):
+            self._asked_pods.pop(key, None)
+        joined = self.members.set_pod(pod)
+        for group in (joined.left, joined.group):
+            if group is not None:
+                self._dirty[group] = None
+        if joined.problem and self._gate in pod.gates and self._say(key, joined.problem):
+            self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
+        if joined.group is None:
+            self.engine.set_pod(pod)
+        else:
+            self._occupancy.count(joined.group, pod)
         if pod.finished and (old is None or not old.finished):
             self.queue.changed()
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """Take in that a pod went."""
         key = (namespace, name)
-        self._leave(key)
-        self._opened.discard(key)
+        self._asked_pods.pop(key, None)
+        self.problems.pop(key, None)
+        group = self.members.remove_pod(key)
+        if group is not None:
+            self._dirty[group] = None
         self.engine.remove_pod(namespace, name)
-        if self._pods.pop(key, None) is not None:
-            self.queue.changed()
+        self.queue.changed()
 
-    def set_group(self, group: PlacementGroup, revision: str) -> None:
-        """Take in that a PlacementGroup came or changed."""
+    def set_group(
+        self, group: PlacementGroup, revision: str, owners: frozenset[str] = frozenset()
+    ) -> None:
+        """Take in that a PlacementGroup came or changed; *owners* are the uids of its owners.
+
+        A status that does not fit the group itself is not believed.
+        """
         key = (group.namespace, group.name)
-        self._seen[key] = _Seen(group, revision)
+        lie = disagreement(group)
+        if lie:
+            self._notices.append(Notice(key, "Malformed", lie))
+            group = with_status(group, Status(message=lie))
+        self._forget(key)
+        self._seen[key] = _Seen(group, revision, owners)
+        for host in hosts_of(group):
+            self._at.setdefault(host, set()).add(key)
         asked = self._asked.get(key)
         if not isinstance(asked, WriteStatus) or asked.revision != revision:
             self._asked.pop(key, None)
@@ -152,8 +182,10 @@ class Controller:
     def remove_group(self, namespace: str, name: str) -> None:
         """Take in that a PlacementGroup went: its pods that wait are a new group."""
         key = (namespace, name)
-        self._seen.pop(key, None)
+        self._forget(key)
         self._asked.pop(key, None)
+        self._again.pop(key, None)
+        self._occupancy.forget(key)
         self.queue.remove(key)
         self.engine.remove_group(namespace, name)
         self.queue.changed()
@@ -161,9 +193,9 @@ class Controller:
 
     def failed(self, write: Write) -> None:
         """Take in that a write did not come to be: it is decided anew."""
-        if isinstance(write, OpenGate):
-            pod = write.opening.pod
-            self._opened.discard((pod.namespace, pod.name))
+        if isinstance(write, PodWrite):
+            pod = pod_of(write)
+            self._asked_pods.pop((pod.namespace, pod.name), None)
             self._dirty[pod.namespace, write.group] = None
         elif not isinstance(write, Notice):
             key = (write.group.namespace, write.group.name)
@@ -176,14 +208,19 @@ class Controller:
     def step(self) -> list[Write]:
         """Return what is to be written now, in this order."""
         writes, self._notices = self._notices, []
+        now = self._now()
+        for key in [key for key, at in self._again.items() if at <= now]:
+            del self._again[key]
+            self._dirty[key] = None
         dirty, self._dirty = self._dirty, {}
         for key in dirty:
             writes += self._look_at(key)
-        for key in self.queue.due(self._now()):
+        for key in self.queue.due(now):
             writes += self._place(key)
         for write in writes:
-            if isinstance(write, OpenGate):
-                self._opened.add((write.opening.pod.namespace, write.opening.pod.name))
+            if isinstance(write, PodWrite):
+                pod = pod_of(write)
+                self._asked_pods[pod.namespace, pod.name] = write
             elif not isinstance(write, Notice):
                 self._asked[write.group.namespace, write.group.name] = write
         return writes
@@ -191,7 +228,7 @@ class Controller:
     def _look_at(self, key: Key) -> Iterator[Write]:
         """Yield what follows from what is there of a group; or have it wait in the queue."""
         seen = self._seen.get(key)
-        members = self._live(key)
+        members = self.members.live(key)
         if key in self._asked:
             return
         if seen is None:
@@ -200,23 +237,22 @@ class Controller:
             else:
                 self._say(key, "")
             return
-        group = seen.group
-        if group.status.assignments:
+        owners = {one.uid for each in members for one in each.pod.owners if one.controller}
+        if seen.owners and owners and not seen.owners & owners:
             self.queue.remove(key)
-            yield from self._open(key, group)
-            yield from self._run(seen, members)
-            return
-        try:
-            check_members(group, members, self._levels)
-        except (Incomplete, DocumentError) as problem:
-            self.queue.remove(key)
-            yield from self._tell(seen, "Waiting", str(problem))
+            message = "the PlacementGroup of this name belongs to others than these pods"
+            if self._say(key, message):
+                yield Notice(key, "OtherOwner", message)
+        elif seen.group.status.assignments:
+            yield from self._keep(seen, members)
+        elif seen.group.status.evicted:
+            yield from self._evict(seen, members)
         else:
-            if key not in self.queue:
-                self.queue.put(key, group.priority, self._now())
+            yield from self._wait(seen, members)
 
     def _create(self, key: Key, members: list[Member]) -> Iterator[Write]:
         try:
+            self._check_gated(members)
             group = gather(key, members, self._levels)
         except (Incomplete, DocumentError) as problem:
             reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
@@ -229,9 +265,49 @@ class Controller:
         }
         yield CreateGroup(group, (*owners.values(),))
 
+    def _wait(self, seen: _Seen, members: list[Member]) -> Iterator[Write]:
+        """Have a group without places wait in the queue, if all of its pods are there."""
+        group = seen.group
+        key = (group.namespace, group.name)
+        try:
+            check_members(group, members, self._levels)
+            self._check_gated(members)
+        except (Incomplete, DocumentError) as problem:
+            self.queue.remove(key)
+            if members or group.status.state != "Unplaceable":  # else it says why they had to go
+                yield from self._tell(seen, "Waiting", str(problem))
+        else:
+            if key not in self.queue:
+                created = max((each.pod.created for each in members), default="")
+                since = self._now() - seconds_between(created, self._latest)
+                self.queue.put(key, group.priority, since, created)
+
+    def _keep(self, seen: _Seen, members: list[Member]) -> Iterator[Write]:
+        """Yield what follows for a group that has its places."""
+        group = seen.group
+        key = (group.namespace, group.name)
+        if self._occupancy.recount(key, group):
+            self.queue.changed()
+        if not members:  # nobody needs the places now
+            self._again.pop(key, None)
+            self.queue.remove(key)
+            return
+        unhealthy = self._unhealthy(group)
+        yield from self._fail_lost(group, members, unhealthy)
+        if unhealthy and (key not in self.queue or unhealthy != group.status.unhealthy_nodes):
+            yield from self._replace(seen, unhealthy)
+        elif not unhealthy:
+            self.queue.remove(key)
+            yield from self._run(seen)
+        if self.engine.groups[key] is group:  # else it has other places soon
+            yield from self._open(key, group, frozenset(unhealthy))
+
     def _place(self, key: Key) -> Iterator[Write]:
-        """Try to place a group of the queue."""
+        """Try to place a group of the queue, or what it has lost."""
         seen = self._seen[key]
+        if seen.group.status.assignments:
+            yield from self._replace(seen, seen.group.status.unhealthy_nodes)
+            return
         try:
             asked = with_status(seen.group, Status())
             status = self.engine.place(asked)
@@ -248,12 +324,90 @@ class Controller:
             self.queue.refused(key, hopeless=hopeless)
             yield from self._tell(seen, "Unplaceable" if hopeless else "Waiting", status.message)
 
-    def _open(self, key: Key, group: PlacementGroup) -> Iterator[Write]:
+    def _replace(self, seen: _Seen, unhealthy: list[str]) -> Iterator[Write]:
+        """Try to place anew what failed hosts had of a group; the rest stays."""
+        group = seen.group
+        key = (group.namespace, group.name)
+        degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy)
+        try:
+            found = self.engine.place(with_status(group, degraded))
+        except DocumentError as error:
+            found = Status(state="Unplaceable", message=str(error))
+        if found.assignments:
+            self.queue.remove(key)
+            status, reason = found, "Replaced"
+        elif self._fail_fast and all(
+            any(owner.controller for owner in each.pod.owners) for each in self.members.live(key)
+        ):
+            self.queue.remove(key)
+            status = Status(state="Unplaceable", message=found.message, evicted="NodeFailed")
+            reason = "Unplaceable"
+        else:
+            if key not in self.queue:
+                self.queue.put(key, group.priority, self._now())
+            self.queue.refused(key, hopeless=False)
+            status, reason = replace(degraded, message=found.message), "Degraded"
+        if status != group.status and key not in self._asked:
+            changed = with_status(group, status)
+            self.engine.set_group(changed)
+            yield WriteStatus(changed, seen.revision)
+            text = f"failed: {', '.join(unhealthy)}"
+            yield Notice(key, reason, f"{text}; {status.message}" if status.message else text)
+
+    def _evict(self, seen: _Seen, members: list[Member]) -> Iterator[Write]:
+        """Yield the pods that have to go with their group's places; at last, that they went."""
+        group = seen.group
+        key = (group.namespace, group.name)
+        status = group.status
+        gone = True
+        for each in members:
+            if self._gate not in each.pod.gates:
+                gone = False
+                pod = (each.pod.namespace, each.pod.name)
+                if pod not in self._asked_pods:
+                    yield DeletePod(each.pod, key[1], status.message)
+                    yield Notice(pod, status.evicted, status.message, pod=True)
+        if gone:
+            yield WriteStatus(with_status(group, replace(status, evicted="")), seen.revision)
+
+    def _unhealthy(self, group: PlacementGroup) -> list[str]:
+        """Return the hosts of a group that failed, but for those that it no longer needs."""
+        key = (group.namespace, group.name)
+        self._again.pop(key, None)
+        hosts, busy = self._occupancy.hosts(key, group)
+        tolerations = [self.engine.tolerations_of(each) for each in group.pod_sets]
+        known = group.status.unhealthy_nodes
+        unhealthy, again = self._failures.failed(hosts, tolerations, busy, known)
+        if again < inf:
+            self._again[key] = again
+        return unhealthy
+
+    def _fail_lost(
+        self, group: PlacementGroup, members: list[Member], unhealthy: list[str]
+    ) -> Iterator[Write]:
+        """Yield the pods that were let go to a failed host and never got there."""
+        places = hosts_of(group)
+        for each in members:
+            pod = each.pod
+            if pod.node or self._gate in pod.gates or (pod.namespace, pod.name) in self._asked_pods:
+                continue
+            host = pod.spec.node_selector.get(HOSTNAME, "")
+            lost = host in unhealthy
+            if host and host not in places:  # it was replaced
+                lost = bool(self._failures.failed([host], [pod.spec.tolerations], (), ())[0])
+            if lost and pod.annotations.get(GROUP_LABEL) == group.name:
+                message = f"host {quoted(host)} failed before the pod was there"
+                yield FailPod(pod, group.name, message)
+                yield Notice((pod.namespace, pod.name), "NodeFailed", message, pod=True)
+
+    def _open(self, key: Key, group: PlacementGroup, closed: frozenset[str]) -> Iterator[Write]:
         """Yield the pods that may go; one that is about to end has its place until it has ended."""
+        back = self._occupancy.given_back(key)
         members = [
             each
-            for each in self._members.get(key, {}).values()
-            if not each.pod.finished and not (each.pod.deleted and each.pod.gates)
+            for each in self.members.of(key)
+            if (not each.pod.finished or (key[0], each.pod.name) in back)
+            and not (each.pod.deleted and each.pod.gates)
         ]
         names = pod_set_names(members, self._levels, group.pod_sets)
         for assignment in group.status.assignments:
@@ -262,18 +416,27 @@ class Controller:
                 for each, name in zip(members, names, strict=True)
                 if name == assignment.pod_set
             ]
-            for opening in openings(assignment, own, self._gate, self.engine.nodes):
-                if (key[0], opening.pod.name) not in self._opened:
+            for opening in openings(assignment, own, self._gate, self.engine.nodes, closed):
+                if (key[0], opening.pod.name) not in self._asked_pods:
                     yield OpenGate(opening, key[1], self._gate)
 
-    def _run(self, seen: _Seen, members: list[Member]) -> Iterator[Write]:
-        """Yield the state of a group that has its places: whether all of its pods run."""
+    def _run(self, seen: _Seen) -> Iterator[Write]:
+        """Yield the state of a group on healthy hosts: whether all of its pods run, or did."""
         group = seen.group
-        running = sum(each.pod.phase == "Running" for each in members)
+        key = (group.namespace, group.name)
+        elsewhere = self._occupancy.elsewhere(key)
+        phases = [
+            each.pod.phase
+            for each in self.members.of(key)
+            if (key[0], each.pod.name) not in elsewhere
+        ]
+        running = phases.count("Running") + phases.count("Succeeded")
         state = "Running" if running >= sum(each.count for each in group.pod_sets) else "Placed"
-        if group.status.state in ("Placed", "Running") and group.status.state != state:
-            changed = with_status(group, replace(group.status, state=state))
-            yield WriteStatus(changed, seen.revision)
+        status = replace(group.status, state=state, message="", unhealthy_nodes=[])
+        if status != group.status:
+            yield WriteStatus(with_status(group, status), seen.revision)
+            if group.status.unhealthy_nodes:
+                yield Notice(key, "Healthy", "")
 
     def _tell(self, seen: _Seen, state: str, message: str) -> Iterator[Write]:
         """Yield the status that says why a group waits, and an Event, unless they are said."""
@@ -295,32 +458,23 @@ class Controller:
         self.problems[key] = problem
         return news
 
-    def _live(self, key: Key) -> list[Member]:
-        members = self._members.get(key, {}).values()
-        return [each for each in members if not (each.pod.finished or each.pod.deleted)]
+    def _check_gated(self, members: list[Member]) -> None:
+        """Raise DocumentError for a pod that does not wait for a place of its group."""
+        for each in members:
+            if self._gate not in each.pod.gates:
+                text = f"pod {quoted(each.pod.name)} does not wait behind the gate {self._gate}"
+                raise DocumentError("", text)
 
-    def _join(self, key: Key, pod: Pod) -> Key | None:
-        """Make a pod a member of its group; None where it has none."""
-        name = owning_job(pod)
-        job = self._jobs.get((pod.namespace, name)) if name is not None else None
-        if name is not None and job is None:
-            return None  # it comes again with its Job
-        try:
-            member = Member(pod, membership(pod, job))
-        except DocumentError as error:
-            if self._gate in pod.gates and self._say(key, str(error)):
-                self._notices.append(Notice(key, "Malformed", str(error)))
-            return None
-        group = member.membership.group
-        self._group_of[key] = group
-        self._members.setdefault(group, {})[key] = member
-        self._dirty[group] = None
-        return group
+    def _look_at_hosts(self, old: Node | None, new: Node | None) -> None:
+        """Look at the groups that have places on hosts whose health has changed."""
+        for host in self._failures.set_node(old, new):
+            for key in self._at.get(host, ()):
+                self._dirty[key] = None
 
-    def _leave(self, key: Key) -> None:
-        group = self._group_of.pop(key, None)
-        if group is not None:
-            del self._members[group][key]
-            if not self._members[group]:
-                del self._members[group]
-            self._dirty[group] = None
+    def _forget(self, key: Key) -> None:
+        """Forget a PlacementGroup as it was seen."""
+        seen = self._seen.pop(key, None)
+        for host in hosts_of(seen.group) if seen is not None else ():
+            self._at[host].discard(key)
+            if not self._at[host]:
+                del self._at[host]

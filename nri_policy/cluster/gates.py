@@ -9,7 +9,7 @@ place: its selector says which. Pods that ended give theirs back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -44,12 +44,14 @@ def openings(
     """
     members = sorted(members, key=lambda each: each.pod.name)
     waiting = [each for each in members if gate in each.pod.gates]
-    known = {_mark(assignment, each.values): (*each.values,) for each in assignment.domains}
-    there = {
-        each.pod.name: known.get(_mark_of(assignment, each.pod, nodes))
+    there = places_of(
+        assignment, [each.pod for each in members if gate not in each.pod.gates], nodes
+    )
+    members = [
+        each
         for each in members
-        if gate not in each.pod.gates
-    }
+        if there.get(each.pod.name, ()) is not None or not _is_lost(each.pod, nodes)
+    ]
     places = _by_rank(assignment, members, there)
     if places is None:
         free = _free(assignment, there)
@@ -60,6 +62,20 @@ def openings(
         if place is not None and _host(assignment, place) not in closed:
             found.append(_opening(each.pod, assignment, place))
     return found
+
+
+def places_of(
+    assignment: Assignment, pods: Iterable[Pod], nodes: Mapping[str, Node]
+) -> dict[str, Place | None]:
+    """Return the places of pods that were let go, by name; None for one that is in none of them."""
+    known = {_mark(assignment, each.values): (*each.values,) for each in assignment.domains}
+    return {each.name: known.get(_mark_of(assignment, each, nodes)) for each in pods}
+
+
+def _is_lost(pod: Pod, nodes: Mapping[str, Node]) -> bool:
+    """Whether a pod that has no place any more is about to end, or on a node that failed."""
+    node = nodes.get(pod.node)
+    return pod.deleted or (bool(pod.node) and (node is None or not node.ready))
 
 
 def _mark(assignment: Assignment, values: Sequence[str]) -> Place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Literal, cast
 
 import msgspec
@@ -15,8 +16,9 @@ from nri_policy.cluster.assignment import (
     store,
 )
 from nri_policy.cluster.document import DocumentError, convert, join
+from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.pod import PodSpec, Template, read_template
-from nri_policy.wording import quoted
+from nri_policy.wording import counted, quoted
 
 API_VERSION = "placement.nri/v1alpha1"
 KIND = "PlacementGroup"
@@ -70,6 +72,7 @@ class Status(Struct, frozen=True, rename="camel"):
     message: str = ""
     assignments: list[Assignment] = []
     unhealthy_nodes: list[str] = []
+    evicted: str = ""  # why its pods that were let go are to be deleted; empty: they are not
 
 
 class PlacementGroup(Struct, frozen=True):
@@ -108,6 +111,7 @@ class _Status(Struct, rename="camel"):
     domains: int = 0
     assignments: list[StoredAssignment] = []
     unhealthy_nodes: list[str] = []
+    evicted: str = ""
 
 
 class GroupObject(Struct, rename="camel"):
@@ -151,6 +155,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
             restore(each, join(place, number)) for number, each in enumerate(given.assignments)
         ],
         unhealthy_nodes=given.unhealthy_nodes,
+        evicted=given.evicted,
     )
     return PlacementGroup(
         namespace=document.metadata.namespace or "default",
@@ -160,6 +165,36 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         status=status,
         created=document.metadata.creation_timestamp or "",
     )
+
+
+def hosts_of(group: PlacementGroup) -> Counter[str]:
+    """Return how many places a group has on each host; none where its levels name no hosts."""
+    places: Counter[str] = Counter()
+    for each in group.status.assignments:
+        if HOSTNAME in each.levels:
+            at = each.levels.index(HOSTNAME)
+            for place in each.domains:
+                places[place.values[at]] += place.count
+    return places
+
+
+def disagreement(group: PlacementGroup) -> str:
+    """Return in what the assignments of a group are not of its pod sets; nothing if they are."""
+    if not group.status.assignments:
+        return ""
+    wanted = {each.name: each.count for each in group.pod_sets if each.count}
+    found: Counter[str] = Counter()
+    for each in group.status.assignments:
+        if each.pod_set in found:
+            return f"status.assignments has pod set {quoted(each.pod_set)} twice"
+        found[each.pod_set] = sum(place.count for place in each.domains)
+    for name in {**wanted, **found}:
+        if found[name] != wanted.get(name, 0):
+            return (
+                f"status.assignments has {counted(found[name], 'pod')} of pod set {quoted(name)},"
+                f" which has {wanted.get(name, 0)}"
+            )
+    return ""
 
 
 def write_status(group: PlacementGroup) -> dict[str, Any]:
@@ -176,6 +211,7 @@ def write_status(group: PlacementGroup) -> dict[str, Any]:
                 domains=len(domains),
                 assignments=[store(each) for each in status.assignments],
                 unhealthy_nodes=status.unhealthy_nodes,
+                evicted=status.evicted,
             )
         ),
     )

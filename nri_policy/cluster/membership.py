@@ -48,6 +48,7 @@ class Job(Struct, frozen=True):
     namespace: str
     name: str
     pods: int  # at once: the smaller of `parallelism` and `completions`
+    completions: int | None = None
 
 
 class Part(Struct, frozen=True):
@@ -93,7 +94,7 @@ def read_job(value: object, path: str) -> Job:
     if not 0 <= at_once <= MAX_COUNT:
         raise DocumentError(join(path, "spec.parallelism"), f"{at_once} is no number of pods")
     namespace = document.metadata.namespace or "default"
-    return Job(namespace=namespace, name=document.metadata.name, pods=at_once)
+    return Job(namespace, document.metadata.name, at_once, document.spec.completions)
 
 
 def owning_job(pod: Pod) -> str | None:

@@ -76,6 +76,8 @@ class Pod(Struct, frozen=True):
     deleted: bool = False  # has a deletion timestamp
     uid: str = ""
     priority: int = 0
+    revision: str = ""
+    created: str = ""  # as the API server writes times: in the order of their texts
 
     @property
     def finished(self) -> bool:
@@ -130,7 +132,9 @@ class _Meta(Struct, rename="camel"):
     annotations: dict[str, str] | None = None
     owner_references: list[Owner] | None = None
     deletion_timestamp: str | None = None
+    creation_timestamp: str | None = None
     uid: str = ""
+    resource_version: str = ""
 
 
 class _Status(Struct):
@@ -179,6 +183,8 @@ def read_pod(value: object, path: str) -> Pod:
         deleted=bool(meta.deletion_timestamp),
         uid=meta.uid,
         priority=spec.priority or 0,
+        revision=meta.resource_version,
+        created=meta.creation_timestamp or "",
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -18,7 +19,8 @@ Key = TypeVar("Key", bound=Hashable)
 @dataclass(slots=True)
 class _Waiting:
     priority: int
-    since: float  # when it was complete: its age, and from when on it waits
+    since: float  # from when on it waits
+    created: str  # its age, as the API server writes times: no clock of ours is in it
     tried: int = -1  # the change up to which it has been tried
     hopeless: bool = False
 
@@ -37,11 +39,14 @@ class Queue(Generic[Key]):
     def __contains__(self, key: Key) -> bool:
         return key in self._waiting
 
-    def put(self, key: Key, priority: int, now: float) -> None:
-        """Take a group, or its new priority; its age stays. It may be tried at once."""
+    def put(self, key: Key, priority: int, since: float, created: str = "") -> None:
+        """Take a group that waits since then, or its new priority. It may be tried at once.
+
+        Of equal priority the one that was *created* first goes first.
+        """
         found = self._waiting.get(key)
-        since = now if found is None else found.since
-        self._waiting[key] = _Waiting(priority, since)
+        since = since if found is None else found.since
+        self._waiting[key] = _Waiting(priority, since, created)
 
     def remove(self, key: Key) -> None:
         """Forget a group, if it waits; those that it held up may be tried."""
@@ -59,7 +64,8 @@ class Queue(Generic[Key]):
     def due(self, now: float) -> Iterator[Key]:
         """Yield the groups to try, in order; after each, `remove` or `refused` says what came."""
         for key, waiting in sorted(
-            self._waiting.items(), key=lambda each: (-each[1].priority, each[1].since)
+            self._waiting.items(),
+            key=lambda each: (-each[1].priority, each[1].created, each[1].since),
         ):
             if waiting.tried != self._change:
                 yield key
@@ -77,3 +83,12 @@ class Queue(Generic[Key]):
 
     def _holds(self, waiting: _Waiting, now: float) -> bool:
         return not waiting.hopeless and waiting.tried >= 0 and now >= waiting.since + self._timeout
+
+
+def seconds_between(earlier: str, later: str) -> float:
+    """Return the seconds between two times as the API server writes them; 0 for what is none."""
+    try:
+        seconds = datetime.fromisoformat(later) - datetime.fromisoformat(earlier)
+        return max(seconds.total_seconds(), 0.0)
+    except (ValueError, TypeError):
+        return 0.0

@@ -69,7 +69,9 @@ def sources(zones: LiveZones, controller: Controller, wake: Callable[[], object]
         controller.set_zones(found)
 
     def take_group(item: Object) -> None:
-        controller.set_group(read_group(item), item["metadata"]["resourceVersion"])
+        metadata = item["metadata"]
+        owners = frozenset(each.get("uid", "") for each in metadata.get("ownerReferences") or ())
+        controller.set_group(read_group(item), metadata["resourceVersion"], owners)
 
     def both(first: Callable[[Key], None], second: Callable[[Key], None]) -> Callable[[Key], None]:
         def remove(key: Key) -> None:
@@ -89,7 +91,7 @@ def sources(zones: LiveZones, controller: Controller, wake: Callable[[], object]
             kind=PODS,
             take=take_pod,
             remove=both(pods.remove, lambda key: controller.remove_pod(*key)),
-            known=lambda: {*zones.pods(), *controller.pods()},
+            known=lambda: {*zones.pods(), *controller.members.pods()},
         ),
         Source(
             kind=ZONES,
@@ -102,7 +104,7 @@ def sources(zones: LiveZones, controller: Controller, wake: Callable[[], object]
             kind=JOBS,
             take=lambda item: controller.set_job(read_job(item, "")),
             remove=lambda key: controller.remove_job(*key),
-            known=controller.jobs,
+            known=controller.members.jobs,
         ),
         Source(
             kind=GROUPS,

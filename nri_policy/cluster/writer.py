@@ -19,7 +19,15 @@ from nri_policy.cluster.controller import Controller
 from nri_policy.cluster.group import API_VERSION, KIND
 from nri_policy.cluster.sources import GROUPS
 from nri_policy.cluster.watch import PODS
-from nri_policy.cluster.writes import CreateGroup, Notice, OpenGate, Write, WriteStatus
+from nri_policy.cluster.writes import (
+    CreateGroup,
+    DeletePod,
+    FailPod,
+    Notice,
+    OpenGate,
+    Write,
+    WriteStatus,
+)
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
 
@@ -28,6 +36,7 @@ log = logging.getLogger(__name__)
 EVENTS = Kind(plural="events")
 AT_ONCE = 32  # writes
 IDLE = 1.0  # seconds after which it looks again without news: whether we lead, who has waited long
+_NORMAL = ("Placed", "Replaced", "Healthy", "Incomplete")  # reasons of Events
 _BACKOFF = partial(backoff, least=0.5, most=30.0)
 
 Object = dict[str, Any]
@@ -107,24 +116,37 @@ class Writer:
             case OpenGate():
                 pod = write.opening.pod
                 await self._client.merge(PODS, pod.name, write.patch(), namespace=pod.namespace)
+            case FailPod():
+                await self._client.merge(
+                    PODS,
+                    write.pod.name,
+                    write.patch(),
+                    namespace=write.pod.namespace,
+                    part="status",
+                )
+            case DeletePod():
+                pod = write.pod
+                await self._client.delete(
+                    PODS, pod.name, namespace=pod.namespace, uid=pod.uid, revision=pod.revision
+                )
             case Notice():
                 event = _event(write)
-                await self._client.create(EVENTS, event, namespace=write.group[0])
+                await self._client.create(EVENTS, event, namespace=write.about[0])
 
 
 def _event(notice: Notice) -> Object:
-    namespace, name = notice.group
+    namespace, name = notice.about
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"namespace": namespace, "generateName": f"{name}."},
         "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
+            "apiVersion": "v1" if notice.pod else API_VERSION,
+            "kind": "Pod" if notice.pod else KIND,
             "namespace": namespace,
             "name": name,
         },
-        "type": "Normal" if notice.reason in ("Placed", "Incomplete") else "Warning",
+        "type": "Normal" if notice.reason in _NORMAL else "Warning",
         "reason": notice.reason,
         "message": notice.message,
         "source": {"component": "nri-policy-cluster"},

@@ -23,7 +23,7 @@ from nri_policy.cluster.group import (
     write_status,
 )
 from nri_policy.cluster.membership import Key
-from nri_policy.cluster.pod import Owner
+from nri_policy.cluster.pod import Owner, Pod
 
 Object = dict[str, Any]
 
@@ -88,20 +88,65 @@ class OpenGate(Struct, frozen=True):
             annotations["placement.nri/zone"] = opening.zone
         gates = [{"name": each} for each in pod.gates if each != self.gate]
         return {
-            "metadata": {"uid": pod.uid, "annotations": annotations},
+            "metadata": _as_seen(pod) | {"annotations": annotations},
             "spec": {"schedulingGates": gates or None, "nodeSelector": opening.selector},
         }
 
 
-class Notice(Struct, frozen=True):
-    """What the owner of a group should know: an Event."""
+class FailPod(Struct, frozen=True):
+    """A pod that was let go to where it can no longer run: its owner shall make another."""
 
-    group: Key
-    reason: str
+    pod: Pod
+    group: str
+    message: str
+
+    def patch(self) -> Object:
+        """Return the merge patch of the pod's `status`, of which nothing was written by a node."""
+        condition = {
+            "type": "DisruptionTarget",  # failure policies of Jobs may ignore those
+            "status": "True",
+            "reason": "NodeFailed",
+            "message": self.message,
+        }
+        status = {
+            "phase": "Failed",
+            "reason": "NodeFailed",
+            "message": self.message,
+            "conditions": [condition],
+        }
+        return {"metadata": _as_seen(self.pod), "status": status}
+
+
+class DeletePod(Struct, frozen=True):
+    """A pod of a group that has lost its places: its owner shall make another."""
+
+    pod: Pod
+    group: str
     message: str
 
 
-Write = CreateGroup | WriteStatus | OpenGate | Notice
+class Notice(Struct, frozen=True):
+    """What the owner of a group, or of a pod, should know: an Event."""
+
+    about: Key
+    reason: str
+    message: str
+    pod: bool = False  # it is about a pod, not about a group
+
+
+PodWrite = OpenGate | FailPod | DeletePod
+GroupWrite = CreateGroup | WriteStatus
+Write = GroupWrite | PodWrite | Notice
+
+
+def pod_of(write: PodWrite) -> Pod:
+    """Return the pod that a write is about."""
+    return write.opening.pod if isinstance(write, OpenGate) else write.pod
+
+
+def _as_seen(pod: Pod) -> Object:
+    """Return what refuses a write if the pod is no longer as it was seen."""
+    return {"uid": pod.uid, "resourceVersion": pod.revision}
 
 
 def with_status(group: PlacementGroup, status: Status) -> PlacementGroup:

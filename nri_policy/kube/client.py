@@ -101,9 +101,13 @@ class Client:
         path = kind.path(name, namespace=namespace, part=part)
         return await self._ask("PATCH", path, body=patch, content="application/merge-patch+json")
 
-    async def delete(self, kind: Kind, name: str, *, namespace: str = "") -> None:
-        """Delete an object."""
-        await self._ask("DELETE", kind.path(name, namespace=namespace))
+    async def delete(
+        self, kind: Kind, name: str, *, namespace: str = "", uid: str = "", revision: str = ""
+    ) -> None:
+        """Delete an object; with *uid* and *revision* only if it still has them."""
+        seen = {"uid": uid, "resourceVersion": revision} if uid else {}
+        body = {"preconditions": seen} if seen else None
+        await self._ask("DELETE", kind.path(name, namespace=namespace), body=body)
 
     async def list(self, kind: Kind, *, namespace: str = "", name: str = "") -> Listing:
         """Return all objects, or just that of a *name*; they come in pages."""

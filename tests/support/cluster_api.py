@@ -21,6 +21,7 @@ import yaml
 
 Object = dict[str, Any]
 
+_FENCES = {"uid", "resourceVersion"}  # a write that names another is refused
 _PATH = re.compile(
     r"/(?:api|apis/[^/]+)/[^/]+(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<kind>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<part>[^/]+))?)?"
@@ -162,14 +163,14 @@ class ClusterAPI:
             return 404, _status(404, "not found", "NotFound")
         if method == "GET":
             return 200, item
+        if part == "binding":
+            return await self._bind(item, body)
+        seen = (body or {}).get("preconditions" if method == "DELETE" else "metadata") or {}
+        if any(item["metadata"].get(each) != seen[each] for each in _FENCES & seen.keys()):
+            return 409, _status(409, "the object has been modified", "Conflict")
         if method == "DELETE":
             await self.delete(kind, key)
             return 200, _status(200, "deleted")
-        if part == "binding":
-            return await self._bind(item, body)
-        given = body.get("metadata", {}).get("resourceVersion")
-        if given not in (None, item["metadata"]["resourceVersion"]):
-            return 409, _status(409, "the object has been modified", "Conflict")
         changed = _merged(item, {"status": body.get("status")} if part == "status" else body)
         if kind == "pods" and (text := _forbidden(item, changed)):
             return 422, _status(422, text, "Invalid")

@@ -232,6 +232,7 @@ def test_a_new_pod_joins_the_pod_set_that_is_there() -> None:
     [({}, 1), ({"parallelism": 4}, 4), ({"parallelism": 4, "completions": 2}, 2)],
 )
 def test_the_pods_of_a_job(spec: Object, pods: int) -> None:
-    assert read_job({"metadata": {"name": "j"}, "spec": spec}, "") == Job("default", "j", pods)
+    expected = Job("default", "j", pods, spec.get("completions"))
+    assert read_job({"metadata": {"name": "j"}, "spec": spec}, "") == expected
     with pytest.raises(DocumentError, match="parallelism"):
         read_job({"metadata": {"name": "j"}, "spec": {"parallelism": -1}}, "")

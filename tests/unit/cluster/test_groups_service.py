@@ -121,7 +121,8 @@ def needed(method: str, path: str, query: dict[str, str]) -> tuple[str, str]:
     )
     assert match is not None, path
     group, resource, name, part = match.groups(default="")
-    verb = {"POST": "create", "PATCH": "patch", "GET": "get" if name else "list"}[method]
+    verbs = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+    verb = verbs.get(method, "get" if name else "list")
     return "watch" if "watch" in query else verb, f"{group}/{resource}{part}"
 
 
@@ -136,6 +137,10 @@ def test_it_has_the_rights_that_it_uses_and_no_others(tmp_path: Path) -> None:
                 pod = api.objects["pods"]["default/web"]
                 asked = {"PodName": "web", "PodNamespace": "default", "PodUID": "u", "Node": "h1"}
                 assert await scheduler.ask("/bind", asked) == {"Error": ""}, pod
+                await api.delete("nodes", "h2")  # where j-2 is not yet; nor is room elsewhere
+                await at.until(lambda: len(api.objects["pods"]) == 2)
+                assert api.objects["pods"]["default/j-2"]["status"]["phase"] == "Failed"
+                assert group_of(api)["status"]["state"] == "Unplaceable"
             used = {needed(*each) for each in api.requests}
             assert used == rights()
 

@@ -1,0 +1,111 @@
+"""The pods of each group, and the Jobs that own them.
+
+Owns which pod is in which group. A pod of a Job is in none before its Job is known; a pod that says
+what makes no sense is in none at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec import Struct
+
+from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.gathering import Member
+from nri_policy.cluster.membership import Job, Key, membership, owning_job
+from nri_policy.cluster.pod import Pod
+
+
+class Joined(Struct, frozen=True):
+    """A pod that was taken in: its group, and the group that it has left; or what is wrong."""
+
+    pod: Pod
+    group: Key | None
+    left: Key | None = None
+    problem: str = ""
+
+
+class Members:
+    """Pods by group."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Key, Job] = {}
+        self._pods: dict[Key, Pod] = {}
+        self._group_of: dict[Key, Key] = {}  # by pod
+        self._by_group: dict[Key, dict[Key, Member]] = {}
+        self._by_job: dict[Key, set[Key]] = {}  # pods
+
+    def pods(self) -> Collection[Key]:
+        """Return the pods that are known."""
+        return self._pods.keys()
+
+    def jobs(self) -> Collection[Key]:
+        """Return the Jobs that are known."""
+        return self._jobs.keys()
+
+    def job(self, key: Key) -> Job | None:
+        """Return a Job, None where it is not known."""
+        return self._jobs.get(key)
+
+    def pod(self, key: Key) -> Pod | None:
+        """Return a pod, None where it is not known."""
+        return self._pods.get(key)
+
+    def of(self, group: Key) -> list[Member]:
+        """Return all pods of a group, those that ended included."""
+        return [*self._by_group.get(group, {}).values()]
+
+    def live(self, group: Key) -> list[Member]:
+        """Return the pods of a group that have not ended, and are not about to."""
+        return [each for each in self.of(group) if not (each.pod.finished or each.pod.deleted)]
+
+    def set_job(self, job: Job) -> list[Pod]:
+        """Take in that a Job came or changed; return its pods, which are to be taken in again."""
+        key = (job.namespace, job.name)
+        if self._jobs.get(key) == job:
+            return []
+        self._jobs[key] = job
+        return [self._pods[each] for each in self._by_job.get(key, ())]
+
+    def remove_job(self, key: Key) -> None:
+        """Take in that a Job went; its pods go by themselves."""
+        self._jobs.pop(key, None)
+
+    def set_pod(self, pod: Pod) -> Joined:
+        """Take in that a pod came or changed."""
+        key = (pod.namespace, pod.name)
+        left = self.remove_pod(key)
+        self._pods[key] = pod
+        job_name = owning_job(pod)
+        job = None
+        if job_name is not None:
+            self._by_job.setdefault((pod.namespace, job_name), set()).add(key)
+            job = self._jobs.get((pod.namespace, job_name))
+            if job is None:
+                return Joined(pod, None, left)
+        try:
+            member = Member(pod, membership(pod, job))
+        except DocumentError as error:
+            return Joined(pod, None, left, str(error))
+        group = member.membership.group
+        self._group_of[key] = group
+        self._by_group.setdefault(group, {})[key] = member
+        return Joined(pod, group, left)
+
+    def remove_pod(self, key: Key) -> Key | None:
+        """Take in that a pod went; return the group that it was in."""
+        pod = self._pods.pop(key, None)
+        if pod is None:
+            return None
+        job_name = owning_job(pod)
+        if job_name is not None:
+            pods = self._by_job[pod.namespace, job_name]
+            pods.discard(key)
+            if not pods:
+                del self._by_job[pod.namespace, job_name]
+        group = self._group_of.pop(key, None)
+        if group is not None:
+            del self._by_group[group][key]
+            if not self._by_group[group]:
+                del self._by_group[group]
+        return group

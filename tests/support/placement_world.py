@@ -1,0 +1,271 @@
+"""A cluster for tests of the controller of groups: objects, who writes them, and time."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+from nri_policy.cluster.controller import Controller
+from nri_policy.cluster.group import PlacementGroup, read_group
+from nri_policy.cluster.membership import read_job
+from nri_policy.cluster.node import read_node
+from nri_policy.cluster.pod import read_pod
+from nri_policy.cluster.settings import Settings, read_settings
+from nri_policy.cluster.writes import CreateGroup, DeletePod, FailPod, OpenGate, Write, WriteStatus
+from tests.unit.cluster.objects import HOSTNAME, node, pod_spec, settings
+
+GATE = "placement.nri/group"
+INDEX = "batch.kubernetes.io/job-completion-index"
+OTHER = "example.com/other"  # a gate of somebody else's
+HOSTS, CPUS = 6, 4
+Object = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """The API server refuses a write."""
+
+
+class World:
+    """The cluster: objects by kind and name, and what changed since the controller looked."""
+
+    def __init__(self, hosts_in_rack: int) -> None:
+        self.objects: dict[str, dict[str, Object]] = {
+            kind: {} for kind in ("nodes", "jobs", "pods", "groups")
+        }
+        self.changes: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []  # about whom, and the reason
+        self.revision = 0
+        self.made = 0  # pods, by the job controller
+        self.templates: dict[str, tuple[Object, Object]] = {}  # by Job: annotations and spec
+        for at in range(HOSTS):
+            self.put("nodes", node(f"h{at}", RACK=f"r{at // hosts_in_rack}"))
+        spec = pod_spec({"cpu": 1}, nodeName="h0")
+        self.put("pods", {"metadata": {"name": "web", "uid": "u"}, "spec": spec})
+        self.stranger = json.dumps(self.objects["pods"]["web"])
+
+    def put(self, kind: str, item: Object) -> None:
+        self.revision += 1
+        item["metadata"]["resourceVersion"] = str(self.revision)
+        self.objects[kind][item["metadata"]["name"]] = json.loads(json.dumps(item))
+        self.changes.append((kind, item["metadata"]["name"]))
+        if item["metadata"]["name"] == "web":
+            self.stranger = json.dumps(self.objects["pods"]["web"])
+
+    def delete(self, kind: str, name: str) -> None:
+        del self.objects[kind][name]
+        if name == "web":
+            self.stranger = "null"
+        self.changes.append((kind, name))
+
+    def submit(
+        self, name: str, pods: int, cpu: int, required: str, *, job: Any = (), **spec: Any
+    ) -> None:
+        """A Job, and the pods that its controller makes."""
+        self.put("jobs", {"metadata": {"name": name}, "spec": {"parallelism": pods, **dict(job)}})
+        annotations = {"kueue.x-k8s.io/podset-required-topology": required}
+        spec = pod_spec({"cpu": cpu}, schedulingGates=[{"name": GATE}, {"name": OTHER}], **spec)
+        self.templates[name] = (annotations, spec)
+        for index in range(pods):
+            self.make_pod(name, index, f"{name}-{index}")
+
+    def make_pod(self, job: str, index: int, name: str) -> None:
+        """A pod of a Job, as its controller makes it."""
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": f"u-{job}"}
+        annotations, spec = self.templates[job]
+        metadata = {
+            "name": name,
+            "uid": f"u-{name}",
+            "labels": {INDEX: str(index)},
+            "annotations": annotations,
+            "ownerReferences": [owner | {"controller": True}],
+        }
+        self.put("pods", {"metadata": metadata, "spec": json.loads(json.dumps(spec))})
+
+    def pods_of(self, job: str) -> dict[str, Object]:
+        return {
+            name: item
+            for name, item in self.objects["pods"].items()
+            if any(one["name"] == job for one in item["metadata"].get("ownerReferences", ()))
+        }
+
+    def evict(self, *hosts: str) -> None:
+        """Delete the pods of those hosts, as it happens to those of nodes that failed."""
+        for name, item in [*self.objects["pods"].items()]:
+            if item["spec"].get("nodeName") in hosts and name != "web":
+                self.delete("pods", name)
+
+    def control_jobs(self) -> None:
+        """Make the pods anew that failed or are gone, and as many more as completions need."""
+        for job, item in self.objects["jobs"].items():
+            pods = self.pods_of(job).values()
+            phases = {
+                int(each["metadata"]["labels"][INDEX]): phase
+                for each in pods
+                if (phase := each.get("status", {}).get("phase", "Pending")) != "Failed"
+            }
+            spec = item["spec"]
+            active = sum(phase != "Succeeded" for phase in phases.values())
+            missing = set(range(spec.get("completions", spec["parallelism"]))) - phases.keys()
+            for index in sorted(missing)[: spec["parallelism"] - active]:
+                self.made += 1
+                self.make_pod(job, index, f"{job}-{index}-{self.made}")
+
+    def finish(self, name: str) -> None:
+        """A Job is deleted, and with it all that it owns."""
+        self.delete("jobs", name)
+        for pod in self.pods_of(name):
+            self.delete("pods", pod)
+        if f"job-{name}" in self.objects["groups"]:
+            self.delete("groups", f"job-{name}")
+
+    def group(self, name: str) -> PlacementGroup:
+        return read_group(self.objects["groups"][name])
+
+    def write(self, write: Write) -> None:
+        """Carry a write out as an API server does, or raise RefusedError."""
+        if isinstance(write, CreateGroup):
+            made = write.object()
+            if made["metadata"]["name"] in self.objects["groups"]:
+                raise RefusedError
+            self.put("groups", made)
+        elif isinstance(write, WriteStatus):
+            item = self.objects["groups"].get(write.key[1])
+            if item is None or item["metadata"]["resourceVersion"] != write.revision:
+                raise RefusedError
+            self.put("groups", item | {"status": write.patch()["status"]})
+        elif isinstance(write, OpenGate):
+            self.open(write)
+        elif isinstance(write, FailPod):
+            item = self.as_seen(write.patch()["metadata"], write.pod.name)
+            assert not item["spec"].get("nodeName"), "it never got there"
+            self.put("pods", item | {"status": write.patch()["status"]})
+        elif isinstance(write, DeletePod):
+            seen = {"uid": write.pod.uid, "resourceVersion": write.pod.revision}
+            self.as_seen(seen, write.pod.name)
+            self.delete("pods", write.pod.name)
+        else:
+            self.events.append((write.about[1], write.reason))
+
+    def as_seen(self, seen: Object, name: str) -> Object:
+        """Return a pod that has the uid and revision that a write names."""
+        item = self.objects["pods"].get(name)
+        if item is None or any(item["metadata"][key] != seen[key] for key in seen):
+            raise RefusedError
+        return item
+
+    def open(self, write: OpenGate) -> None:
+        patch, pod = write.patch(), write.opening.pod
+        annotations = patch["metadata"].pop("annotations")
+        item = self.as_seen(patch["metadata"], pod.name)
+        gates = [each["name"] for each in item["spec"].get("schedulingGates") or ()]
+        assert GATE in gates, "it is let go once"
+        assert self.group(write.group).status.assignments, "not without a stored assignment"
+        item["metadata"].setdefault("annotations", {}).update(annotations)
+        item["spec"]["nodeSelector"] = patch["spec"]["nodeSelector"]
+        item["spec"]["schedulingGates"] = patch["spec"]["schedulingGates"]
+        assert [each["name"] for each in patch["spec"]["schedulingGates"]] == [OTHER]
+        self.put("pods", item)
+        self.check()
+
+    def schedule(self) -> None:
+        """Bind each pod that was let go to its host if that is well: there must be room."""
+        for item in [*self.objects["pods"].values()]:
+            spec = item["spec"]
+            host = self.objects["nodes"].get(spec.get("nodeSelector", {}).get(HOSTNAME))
+            if host is None or spec.get("nodeName") or "phase" in item.get("status", {}):
+                continue
+            if host["status"]["conditions"][0]["status"] == "True" and not host["spec"]["taints"]:
+                spec["nodeName"] = host["metadata"]["name"]
+                self.put("pods", item | {"status": {"phase": "Running"}})
+        self.check()
+
+    def check(self) -> None:
+        """No host has more than it can have, and no group more pods on one than assigned."""
+        used: Counter[str] = Counter()
+        for item in self.objects["pods"].values():
+            spec = item["spec"]
+            host = spec.get("nodeName") or spec.get("nodeSelector", {}).get(HOSTNAME)
+            if host and item.get("status", {}).get("phase") not in ("Failed", "Succeeded"):
+                requests = spec["containers"][0]["resources"]["requests"]
+                used[host] += int(requests["cpu"])
+        assert all(number <= CPUS for number in used.values()), used
+        assert json.dumps(self.objects["pods"].get("web")) == self.stranger
+
+    def let_go(self, job: str) -> tuple[int, int]:
+        """Of a Job's pods: those that were let go, and all."""
+        pods = [
+            item
+            for item in self.pods_of(job).values()
+            if item.get("status", {}).get("phase") != "Failed"
+        ]
+        return sum(HOSTNAME in each["spec"].get("nodeSelector", {}) for each in pods), len(pods)
+
+
+def tell(controller: Controller, world: World, kind: str, name: str) -> None:
+    """Tell the controller what became of an object."""
+    item = world.objects[kind].get(name)
+    if kind == "nodes":
+        controller.set_node(read_node(item, "")) if item else controller.remove_node(name)
+    elif kind == "jobs":
+        controller.set_job(read_job(item, "")) if item else controller.remove_job("default", name)
+    elif kind == "pods":
+        controller.set_pod(read_pod(item, "")) if item else controller.remove_pod("default", name)
+    elif item is None:
+        controller.remove_group("default", name)
+    else:
+        metadata = item["metadata"]
+        owners = frozenset(each["uid"] for each in metadata.get("ownerReferences", ()))
+        controller.set_group(read_group(item), metadata["resourceVersion"], owners)
+
+
+class Play:
+    """A world, its controller, and time."""
+
+    def __init__(self, seed: int = 0, *, hosts_in_rack: int = 2, **spec: Any) -> None:
+        self.chance = random.Random(seed)
+        self.world = World(hosts_in_rack)
+        self.now = 0.0
+        self.kills = 0
+        self.settings: Settings = read_settings(settings("rack", HOSTNAME, **spec))
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew, from what is there: kinds are listed in any order."""
+        self.controller = Controller(self.settings, lambda: self.now)
+        every = [(kind, name) for kind, items in self.world.objects.items() for name in items]
+        self.chance.shuffle(every)
+        self.world.changes.clear()
+        for kind, name in every:
+            tell(self.controller, self.world, kind, name)
+
+    def listen(self, most: int | None = None) -> None:
+        """Tell the controller the next *most* changes."""
+        changes = self.world.changes
+        for _ in range(len(changes) if most is None else min(most, len(changes))):
+            tell(self.controller, self.world, *changes.pop(0))
+
+    def step(self, kill: float = 0.0) -> int:
+        """Have the controller do a step; it may die before any write. The writes that it asked."""
+        writes = self.controller.step()
+        for write in writes:
+            if self.chance.random() < kill:
+                self.kills += 1
+                self.begin()
+                return len(writes)
+            try:
+                self.world.write(write)
+            except RefusedError:
+                self.controller.failed(write)
+        return len(writes)
+
+    def rest(self, *, schedule: bool = True) -> None:
+        """Go on until nothing happens any more."""
+        for _ in range(50):
+            if schedule:
+                self.world.schedule()
+            self.listen()
+            if not self.step() and not self.world.changes:
+                return
+        raise AssertionError("it does not come to rest")

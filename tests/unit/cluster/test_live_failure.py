@@ -1,0 +1,253 @@
+"""Nodes fail under groups that have places: when, and what becomes of the pods, as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.support.placement_world import Object, Play
+from tests.unit.cluster.objects import HOSTNAME
+
+RACK = "example.com/rack"
+EXECUTE = {"key": "x", "value": "1", "effect": "NoExecute"}
+SCHEDULE = {"key": "x", "value": "1", "effect": "NoSchedule"}
+SLOW: Object = {"failure": {"policy": "Fixed30s", "failFast": True}}
+PATIENT: Object = {"failure": {"policy": "PodTermination", "failFast": False}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A Job of three pods on h0 (two) and h1; something happens to h0."""
+
+    node: str | Object  # what happens
+    pods: str = "run"  # what those on h0 do: run; end (are about to be deleted); wait (not bound)
+    seconds: float = 0.0  # until it is looked at
+    settings: Any = ()
+    room: bool = True  # in the rack beside h0
+    tolerated: Any = ()
+    then: str = "kept"  # kept; replaced; degraded; evicted
+
+
+CASES = {
+    "deleted": Case("deleted", then="replaced"),
+    "deleted, after 30 s all the same": Case("deleted", settings=SLOW, then="replaced"),
+    "without a Ready condition": Case("unknown", then="replaced"),
+    "not ready, its pods run": Case("not ready", seconds=600.0),
+    "not ready, its pods end": Case("not ready", pods="end", then="replaced"),
+    "not ready, its pods never got there": Case("not ready", pods="wait", then="replaced"),
+    "not ready, Fixed30s, too early": Case("not ready", seconds=29.0, settings=SLOW),
+    "not ready, Fixed30s": Case("not ready", seconds=30.0, settings=SLOW, then="replaced"),
+    "NoExecute, its pods run": Case(EXECUTE, seconds=600.0),
+    "NoExecute, its pods end": Case(EXECUTE, pods="end", then="replaced"),
+    "NoExecute, Fixed30s": Case(EXECUTE, seconds=30.0, settings=SLOW, then="replaced"),
+    "NoExecute, tolerated": Case(
+        EXECUTE, pods="end", tolerated=[{"key": "x", "operator": "Exists"}]
+    ),
+    "NoExecute, tolerated for a minute, which is not over": Case(
+        EXECUTE,
+        pods="end",
+        seconds=59.0,
+        tolerated=[{"key": "x", "operator": "Exists", "tolerationSeconds": 60}],
+    ),
+    "NoExecute, tolerated for a minute, which is over": Case(
+        EXECUTE,
+        pods="end",
+        seconds=60.0,
+        tolerated=[{"key": "x", "operator": "Exists", "tolerationSeconds": 60}],
+        then="replaced",
+    ),
+    "NoSchedule, its pods run": Case(SCHEDULE, seconds=600.0),
+    "NoSchedule, Fixed30s, its pods run": Case(SCHEDULE, seconds=600.0, settings=SLOW),
+    "NoSchedule, its pods end": Case(SCHEDULE, pods="end", then="replaced"),
+    "no room, fail fast": Case("deleted", room=False, then="evicted"),
+    "no room, tried again": Case("deleted", room=False, settings=PATIENT, then="degraded"),
+}
+
+
+def started(case: Case) -> Play:
+    play = Play(hosts_in_rack=3, **dict(case.settings))
+    world = play.world
+    world.delete("pods", "web")
+    world.submit("j", 3, 2, RACK, tolerations=[*case.tolerated])
+    play.rest(schedule=case.pods != "wait")
+    if not case.room:
+        world.submit("big", 3, 2, RACK)
+        play.rest()
+        assert hosts(play, "big") == {"h1": 1, "h2": 2}
+    assert hosts(play, "j") == {"h0": 2, "h1": 1}
+    return play
+
+
+def hosts(play: Play, job: str) -> Counter[str]:
+    """Where the pods of a Job go, or are, that have not failed; those that wait are at ""."""
+    return Counter(
+        item["spec"].get("nodeSelector", {}).get(HOSTNAME, "")
+        for item in play.world.pods_of(job).values()
+        if item.get("status", {}).get("phase") != "Failed"
+    )
+
+
+def happen(play: Play, case: Case) -> None:
+    world = play.world
+    if case.pods == "end":
+        end(play, "h0")
+    if case.node == "deleted":
+        world.delete("nodes", "h0")
+        return
+    node = world.objects["nodes"]["h0"]
+    if case.node == "not ready":
+        node["status"]["conditions"][0]["status"] = "Unknown"
+    elif case.node == "unknown":
+        node["status"]["conditions"] = []
+    else:
+        node["spec"]["taints"] = [case.node]
+    world.put("nodes", node)
+
+
+def end(play: Play, host: str) -> None:
+    """The pods there are about to be deleted."""
+    for item in play.world.pods_of("j").values():
+        if item["spec"].get("nodeName") == host:
+            item["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            play.world.put("pods", item)
+
+
+def assigned(play: Play) -> dict[str, int]:
+    return {
+        place.values[0]: place.count
+        for each in play.world.group("job-j").status.assignments
+        for place in each.domains
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_when_a_host_fails_and_what_follows(name: str) -> None:
+    case = CASES[name]
+    play = started(case)
+    world = play.world
+    happen(play, case)
+    play.rest(schedule=False)
+    play.now += case.seconds
+    play.rest(schedule=False)
+    status = world.group("job-j").status
+    if case.then == "kept":
+        assert (status.state, assigned(play)) == ("Running", {"h0": 2, "h1": 1})
+        assert {about for about, _ in world.events} == {"job-j"}  # no pod was failed
+        return
+    if case.then == "degraded":
+        assert (status.state, status.unhealthy_nodes) == ("Degraded", ["h0"])
+        assert assigned(play) == {"h0": 2, "h1": 1}
+        assert "doesn't allow to fit any of 2 pod(s)" in status.message
+    elif case.then == "evicted":
+        assert (status.state, assigned(play)) == ("Unplaceable", {})
+        assert "doesn't allow to fit any of 2 pod(s)" in status.message
+        assert not hosts(play, "j")
+    else:
+        assert (status.state, assigned(play)) == ("Placed", {"h1": 1, "h2": 2})
+        assert ("job-j", "Replaced") in world.events
+    world.evict("h0")
+    world.control_jobs()
+    play.rest()
+    status = world.group("job-j").status
+    if case.then == "degraded":
+        assert hosts(play, "j") == {"": 2, "h1": 1}
+        world.finish("big")
+        play.rest()
+    if case.then == "evicted":  # elsewhere, as a group that comes anew
+        assert {*hosts(play, "j")} == {"h3", "h4"}
+    else:
+        assert hosts(play, "j") == {"h1": 1, "h2": 2}
+    assert world.group("job-j").status.state == "Running"
+
+
+def test_pods_that_never_got_there_are_failed_and_no_others() -> None:
+    play = started(CASES["not ready, its pods never got there"])
+    happen(play, CASES["not ready, its pods never got there"])
+    play.rest(schedule=False)
+    failed = {about for about, reason in play.world.events if reason == "NodeFailed"}
+    assert failed == {"j-0", "j-1"}
+    pod = play.world.objects["pods"]["j-0"]
+    assert pod["status"]["phase"] == "Failed"
+    assert pod["status"]["conditions"][0]["type"] == "DisruptionTarget"
+
+
+def test_a_second_host_fails_while_the_first_has_not_been_replaced() -> None:
+    play = Play(hosts_in_rack=3, **PATIENT)
+    world = play.world
+    world.delete("pods", "web")
+    world.submit("j", 5, 2, RACK)
+    play.rest()
+    nodes = {host: world.objects["nodes"][host] for host in ("h0", "h1")}
+    for host in nodes:
+        world.delete("nodes", host)
+        play.rest()
+    assert world.group("job-j").status.unhealthy_nodes == ["h0", "h1"]
+    world.evict("h0", "h1")
+    world.control_jobs()
+    play.rest()
+    assert hosts(play, "j") == {"": 4, "h2": 1}  # in its rack is room for one
+    world.put("nodes", nodes["h1"])
+    play.rest()
+    assert world.group("job-j").status.unhealthy_nodes == ["h0"]
+    assert hosts(play, "j") == {"": 2, "h1": 2, "h2": 1}
+    world.put("nodes", nodes["h0"])
+    play.rest()
+    assert hosts(play, "j") == {"h0": 2, "h1": 2, "h2": 1}
+    assert world.group("job-j").status.state == "Running"
+
+
+def test_a_host_that_is_well_again_is_off_the_list() -> None:
+    play = started(CASES["no room, tried again"])
+    world = play.world
+    item = world.objects["nodes"]["h0"]
+    world.delete("nodes", "h0")
+    play.rest()
+    assert world.group("job-j").status.state == "Degraded"
+    world.put("nodes", item)
+    play.rest()
+    status = world.group("job-j").status
+    assert (status.state, status.message, status.unhealthy_nodes) == ("Running", "", [])
+    assert ("job-j", "Healthy") in world.events
+
+
+def test_the_next_service_goes_on_with_what_the_last_one_has_begun() -> None:
+    """It knows that h0 failed, though it has not seen for how long."""
+    case = Case("not ready", settings=SLOW | {"failure": {"policy": "Fixed30s", "failFast": False}},
+                room=False)  # fmt: skip
+    play = started(case)
+    happen(play, case)
+    play.rest(schedule=False)
+    play.now += 30.0
+    play.rest(schedule=False)
+    assert play.world.group("job-j").status.state == "Degraded"
+    play.begin()
+    play.rest(schedule=False)
+    assert play.world.group("job-j").status.state == "Degraded"
+    play.world.finish("big")
+    play.rest(schedule=False)
+    assert assigned(play) == {"h1": 1, "h2": 2}
+
+
+def test_pods_that_nobody_makes_anew_are_not_deleted() -> None:
+    """A group of pods without an owner waits until its lost places can be replaced."""
+    play = Play(hosts_in_rack=3)
+    world = play.world
+    world.delete("pods", "web")
+    world.submit("j", 3, 2, RACK)
+    for item in world.pods_of("j").values():
+        del item["metadata"]["ownerReferences"]
+        item["metadata"]["labels"] |= {
+            "placement.nri/group": "job-j",
+            "placement.nri/group-size": "3",
+        }
+        world.put("pods", item)
+    play.rest()
+    world.submit("big", 3, 2, RACK)
+    play.rest()
+    world.delete("nodes", "h0")
+    play.rest()
+    assert world.group("job-j").status.state == "Degraded"
+    assert {"j-0", "j-1", "j-2"} <= world.objects["pods"].keys()
