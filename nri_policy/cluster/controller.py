@@ -20,23 +20,21 @@ from msgspec.structs import replace
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.failure import Failures
-from nri_policy.cluster.gates import openings
-from nri_policy.cluster.gathering import Incomplete, Member, check_members, gather, pod_set_names
-from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, Status, disagreement, hosts_of
+from nri_policy.cluster.gathering import Incomplete, Member, check_members, gather
+from nri_policy.cluster.group import PlacementGroup, Status, disagreement, hosts_of
 from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Job, Key
-from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.node import Node
 from nri_policy.cluster.occupancy import Occupancy
 from nri_policy.cluster.pod import Pod
+from nri_policy.cluster.pod_changes import PodChanges
+from nri_policy.cluster.preemption import victims
 from nri_policy.cluster.queue import Queue, seconds_between
 from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.writes import (
     CreateGroup,
-    DeletePod,
-    FailPod,
     GroupWrite,
     Notice,
-    OpenGate,
     PodWrite,
     Write,
     WriteStatus,
@@ -67,6 +65,8 @@ class Controller:
         self._levels = {level for each in settings.topologies for level in each.levels}
         self._occupancy = Occupancy(self.engine, self.members, self._levels)
         self._gate = settings.groups.gate
+        self._preemption = settings.groups.preemption
+        self._changes = PodChanges(self._gate, self._levels, self._occupancy)
         self._fail_fast = settings.failure.fail_fast
         self._now = now
         self._empty = Engine(settings)  # the same nodes, with nothing on them
@@ -74,9 +74,9 @@ class Controller:
         self._seen: dict[Key, _Seen] = {}
         self._at: dict[str, set[Key]] = {}  # groups that have places, by host
         self._asked: dict[Key, GroupWrite] = {}  # groups that are to be created or get a status
-        self._asked_pods: dict[Key, PodWrite] = {}
         self._again: dict[Key, float] = {}  # when to look at a group again without news
         self._latest = ""  # the time of the cluster, as far as it is known
+        self._ending: dict[Key, Key] = {}  # pods that are about to be gone, and their groups
         self._dirty: dict[Key, None] = {}
         self._notices: list[Write] = []
 
@@ -126,17 +126,14 @@ class Controller:
         key = (pod.namespace, pod.name)
         old = self.members.pod(key)
         self._latest = max(self._latest, pod.created)
-        asked = self._asked_pods.get(key)
-        if (
-            pod.finished
-            or pod.deleted
-            or (isinstance(asked, OpenGate) and self._gate not in pod.gates)
-        ):
-            self._asked_pods.pop(key, None)
+        self._changes.see(pod)
         joined = self.members.set_pod(pod)
         for group in (joined.left, joined.group):
             if group is not None:
                 self._dirty[group] = None
+        self._ending.pop(key, None)
+        if joined.group is not None and pod.deleted and pod.node and not pod.finished:
+            self._ending[key] = joined.group
         if joined.problem and self._gate in pod.gates and self._say(key, joined.problem):
             self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
         if joined.group is None:
@@ -149,7 +146,8 @@ class Controller:
     def remove_pod(self, namespace: str, name: str) -> None:
         """Take in that a pod went."""
         key = (namespace, name)
-        self._asked_pods.pop(key, None)
+        self._changes.forget(key)
+        self._ending.pop(key, None)
         self.problems.pop(key, None)
         group = self.members.remove_pod(key)
         if group is not None:
@@ -195,7 +193,7 @@ class Controller:
         """Take in that a write did not come to be: it is decided anew."""
         if isinstance(write, PodWrite):
             pod = pod_of(write)
-            self._asked_pods.pop((pod.namespace, pod.name), None)
+            self._changes.forget((pod.namespace, pod.name))
             self._dirty[pod.namespace, write.group] = None
         elif not isinstance(write, Notice):
             key = (write.group.namespace, write.group.name)
@@ -219,8 +217,7 @@ class Controller:
             writes += self._place(key)
         for write in writes:
             if isinstance(write, PodWrite):
-                pod = pod_of(write)
-                self._asked_pods[pod.namespace, pod.name] = write
+                self._changes.ask(write)
             elif not isinstance(write, Notice):
                 self._asked[write.group.namespace, write.group.name] = write
         return writes
@@ -246,7 +243,10 @@ class Controller:
         elif seen.group.status.assignments:
             yield from self._keep(seen, members)
         elif seen.group.status.evicted:
-            yield from self._evict(seen, members)
+            yield from self._changes.evict(seen.group, members)
+            if all(self._gate in each.pod.gates for each in members):  # all others went
+                status = replace(seen.group.status, evicted="")
+                yield WriteStatus(with_status(seen.group, status), seen.revision)
         else:
             yield from self._wait(seen, members)
 
@@ -293,14 +293,14 @@ class Controller:
             self.queue.remove(key)
             return
         unhealthy = self._unhealthy(group)
-        yield from self._fail_lost(group, members, unhealthy)
+        yield from self._changes.fail_lost(group, members, unhealthy, self._is_failed)
         if unhealthy and (key not in self.queue or unhealthy != group.status.unhealthy_nodes):
             yield from self._replace(seen, unhealthy)
         elif not unhealthy:
             self.queue.remove(key)
             yield from self._run(seen)
         if self.engine.groups[key] is group:  # else it has other places soon
-            yield from self._open(key, group, frozenset(unhealthy))
+            yield from self._changes.open(group, self.members.of(key), unhealthy)
 
     def _place(self, key: Key) -> Iterator[Write]:
         """Try to place a group of the queue, or what it has lost."""
@@ -321,8 +321,40 @@ class Controller:
             yield WriteStatus(placed, seen.revision)
             yield Notice(key, "Placed", "")
         else:
-            self.queue.refused(key, hopeless=hopeless)
+            leaving = False
+            if self._preemption and not hopeless:
+                if not self._is_somebody_leaving():
+                    yield from self._preempt(asked)
+                leaving = self._is_somebody_leaving()
+            self.queue.refused(key, hopeless=hopeless, holds=leaving)
             yield from self._tell(seen, "Unplaceable" if hopeless else "Waiting", status.message)
+
+    def _preempt(self, group: PlacementGroup) -> Iterator[Write]:
+        """Yield which groups lose their places so that *group* fits; their pods go next."""
+        found = victims(self.engine, group) or []
+        keys = [(each.namespace, each.name) for each in found]
+        if any(key in self._asked for key in keys):
+            return  # one is about to change: this is asked again then
+        for key in keys:
+            message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
+            lost = with_status(self._seen[key].group, Status(message=message, evicted="Preempted"))
+            self.engine.set_group(lost)
+            self._asked[key] = WriteStatus(lost, self._seen[key].revision)
+            yield self._asked[key]
+            yield Notice(key, "Preempted", message)
+
+    def _is_somebody_leaving(self) -> bool:
+        """Whether pods of groups that have no places any more are still there."""
+        groups = {*self._ending.values()}
+        groups |= {key for key, seen in self._seen.items() if seen.group.status.evicted}
+        return any(
+            not self.engine.groups[key].status.assignments
+            for key in groups
+            if key in self.engine.groups
+        ) or any(
+            isinstance(each, WriteStatus) and each.group.status.evicted
+            for each in self._asked.values()
+        )
 
     def _replace(self, seen: _Seen, unhealthy: list[str]) -> Iterator[Write]:
         """Try to place anew what failed hosts had of a group; the rest stays."""
@@ -354,22 +386,6 @@ class Controller:
             text = f"failed: {', '.join(unhealthy)}"
             yield Notice(key, reason, f"{text}; {status.message}" if status.message else text)
 
-    def _evict(self, seen: _Seen, members: list[Member]) -> Iterator[Write]:
-        """Yield the pods that have to go with their group's places; at last, that they went."""
-        group = seen.group
-        key = (group.namespace, group.name)
-        status = group.status
-        gone = True
-        for each in members:
-            if self._gate not in each.pod.gates:
-                gone = False
-                pod = (each.pod.namespace, each.pod.name)
-                if pod not in self._asked_pods:
-                    yield DeletePod(each.pod, key[1], status.message)
-                    yield Notice(pod, status.evicted, status.message, pod=True)
-        if gone:
-            yield WriteStatus(with_status(group, replace(status, evicted="")), seen.revision)
-
     def _unhealthy(self, group: PlacementGroup) -> list[str]:
         """Return the hosts of a group that failed, but for those that it no longer needs."""
         key = (group.namespace, group.name)
@@ -382,43 +398,9 @@ class Controller:
             self._again[key] = again
         return unhealthy
 
-    def _fail_lost(
-        self, group: PlacementGroup, members: list[Member], unhealthy: list[str]
-    ) -> Iterator[Write]:
-        """Yield the pods that were let go to a failed host and never got there."""
-        places = hosts_of(group)
-        for each in members:
-            pod = each.pod
-            if pod.node or self._gate in pod.gates or (pod.namespace, pod.name) in self._asked_pods:
-                continue
-            host = pod.spec.node_selector.get(HOSTNAME, "")
-            lost = host in unhealthy
-            if host and host not in places:  # it was replaced
-                lost = bool(self._failures.failed([host], [pod.spec.tolerations], (), ())[0])
-            if lost and pod.annotations.get(GROUP_LABEL) == group.name:
-                message = f"host {quoted(host)} failed before the pod was there"
-                yield FailPod(pod, group.name, message)
-                yield Notice((pod.namespace, pod.name), "NodeFailed", message, pod=True)
-
-    def _open(self, key: Key, group: PlacementGroup, closed: frozenset[str]) -> Iterator[Write]:
-        """Yield the pods that may go; one that is about to end has its place until it has ended."""
-        back = self._occupancy.given_back(key)
-        members = [
-            each
-            for each in self.members.of(key)
-            if (not each.pod.finished or (key[0], each.pod.name) in back)
-            and not (each.pod.deleted and each.pod.gates)
-        ]
-        names = pod_set_names(members, self._levels, group.pod_sets)
-        for assignment in group.status.assignments:
-            own = [
-                each
-                for each, name in zip(members, names, strict=True)
-                if name == assignment.pod_set
-            ]
-            for opening in openings(assignment, own, self._gate, self.engine.nodes, closed):
-                if (key[0], opening.pod.name) not in self._asked_pods:
-                    yield OpenGate(opening, key[1], self._gate)
+    def _is_failed(self, host: str, pod: Pod) -> bool:
+        """Whether a host failed on which a pod of its own would be."""
+        return bool(self._failures.failed([host], [pod.spec.tolerations], (), ())[0])
 
     def _run(self, seen: _Seen) -> Iterator[Write]:
         """Yield the state of a group on healthy hosts: whether all of its pods run, or did."""

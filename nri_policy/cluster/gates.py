@@ -9,7 +9,7 @@ place: its selector says which. Pods that ended give theirs back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -36,7 +36,7 @@ def openings(
     members: Sequence[Member],
     gate: str,
     nodes: Mapping[str, Node],
-    closed: frozenset[str] = frozenset(),
+    closed: Collection[str] = (),
 ) -> list[Opening]:
     """Return the pods of a pod set to let go, by name.
 

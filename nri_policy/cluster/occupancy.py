@@ -8,7 +8,7 @@ group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ from nri_policy.cluster.gathering import pod_set_names
 from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, hosts_of
 from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Key
-from nri_policy.cluster.node import HOSTNAME
+from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.pod import Pod
 
 
@@ -32,6 +32,11 @@ class Occupancy:
         self._levels = levels
         self._given_back: dict[Key, set[Key]] = {}  # by group
         self._elsewhere: dict[Key, set[Key]] = {}  # by group
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes, by name."""
+        return self._engine.nodes
 
     def given_back(self, group: Key) -> Collection[Key]:
         """Return the pods that succeeded and whose places are no longer the group's."""

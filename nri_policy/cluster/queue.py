@@ -23,6 +23,7 @@ class _Waiting:
     created: str  # its age, as the API server writes times: no clock of ours is in it
     tried: int = -1  # the change up to which it has been tried
     hopeless: bool = False
+    holds: bool = False
 
 
 class Queue(Generic[Key]):
@@ -56,10 +57,13 @@ class Queue(Generic[Key]):
         """Take in that something came that could make a group fit."""
         self._change += 1
 
-    def refused(self, key: Key, *, hopeless: bool) -> None:
-        """Take in that a group did not fit; *hopeless*: not even into an empty cluster."""
+    def refused(self, key: Key, *, hopeless: bool, holds: bool = False) -> None:
+        """Take in that a group did not fit; *hopeless*: not even into an empty cluster.
+
+        One that *holds* its place lets nobody pass from now on: others leave for it.
+        """
         found = self._waiting[key]
-        found.tried, found.hopeless = self._change, hopeless
+        found.tried, found.hopeless, found.holds = self._change, hopeless, holds
 
     def due(self, now: float) -> Iterator[Key]:
         """Yield the groups to try, in order; after each, `remove` or `refused` says what came."""
@@ -82,6 +86,8 @@ class Queue(Generic[Key]):
         return max((now - each.since for each in self._waiting.values()), default=0.0)
 
     def _holds(self, waiting: _Waiting, now: float) -> bool:
+        if waiting.holds:
+            return True
         return not waiting.hopeless and waiting.tried >= 0 and now >= waiting.since + self._timeout
 
 

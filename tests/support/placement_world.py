@@ -37,6 +37,7 @@ class World:
         self.changes: list[tuple[str, str]] = []
         self.events: list[tuple[str, str]] = []  # about whom, and the reason
         self.revision = 0
+        self.slow = False  # pods take their time to end
         self.made = 0  # pods, by the job controller
         self.templates: dict[str, tuple[Object, Object]] = {}  # by Job: annotations and spec
         for at in range(HOSTS):
@@ -48,6 +49,8 @@ class World:
     def put(self, kind: str, item: Object) -> None:
         self.revision += 1
         item["metadata"]["resourceVersion"] = str(self.revision)
+        time = f"2026-01-01T00:00:00.{self.revision:06}Z"
+        item["metadata"].setdefault("creationTimestamp", time)
         self.objects[kind][item["metadata"]["name"]] = json.loads(json.dumps(item))
         self.changes.append((kind, item["metadata"]["name"]))
         if item["metadata"]["name"] == "web":
@@ -143,8 +146,12 @@ class World:
             self.put("pods", item | {"status": write.patch()["status"]})
         elif isinstance(write, DeletePod):
             seen = {"uid": write.pod.uid, "resourceVersion": write.pod.revision}
-            self.as_seen(seen, write.pod.name)
-            self.delete("pods", write.pod.name)
+            item = self.as_seen(seen, write.pod.name)
+            if self.slow and item["spec"].get("nodeName"):
+                item["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+                self.put("pods", item)
+            else:
+                self.delete("pods", write.pod.name)
         else:
             self.events.append((write.about[1], write.reason))
 

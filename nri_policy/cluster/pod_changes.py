@@ -1,0 +1,109 @@
+"""What is to be changed of a group's pods: let go, failed, deleted; each is asked for once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from nri_policy.cluster.gates import openings
+from nri_policy.cluster.gathering import Member, pod_set_names
+from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, hosts_of
+from nri_policy.cluster.membership import Key
+from nri_policy.cluster.node import HOSTNAME
+from nri_policy.cluster.occupancy import Occupancy
+from nri_policy.cluster.pod import Pod
+from nri_policy.cluster.writes import (
+    DeletePod,
+    FailPod,
+    Notice,
+    OpenGate,
+    PodWrite,
+    Write,
+    pod_of,
+)
+from nri_policy.wording import quoted
+
+
+class PodChanges:
+    """The changes of pods that are under way."""
+
+    def __init__(self, gate: str, levels: Collection[str], occupancy: Occupancy) -> None:
+        self._gate = gate
+        self._levels = levels
+        self._occupancy = occupancy
+        self._asked: dict[Key, PodWrite] = {}
+
+    def ask(self, write: PodWrite) -> None:
+        """Take in that a write is under way."""
+        pod = pod_of(write)
+        self._asked[pod.namespace, pod.name] = write
+
+    def forget(self, key: Key) -> None:
+        """Take in that nothing is under way any more with a pod."""
+        self._asked.pop(key, None)
+
+    def see(self, pod: Pod) -> None:
+        """Take in a pod as it is now."""
+        key = (pod.namespace, pod.name)
+        let_go = isinstance(self._asked.get(key), OpenGate) and self._gate not in pod.gates
+        if pod.finished or pod.deleted or let_go:
+            self.forget(key)
+
+    def open(
+        self, group: PlacementGroup, members: Sequence[Member], closed: Collection[str]
+    ) -> Iterator[Write]:
+        """Yield the pods that may go, none to *closed* hosts.
+
+        One that is about to end has its place until it has ended; a place that was given back
+        stays that pod's.
+        """
+        back = self._occupancy.given_back((group.namespace, group.name))
+        members = [
+            each
+            for each in members
+            if (not each.pod.finished or (group.namespace, each.pod.name) in back)
+            and not (each.pod.deleted and each.pod.gates)
+        ]
+        names = pod_set_names(members, self._levels, group.pod_sets)
+        nodes = self._occupancy.nodes
+        for assignment in group.status.assignments:
+            own = [
+                each
+                for each, name in zip(members, names, strict=True)
+                if name == assignment.pod_set
+            ]
+            for opening in openings(assignment, own, self._gate, nodes, closed):
+                if (group.namespace, opening.pod.name) not in self._asked:
+                    yield OpenGate(opening, group.name, self._gate)
+
+    def fail_lost(
+        self,
+        group: PlacementGroup,
+        members: Sequence[Member],
+        unhealthy: Collection[str],
+        is_failed: Callable[[str, Pod], bool],
+    ) -> Iterator[Write]:
+        """Yield the pods that were let go to a failed host and never got there.
+
+        *unhealthy* are those of the group's hosts that failed; of others *is_failed* tells it.
+        """
+        places = hosts_of(group)
+        for each in members:
+            pod = each.pod
+            if pod.node or self._gate in pod.gates or (pod.namespace, pod.name) in self._asked:
+                continue
+            host = pod.spec.node_selector.get(HOSTNAME, "")
+            replaced = bool(host) and host not in places
+            lost = host in unhealthy or (replaced and is_failed(host, pod))
+            if lost and pod.annotations.get(GROUP_LABEL) == group.name:
+                message = f"host {quoted(host)} failed before the pod was there"
+                yield FailPod(pod, group.name, message)
+                yield Notice((pod.namespace, pod.name), "NodeFailed", message, pod=True)
+
+    def evict(self, group: PlacementGroup, members: Sequence[Member]) -> Iterator[Write]:
+        """Yield the pods that have to go with their group's places."""
+        status = group.status
+        for each in members:
+            pod = (each.pod.namespace, each.pod.name)
+            if self._gate not in each.pod.gates and pod not in self._asked:
+                yield DeletePod(each.pod, group.name, status.message)
+                yield Notice(pod, status.evicted, status.message, pod=True)
