@@ -29,6 +29,7 @@ from nri_policy.cluster.numa_fit import NumaFit
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.promises import LiveZones
 from nri_policy.cluster.server import Answers, Listen, server
+from nri_policy.cluster.service_spread import ServiceSpread
 from nri_policy.cluster.settings import Extender
 from nri_policy.cluster.zone import NodeZones, Zone, read_zones
 from nri_policy.engine.engine import Engine
@@ -139,7 +140,7 @@ def over_http() -> None:
         }
         zones.set_node(read_node(node, ""))
         zones.set_zones(zones_of(at))
-    verbs = Verbs(zones, choose=False)
+    verbs = Verbs(zones, ServiceSpread(time.monotonic), choose=False)
 
     async def answer(body: bytes) -> bytes:
         return verbs.filter(body)
@@ -220,7 +221,7 @@ class Burst:
         self.extender = extender
         self.now = 0.0
         self.zones = LiveZones(Extender(choose=True), lambda: self.now)
-        self.verbs = Verbs(self.zones, choose=True)
+        self.verbs = Verbs(self.zones, ServiceSpread(lambda: self.now), choose=True)
         self.hosts = {f"n{at:02}": Host(f"n{at:02}") for at in range(BURST_NODES)}
         for host in self.hosts.values():
             allocatable = {"cpu": 31, "memory": "64Gi"}

@@ -30,6 +30,7 @@ from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.pod_changes import PodChanges
 from nri_policy.cluster.preemption import victims
 from nri_policy.cluster.queue import Queue, seconds_between
+from nri_policy.cluster.service_spread import RecentFailures
 from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.writes import (
     CreateGroup,
@@ -76,6 +77,7 @@ class Controller:
         self._asked: dict[Key, GroupWrite] = {}  # groups that are to be created or get a status
         self._again: dict[Key, float] = {}  # when to look at a group again without news
         self._latest = ""  # the time of the cluster, as far as it is known
+        self._crashes: RecentFailures[Key] = RecentFailures(now)
         self._ending: dict[Key, Key] = {}  # pods that are about to be gone, and their groups
         self._dirty: dict[Key, None] = {}
         self._notices: list[Write] = []
@@ -142,6 +144,8 @@ class Controller:
             self._occupancy.count(joined.group, pod)
         if pod.finished and (old is None or not old.finished):
             self.queue.changed()
+            if joined.group is not None and old is not None and pod.node and pod.phase == "Failed":
+                self._crashes.add(joined.group, pod.node)
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """Take in that a pod went."""
@@ -310,7 +314,7 @@ class Controller:
             return
         try:
             asked = with_status(seen.group, Status())
-            status = self.engine.place(asked)
+            status = self.engine.place(asked, self._crashes.of(key))
             hopeless = not status.assignments and not self._empty.place(asked).assignments
         except DocumentError as error:
             status, hopeless = Status(state="Unplaceable", message=str(error)), True

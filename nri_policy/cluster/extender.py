@@ -19,6 +19,7 @@ from nri_policy.cluster.numa_report import rows_of
 from nri_policy.cluster.numa_request import BEST_EFFORT, BURSTABLE, NumaRequest
 from nri_policy.cluster.pod import Pod, read_pod
 from nri_policy.cluster.promises import ZONE_ANNOTATION, LiveZones
+from nri_policy.cluster.service_spread import ServiceSpread
 from nri_policy.wording import quoted
 
 NOT_CHOSEN = "another node was chosen"
@@ -43,10 +44,11 @@ class Binding(msgspec.Struct, frozen=True):
 class Verbs:
     """Answers kube-scheduler from the zones as they are, less what is promised."""
 
-    def __init__(self, zones: LiveZones, *, choose: bool) -> None:
+    def __init__(self, zones: LiveZones, spread: ServiceSpread, *, choose: bool) -> None:
         self.rejected: Counter[str] = Counter()  # nodes, by reason
         self.unknown = 0  # nodes that were asked about and that we have not seen
         self._zones = zones
+        self._spread = spread
         self._choose = choose
 
     def filter(self, body: bytes) -> bytes:
@@ -58,9 +60,11 @@ class Verbs:
         request = self._zones.fits.request(pod)
         verdicts, slots = self._zones.fits.ask(request).verdicts, self._zones.fits.slots
         fitting: list[str] = []
-        failed: dict[str, str] = {}
+        failed = self._spread.full(pod, names)
         unresolvable: dict[str, str] = {}
         for name in names:
+            if name in failed:
+                continue
             slot = slots.get(name)
             if slot is None:  # so new that nothing is known of its zones
                 self.unknown += 1
@@ -89,9 +93,15 @@ class Verbs:
         )
 
     def prioritize(self, body: bytes) -> bytes:
-        """Return a score from 0 to 10 for each of the nodes."""
+        """Return a score from 0 to 10 for each of the nodes.
+
+        By its zones, or where the pod asks for it by how well it is spread there.
+        """
         pod, names = _arguments(body)
         self._zones.expire()
+        spread = self._spread.scores(pod, names)
+        if spread is not None:
+            return msgspec.json.encode([{"Host": name, "Score": spread[name]} for name in names])
         scores = self._zones.fits.ask(self._zones.fits.request(pod)).scores
         slots = self._zones.fits.slots
         return msgspec.json.encode(

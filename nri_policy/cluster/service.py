@@ -20,6 +20,7 @@ from nri_policy.cluster.lease import Lease, LeaseName
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.promises import LiveZones
 from nri_policy.cluster.server import Answers, Listen, server
+from nri_policy.cluster.service_spread import ServiceSpread
 from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.sources import OF_EXTENDER, OF_GROUPS, extender_sources, sources
 from nri_policy.cluster.watch import PODS, Watch
@@ -48,13 +49,14 @@ class Service:
         self.zones = LiveZones(settings.extender, now)
         self.lease = None if lease is None else Lease(client, lease, now)
         self.writer: Writer | None = None
-        followed = extender_sources(self.zones)
+        spread = ServiceSpread(now)
+        followed = extender_sources(self.zones, spread)
         if groups:
             controller = Controller(settings, now)
             self.writer = Writer(client, controller, self._may_write)
-            followed = sources(self.zones, controller, self.writer.wake)
+            followed = sources(self.zones, spread, controller, self.writer.wake)
         self.watch = Watch(client, followed, now)
-        self.verbs = Verbs(self.zones, choose=settings.extender.choose)
+        self.verbs = Verbs(self.zones, spread, choose=settings.extender.choose)
         self._client = client
         self._registry = CollectorRegistry(auto_describe=False)
         self._requests = Counter(

@@ -11,6 +11,7 @@ from nri_policy.cluster.membership import read_job
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.promises import LiveZones
+from nri_policy.cluster.service_spread import ServiceSpread
 from nri_policy.cluster.watch import PODS, ZONES, Key, Source
 from nri_policy.cluster.zone import read_zones
 from nri_policy.kube.client import NODES, Kind
@@ -24,21 +25,35 @@ OF_GROUPS = (NODES, PODS, ZONES, JOBS, GROUPS)
 Object = dict[str, Any]
 
 
-def extender_sources(zones: LiveZones) -> list[Source]:
+def extender_sources(zones: LiveZones, spread: ServiceSpread) -> list[Source]:
     """Return what the extender follows."""
+
+    def take_node(item: Object) -> None:
+        node = read_node(item, "")
+        zones.set_node(node)
+        spread.set_node(node)
+
+    def remove_node(key: Key) -> None:
+        zones.remove_node(key[1])
+        spread.remove_node(key[1])
+
+    def take_pod(item: Object) -> None:
+        pod = read_pod(item, "")
+        zones.set_pod(pod)
+        spread.set_pod(pod)
+
+    def remove_pod(key: Key) -> None:
+        zones.remove_pod(*key)
+        spread.remove_pod(*key)
+
     return [
         Source(
             kind=NODES,
-            take=lambda item: zones.set_node(read_node(item, "")),
-            remove=lambda key: zones.remove_node(key[1]),
+            take=take_node,
+            remove=remove_node,
             known=lambda: [("", name) for name in zones.nodes()],
         ),
-        Source(
-            kind=PODS,
-            take=lambda item: zones.set_pod(read_pod(item, "")),
-            remove=lambda key: zones.remove_pod(*key),
-            known=zones.pods,
-        ),
+        Source(kind=PODS, take=take_pod, remove=remove_pod, known=zones.pods),
         Source(
             kind=ZONES,
             take=lambda item: zones.set_zones(read_zones(item, "")),
@@ -49,18 +64,22 @@ def extender_sources(zones: LiveZones) -> list[Source]:
     ]
 
 
-def sources(zones: LiveZones, controller: Controller, wake: Callable[[], object]) -> list[Source]:
+def sources(
+    zones: LiveZones, spread: ServiceSpread, controller: Controller, wake: Callable[[], object]
+) -> list[Source]:
     """Return what the extender and the controller follow; *wake* is called after each change."""
-    nodes, pods, reports = extender_sources(zones)
+    nodes, pods, reports = extender_sources(zones, spread)
 
     def take_node(item: Object) -> None:
         node = read_node(item, "")
         zones.set_node(node)
+        spread.set_node(node)
         controller.set_node(node)
 
     def take_pod(item: Object) -> None:
         pod = read_pod(item, "")
         zones.set_pod(pod)
+        spread.set_pod(pod)
         controller.set_pod(pod)
 
     def take_zones(item: Object) -> None:

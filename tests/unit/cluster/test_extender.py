@@ -550,3 +550,28 @@ def test_it_does_not_listen_in_the_open(listen: Listen, text: str) -> None:
         listen.check()
     Listen(host="::1").check()
     Listen(host="localhost").check()
+
+
+def test_pods_of_a_service_are_spread_by_their_scores(tmp_path: Path) -> None:
+    def of_service(name: str, **spec: Any) -> Object:
+        owner = {"kind": "StatefulSet", "name": "web", "uid": "u", "controller": True}
+        annotations = {"placement.nri/spread-over": HOSTNAME, "placement.nri/max-per-host": "1"}
+        metadata = {"name": name, "namespace": "default", "annotations": annotations}
+        return pod(name, 1) | {
+            "metadata": metadata | {"ownerReferences": [owner]},
+            "spec": pod(name, 1)["spec"] | spec,
+        }
+
+    async def play() -> None:
+        async with cluster(tmp_path) as api, replica(api) as at:
+            await api.put("pods", of_service("p0", nodeName="a"))
+            await at.until(lambda: bool(at.service.zones.pods()))
+            scheduler = await at.connect()
+            asked = {"Pod": of_service("p1"), "NodeNames": ["a", "b", "c"]}
+            scores = await scheduler.ask("/prioritize", asked)
+            assert {each["Host"]: each["Score"] for each in scores} == {"a": 0, "b": 10, "c": 10}
+            found = await scheduler.ask("/filter", asked)
+            assert found["NodeNames"] == ["b", "c"]
+            assert "placement.nri/max-per-host" in found["FailedNodes"]["a"]
+
+    asyncio.run(play())

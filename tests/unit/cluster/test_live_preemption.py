@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.support.placement_world import Object, Play
 
 RACK = "example.com/rack"
 ON: Object = {"groups": {"preemption": True}}
 
 
-def full(**spec: Object) -> Play:
+def full(**spec: Any) -> Play:
     """Three racks of 8 CPUs, each with a group: low with 8, younger with 8, high with 7."""
     play = Play(**spec)
     play.world.delete("pods", "web")
