@@ -260,8 +260,9 @@ class Controller:
             group = gather(key, members, self._levels)
         except (Incomplete, DocumentError) as problem:
             reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
-            if self._say(key, str(problem)):
-                yield Notice(key, reason, str(problem))
+            if self._say(key, str(problem)):  # there is no group yet that one could look at
+                first = min(each.pod.name for each in members)
+                yield Notice((key[0], first), reason, str(problem), pod=True)
             return
         self._say(key, "")
         owners = {
@@ -395,7 +396,11 @@ class Controller:
         key = (group.namespace, group.name)
         self._again.pop(key, None)
         hosts, busy = self._occupancy.hosts(key, group)
-        tolerations = [self.engine.tolerations_of(each) for each in group.pod_sets]
+        tolerations = [
+            (*each.template.spec.tolerations, *(topology.tolerations if topology else ()))
+            for each in group.pod_sets
+            for topology in [self.engine.topology_of(each)]
+        ]
         known = group.status.unhealthy_nodes
         unhealthy, again = self._failures.failed(hosts, tolerations, busy, known)
         if again < inf:
@@ -418,11 +423,20 @@ class Controller:
         ]
         running = phases.count("Running") + phases.count("Succeeded")
         state = "Running" if running >= sum(each.count for each in group.pod_sets) else "Placed"
-        status = replace(group.status, state=state, message="", unhealthy_nodes=[])
+        status = replace(
+            group.status, state=state, message=self._unlabelled(group), unhealthy_nodes=[]
+        )
         if status != group.status:
             yield WriteStatus(with_status(group, status), seen.revision)
             if group.status.unhealthy_nodes:
                 yield Notice(key, "Healthy", "")
+
+    def _unlabelled(self, group: PlacementGroup) -> str:
+        """Return which of a group's hosts have lost a label: nothing more goes there."""
+        topologies = [self.engine.topology_of(each) for each in group.pod_sets]
+        levels = {level for each in topologies if each is not None for level in each.levels}
+        missing = self._failures.missing_label(hosts_of(group), levels)
+        return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"
 
     def _tell(self, seen: _Seen, state: str, message: str) -> Iterator[Write]:
         """Yield the status that says why a group waits, and an Event, unless they are said."""

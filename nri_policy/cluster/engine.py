@@ -12,7 +12,7 @@ whether the pods run or not, less what finished pods of the group gave back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -22,7 +22,6 @@ import msgspec
 from nri_policy.cluster.assignment import Assignment
 from nri_policy.cluster.document import PODS, Amounts, DocumentError, join
 from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, PodSet, Request, Status
-from nri_policy.cluster.matching import Toleration
 from nri_policy.cluster.node import Node
 from nri_policy.cluster.placement import assign, assignment
 from nri_policy.cluster.pod import Pod
@@ -158,14 +157,12 @@ class Engine:
         """Return what one pod of a pod set uses."""
         return self.kind(pod_set.template.spec.effective())
 
-    def tolerations_of(self, pod_set: PodSet) -> Sequence[Toleration]:
-        """Return what the pods of a pod set tolerate: themselves, and by their topology."""
-        request = pod_set.request or Request()
+    def topology_of(self, pod_set: PodSet) -> Topology | None:
+        """Return the topology on which a pod set is placed; None if there is none of that name."""
         try:
-            tolerations = self._topology(request.topology).tolerations
+            return self._topology((pod_set.request or Request()).topology)
         except Refused:
-            tolerations = []
-        return (*pod_set.template.spec.tolerations, *tolerations)
+            return None
 
     def place(
         self, group: PlacementGroup, failures: Mapping[str, int] = MappingProxyType({})

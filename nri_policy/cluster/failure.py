@@ -48,9 +48,21 @@ class Failures:
             after = {each: before.get(each, self._now()) for each in wrong}
             if after:
                 self._since[host] = after
-            if before or after or node is None or old is None:
+            labels = [None if each is None else each.labels for each in (old, new)]
+            if before or after or labels[0] != labels[1]:
                 changed.append(host)
         return changed
+
+    def missing_label(
+        self, hosts: Iterable[str], labels: Collection[str]
+    ) -> tuple[str, str] | None:
+        """Return a host whose node lacks one of *labels*, and that label; None if there is none."""
+        for host in sorted(hosts):
+            node = self._nodes.get(host)
+            for label in sorted(labels) if node is not None else [HOSTNAME]:
+                if node is None or label not in node.labels:
+                    return host, label
+        return None
 
     def failed(
         self,

@@ -86,9 +86,9 @@ def _mark(assignment: Assignment, values: Sequence[str]) -> Place:
 
 
 def _mark_of(assignment: Assignment, pod: Pod, nodes: Mapping[str, Node]) -> Place:
-    """Return the same of a pod that was let go: by its node, or until it has one its selector."""
+    """Return the same of a pod that was let go: by its node's labels, for others its selector."""
     node = nodes.get(pod.node)
-    labels = pod.spec.node_selector if node is None else node.labels
+    labels = {**pod.spec.node_selector, **(node.labels if node is not None else {})}
     levels = [each for each in assignment.levels if not each.startswith(ZONE_LEVEL)]
     zone = pod.annotations.get(ZONE, "") if len(levels) < len(assignment.levels) else ""
     return (*(labels.get(level, "") for level in levels), zone)

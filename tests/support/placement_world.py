@@ -13,7 +13,15 @@ from nri_policy.cluster.membership import read_job
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.settings import Settings, read_settings
-from nri_policy.cluster.writes import CreateGroup, DeletePod, FailPod, OpenGate, Write, WriteStatus
+from nri_policy.cluster.writes import (
+    CreateGroup,
+    DeletePod,
+    FailPod,
+    Notice,
+    OpenGate,
+    Write,
+    WriteStatus,
+)
 from tests.unit.cluster.objects import HOSTNAME, node, pod_spec, settings
 
 GATE = "placement.nri/group"
@@ -235,6 +243,7 @@ class Play:
         self.world = World(hosts_in_rack)
         self.now = 0.0
         self.kills = 0
+        self.notices: dict[str, str] = {}  # what Events said, by whom they are about
         self.settings: Settings = read_settings(settings("rack", HOSTNAME, **spec))
         self.begin()
 
@@ -257,6 +266,8 @@ class Play:
         """Have the controller do a step; it may die before any write. The writes that it asked."""
         writes = self.controller.step()
         for write in writes:
+            if isinstance(write, Notice):
+                self.notices[write.about[1]] = self.notices.get(write.about[1], "") + write.message
             if self.chance.random() < kill:
                 self.kills += 1
                 self.begin()

@@ -1,0 +1,293 @@
+"""What is wrong with one group is said of it, and disturbs no other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.support.placement_world import Object, Play
+from tests.unit.cluster.objects import HOSTNAME
+
+RACK = "example.com/rack"
+SIZE = "placement.nri/group-size"
+
+
+def good(play: Play) -> bool:
+    """Whether a group beside it gets its places."""
+    if "good" not in play.world.objects["jobs"]:
+        play.world.submit("good", 2, 1, RACK)
+    play.rest()
+    return play.world.let_go("good") == (2, 2)
+
+
+def named(play: Play, group: str, sizes: dict[str, str], **annotations: str) -> None:
+    """Pods of a group by name, each with the size that it says."""
+    play.world.submit("n", len(sizes), 1, RACK)
+    for item, (name, size) in zip(play.world.pods_of("n").values(), sizes.items(), strict=True):
+        play.world.delete("pods", item["metadata"]["name"])
+        item["metadata"] |= {"name": name, "uid": f"u-{name}"}
+        item["metadata"]["labels"] = {"placement.nri/group": group, SIZE: size}
+        item["metadata"]["annotations"] = {f"placement.nri/{k}": v for k, v in annotations.items()}
+        play.world.put("pods", item)
+
+
+def said(play: Play, about: str) -> str:
+    return next(text for key, text in play.controller.problems.items() if key[1] == about)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"a": "2", "b": "3"}, "pods of group 'g' disagree on its size: 2, 3"),
+        ({"a": "2", "b": "2", "c": "2"}, "group 'g' has 3 pods, but a size of 2"),
+        ({"a": "4", "b": "4"}, "2 of 4 pods are there, 2 are missing"),
+    ],
+)  # fmt: skip
+def test_sizes_that_are_wrong(sizes: dict[str, str], message: str) -> None:
+    play = Play()
+    named(play, "g", sizes)
+    assert good(play)
+    assert message in said(play, "g")
+    reasons = dict(play.world.events)
+    assert reasons["a"] == ("Incomplete" if "missing" in message else "Malformed")
+    assert "g" not in play.world.objects["groups"]
+    assert not any("nodeSelector" in play.world.objects["pods"][name]["spec"] for name in sizes)
+
+
+def test_pods_of_one_pod_set_that_are_not_alike() -> None:
+    play = Play()
+    named(play, "g", {"a": "2", "b": "2"}, **{"pod-set": "main"})
+    requests = play.world.objects["pods"]["b"]["spec"]["containers"][0]["resources"]
+    requests["requests"] = {"cpu": "2"}
+    play.world.put("pods", play.world.objects["pods"]["b"])
+    assert good(play)
+    assert "pods of pod set 'main' are not alike: 'b' differs" in said(play, "g")
+
+
+def test_a_pod_that_says_nonsense_is_told_itself() -> None:
+    play = Play()
+    named(play, "g", {"a": "many"})
+    assert good(play)
+    assert "'many'" in said(play, "a")
+    assert ("a", "Malformed") in play.world.events
+
+
+def test_a_pod_that_does_not_wait_holds_its_group_up() -> None:
+    play = Play()
+    named(play, "g", {"a": "2", "b": "2"})
+    item = play.world.objects["pods"]["b"]
+    item["spec"] |= {"schedulingGates": [], "nodeName": "h0"}
+    play.world.put("pods", item | {"status": {"phase": "Running"}})
+    assert good(play)
+    assert "pod 'b' does not wait behind the gate placement.nri/group" in said(play, "g")
+
+
+def test_a_pod_that_is_deleted_while_it_waits() -> None:
+    play = Play()
+    play.world.submit("old", 6, 1, RACK)
+    play.world.submit("big", 8, 3, RACK)
+    play.rest()
+    play.world.delete("pods", "big-3")
+    assert good(play)
+    message = play.world.group("job-big").status.message
+    assert message == "pod set 'main': 7 of 8 pods are there"
+    play.world.control_jobs()
+    play.rest()
+    assert "allows to fit" in play.world.group("job-big").status.message
+
+
+def test_a_place_waits_for_the_next_pod_where_one_is_deleted_before_it_is_let_go() -> None:
+    play = Play()
+    play.world.submit("j", 3, 1, RACK)
+    play.listen()
+    while not play.world.objects["groups"].get("job-j", {}).get("status"):
+        play.step()
+        play.listen()
+    play.world.delete("pods", "j-1")
+    play.rest()
+    assert play.world.let_go("j") == (2, 2)
+    assert good(play)
+    play.world.control_jobs()
+    play.rest()
+    assert play.world.let_go("j") == (3, 3)
+    assert play.world.group("job-j").status.state == "Running"
+
+
+@pytest.mark.parametrize("label", [RACK, HOSTNAME])
+def test_a_label_is_taken_from_a_node_in_use(label: str) -> None:
+    """Its pods run on, no other group goes there, and its room is not promised twice."""
+    play = Play()
+    play.world.delete("pods", "web")
+    play.world.submit("j", 4, 1, RACK)
+    play.rest()
+    item = play.world.objects["nodes"]["h0"]
+    value = item["metadata"]["labels"].pop(label)
+    play.world.put("nodes", item)
+    play.rest()
+    status = play.world.group("job-j").status
+    assert (status.state, status.message) == ("Running", f"h0 has no label {label} any more")
+    for number in range(6):
+        play.world.submit(f"k{number}", 4, 1, RACK)
+    play.rest()
+    item["metadata"]["labels"][label] = value
+    play.world.put("nodes", item)
+    play.rest()
+    assert sum(play.world.let_go(f"k{number}")[0] for number in range(6)) == 20
+    status = play.world.group("job-j").status
+    assert (status.state, status.message) == ("Running", "")
+
+
+LIES: dict[str, tuple[list[Object], str]] = {
+    "too many": ([{"podSet": "main", "pods": {"h0": 5}}], "has 5 pods of pod set"),
+    "too few": ([{"podSet": "main", "pods": {"h0": 1}}], "has 1 pod of pod set"),
+    "no such pod set": (
+        [{"podSet": "main", "pods": {"h0": 2}}, {"podSet": "x", "pods": {"h1": 1}}],
+        "pod set 'x', which has 0",
+    ),
+    "twice": (
+        [{"podSet": "main", "pods": {"h0": 1}}, {"podSet": "main", "pods": {"h1": 1}}],
+        "twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_status_that_lies_is_not_believed(lie: str) -> None:
+    given, message = LIES[lie]
+    play = Play()
+    named(play, "g", {"a": "2", "b": "2"})
+    template: Any = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
+    request = {"required": RACK}
+    assignments = [
+        {
+            "podSet": each["podSet"],
+            "levels": [HOSTNAME],
+            "domains": [{"values": [host], "count": n} for host, n in each["pods"].items()],
+        }
+        for each in given
+    ]
+    play.world.put(
+        "groups",
+        {
+            "metadata": {"name": "g", "uid": "u-g"},
+            "spec": {
+                "podSets": [{"name": "main", "count": 2, "template": template, "request": request}]
+            },
+            "status": {"state": "Placed", "assignments": assignments},
+        },
+    )
+    if lie == "too many":
+        for name in "ab":
+            play.world.delete("pods", name)
+    assert good(play)
+    if lie == "too many":
+        status = play.world.group("g").status
+        assert (status.assignments, status.message) == ([], "pod set 'main': 0 of 2 pods are there")
+    else:
+        assert sum(hosts(play, "a", "b").values()) == 2  # placed anew, as it should be
+    assert ("g", "Malformed") in play.world.events
+    assert message in play.notices["g"]
+
+
+def hosts(play: Play, *names: str) -> Counter[str]:
+    return Counter(
+        play.world.objects["pods"][name]["spec"].get("nodeSelector", {}).get(HOSTNAME, "")
+        for name in names
+    )
+
+
+def test_a_group_of_another_owner_is_not_taken_for_this_one() -> None:
+    """A Job is deleted and made again under its name, before the old PlacementGroup is gone."""
+    play = Play()
+    play.world.submit("j", 2, 1, RACK)
+    play.rest()
+    old = play.world.objects["groups"]["job-j"]
+    play.world.finish("j")
+    old["metadata"]["ownerReferences"][0]["uid"] = "of the old one"
+    play.world.put("groups", old)
+    play.world.submit("j", 2, 1, RACK)
+    assert good(play)
+    assert play.world.let_go("j") == (0, 2)
+    assert ("job-j", "OtherOwner") in play.world.events
+    play.world.delete("groups", "job-j")
+    play.rest()
+    assert play.world.let_go("j") == (2, 2)
+
+
+def test_clocks_that_jump_change_no_order_and_end_no_wait() -> None:
+    """Age is what the API server says of the pods, whatever our clock does, and when we began."""
+    play = Play()
+    play.world.submit("old", 8, 1, RACK)
+    play.world.submit("old2", 8, 1, RACK)
+    play.world.submit("old3", 7, 1, RACK)
+    play.rest()
+    play.world.submit("first", 8, 1, RACK)
+    play.rest()
+    play.now -= 1e6
+    play.world.submit("second", 8, 1, RACK)
+    play.rest()
+    play.now += 2e6
+    play.begin()
+    play.rest()
+    play.now -= 3e6
+    play.world.finish("old")
+    play.rest()
+    assert (play.world.let_go("first")[0], play.world.let_go("second")[0]) == (8, 0)
+    play.world.finish("old2")
+    play.rest()
+    assert play.world.let_go("second")[0] == 8
+
+
+def test_how_long_a_group_has_waited_is_known_after_a_restart() -> None:
+    play = Play()
+    for number in range(3):
+        play.world.submit(f"old{number}", 7 + (number > 0), 1, RACK)
+    play.world.submit("large", 8, 1, RACK)
+    play.rest()
+    for item in play.world.pods_of("large").values():
+        item["metadata"]["creationTimestamp"] = "2025-12-31T00:00:00.000000Z"  # a day before
+        play.world.put("pods", item)
+    play.begin()
+    play.rest()
+    play.world.submit("small", 1, 1, RACK)
+    play.world.finish("old0")
+    play.rest()
+    assert play.world.let_go("small") == (0, 1)  # it would fit, but the large one holds its place
+    play.world.finish("old1")
+    play.rest()
+    assert play.world.let_go("small") == (1, 1)
+    assert play.world.let_go("large") == (8, 8)
+
+
+def succeed(play: Play, *names: str) -> None:
+    for name in names:
+        play.world.put(
+            "pods", play.world.objects["pods"][name] | {"status": {"phase": "Succeeded"}}
+        )
+    play.world.control_jobs()
+    play.rest()
+
+
+def test_the_place_of_a_pod_that_succeeded_is_given_back_once() -> None:
+    """A Job that goes on with other pods needs it; one that does not gives it to the next group."""
+    play = Play()
+    world = play.world
+    world.delete("pods", "web")
+    world.submit("on", 4, 2, RACK, job={"completions": 6})
+    world.submit("end", 4, 2, RACK)
+    world.submit("old", 4, 2, RACK)
+    play.rest()
+    world.submit("next", 2, 2, RACK)
+    play.rest()
+    succeed(play, "on-0", "on-1")
+    assert world.let_go("on") == (6, 6)  # two of them are done
+    assert world.let_go("next") == (0, 2)
+    succeed(play, "end-0", "end-1")
+    assert world.let_go("next") == (2, 2)
+    assert world.group("job-end").status.state == "Running"
+    world.submit("third", 2, 2, RACK)
+    play.begin()
+    play.rest()
+    assert world.let_go("third") == (0, 2)  # those places are taken
