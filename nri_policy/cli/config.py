@@ -95,7 +95,8 @@ def _check(file: Path, source: Source) -> CheckReport:
     report = CheckReport(valid=False, errors=(), notices=(), settings=())
     try:
         settings = read_settings(file)
-        report = replace(report, notices=settings.notices, settings=effective(settings))
+        notices = (*settings.notices, *settings.unreferenced())
+        report = replace(report, notices=notices, settings=effective(settings))
         _agree(settings)
         layout = _started(settings, source)
     except SettingsError as error:

@@ -18,7 +18,7 @@ from nri_policy.cli.pinning import left_alone
 from nri_policy.cli.watching import repeat, watch_option
 from nri_policy.picture.mark import Mark, marked
 from nri_policy.picture.terminal import letter
-from nri_policy.report import ClassesReport, ContainerReport, Containers
+from nri_policy.report import ContainerReport, Containers
 from nri_policy.wording import natural
 
 _KEYS: dict[str, Callable[[tuple[str, ContainerReport]], Any]] = {
@@ -82,14 +82,9 @@ def _table(containers: Containers, marks: Mapping[str, Mark]) -> Columns | Text:
         table.add_row(
             letter(marks, name),
             *cells(name, each),
-            *([Text(_classes(each.classes))] if in_classes else []),
+            *([Text(str(each.classes or ""))] if in_classes else []),
             Text("refused" if each.error else each.state),
             Text(each.error or "; ".join(each.updated_by or ())),
             style="red" if each.error else "",
         )
     return table
-
-
-def _classes(classes: ClassesReport | None) -> str:
-    names = () if classes is None else (classes.scheduling, classes.blockio)
-    return ", ".join(name for name in names if name)

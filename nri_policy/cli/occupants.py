@@ -20,9 +20,11 @@ def occupants(scene: Scene, used: Mapping[str, float] | None = None) -> Columns:
     """
     changed = ["changed"] if scene.changes else []
     in_use = ["used"] if used else []
+    classes = ["classes"] if any(each.classes for each in scene.occupants) else []
     table = Columns(
         "",
         *HEADINGS,
+        *classes,
         *in_use,
         *changed,
         right=in_use,
@@ -38,6 +40,7 @@ def occupants(scene: Scene, used: Mapping[str, float] | None = None) -> Columns:
             cpu_list(each.cpus),
             cpu_list(each.mems),
             path(each.pool),
+            *([Text(each.classes)] if classes else []),
             *([Text(f"{used[each.name]:.1f}" if each.name in used else "-")] if used else []),
             *([Text(each.change)] if changed else []),
             style="bold" if each.change else "",

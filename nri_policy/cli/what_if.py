@@ -307,6 +307,8 @@ def _remarks(container: TriedReport) -> Iterator[str]:
         yield container.outcome
     if container.decided_by:
         yield f"{REASONS[container.decided_by]} ({container.decided_by})"
+    if container.classes:
+        yield f"in classes {container.classes}"
     if container.misfit:
         yield container.misfit
     if container.state == "removed":

@@ -27,6 +27,7 @@ class Occupant:
     isolated: CPUSet  # of the exclusive ones
     shared: int  # milli-CPU
     mems: CPUSet  # node ids
+    classes: str = ""  # their names, of scheduling and of block I/O
     change: str = ""  # what happened to it since the earlier scene, in a few words
 
     @property
@@ -52,6 +53,7 @@ def occupant(name: str, container: ContainerReport) -> Occupant:
         isolated=container.isolated or EMPTY,
         shared=container.shared_milli or 0,
         mems=container.mems,
+        classes=str(container.classes or ""),
     )
 
 

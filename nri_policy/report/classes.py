@@ -15,6 +15,9 @@ class ClassesReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheduling: str | None = None
     blockio: str | None = None
 
+    def __str__(self) -> str:
+        return ", ".join(name for name in (self.scheduling, self.blockio) if name)
+
 
 class ClassItemReport(Struct, frozen=True, kw_only=True):
     """One thing that a class gives a container."""

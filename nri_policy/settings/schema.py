@@ -243,6 +243,16 @@ class Settings(Section, frozen=True, kw_only=True):
         if self.control.blockio.classes and not self.control.blockio.enable:
             yield "control.blockio.enable is false: its classes have no effect"
 
+    def unreferenced(self) -> Iterator[str]:
+        """Yield the classes that a container is in only if it is annotated with them."""
+        given = {*self.class_of_namespace.values(), *self.class_of_qos.values()}
+        scheduling = [each.name for each in self.scheduling_classes if each.name not in given]
+        default = values.QOS if self.control.blockio.qos_is_default else ()
+        blockio = [each for each in self.control.blockio.classes if each.lower() not in default]
+        for kind, names in (("scheduling", scheduling), ("block I/O", blockio)):
+            if names:
+                yield f"{kind} classes that only annotations can ask for: {', '.join(names)}"
+
 
 def _absent(path: str, name: str, known: list[str], where: str) -> Iterator[tuple[str, str]]:
     """Yield the problem that a class is not among those *known*, if it is not."""

@@ -368,9 +368,9 @@ def _mismatches(step: Expect, containers: Containers, failure: str | None) -> li
             continue
         shown = plain(got)
         found += [
-            Mismatch(container=key, field=field, want=want, got=shown[field])
+            Mismatch(container=key, field=field, want=want, got=shown.get(field))
             for field, want in wanted.items()
-            if not _as_wanted(field, want, shown[field])
+            if not _as_wanted(field, want, shown.get(field))
         ]
     return found
 

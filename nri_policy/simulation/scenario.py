@@ -40,6 +40,7 @@ FIELDS = (
     "shares",
     "error",
     "updated_by",
+    "classes",
 )
 SET_FIELDS = ("cpus", "mems", "exclusive")  # in the kernel's list format
 

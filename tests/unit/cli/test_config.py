@@ -102,6 +102,21 @@ def test_what_has_no_effect_yet_is_a_note_and_no_error(check: Check) -> None:
     assert "note: spec.control" in check(GOOD + "  control: {cpu: {}}\n").stdout
 
 
+def test_classes_that_the_settings_refer_to_nowhere_are_named(check: Check) -> None:
+    classes = "  schedulingClasses: [{name: a, nice: 1}, {name: b, nice: 2}, {name: c, nice: 3}]\n"
+    blockio = (
+        "  control: {blockio: {enable: true, usePodQoSAsDefaultClass: true,"
+        " classes: {Burstable: [], slow: []}}}\n"
+    )
+    used = "  namespaceSchedulingClasses: {ci: a}\n  podQoSSchedulingClasses: {besteffort: c}\n"
+    document = json.loads(check(GOOD + classes + blockio + used, "-o", "json").stdout)
+    assert document["notices"] == [
+        "scheduling classes that only annotations can ask for: b",
+        "block I/O classes that only annotations can ask for: slow",
+    ]
+    assert json.loads(check(GOOD + "  control: {}\n", "-o", "json").stdout)["notices"] == []
+
+
 def test_it_says_whether_a_daemon_would_start_on_a_machine(check: Check) -> None:
     result = check(GOOD, "--synthetic", "package:2 core:2 pu:2")
     assert result.exit_code == 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nri_policy.classes import Equipment
 from nri_policy.engine.event import Created
 from nri_policy.node import view_of
 from nri_policy.observability.inventory import Shortcoming, families, picture_of
@@ -104,6 +105,20 @@ def test_a_burst_beyond_what_the_pool_has_is_confined() -> None:
     assert degraded(life) == set()
     life.create(nodes.container(500, 4000))
     assert degraded(life) == {Shortcoming.CONFINED}
+
+
+def test_who_does_without_a_part_of_its_class_is_degraded() -> None:
+    life = Life(
+        schedulingClasses=[{"name": "calm", "policy": "batch"}],
+        podQoSSchedulingClasses={"guaranteed": "calm"},
+    )
+    life.create(nodes.container(2000))
+    life.create(nodes.best_effort())
+    assert degraded(life) == set()
+    life.engine.state.equipment = Equipment(no_scheduler="runtime too old")
+    life.create(nodes.container(1000))
+    assert degraded(life) == {Shortcoming.CLASS}
+    assert gauges(life)["degraded_containers", "class"] == 1
 
 
 def test_memory_on_more_nodes_than_the_pools_own_is_widened() -> None:

@@ -1,0 +1,167 @@
+"""Classes as the commands show them: what a container has, what it does without, and why."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nri_policy.classes import Equipment
+from nri_policy.cli import main
+from nri_policy.hardware.disks import Disk
+from nri_policy.plugin.policy import Sources
+from tests.support.daemon import pod, served
+
+SDA = Disk(number="8:0", name="sda", paths=("/dev/sda",), scheduler="bfq")
+LINE = "8:0 rbps=1000000 wbps=max riops=max wiops=max"
+CLASSES = [
+    {"name": "calm", "policy": "batch", "nice": 10, "ioClass": "be", "ioPriority": 7},
+    {"name": "fast", "policy": "fifo", "priority": 10},
+]
+SPEC: dict[str, Any] = {
+    "schedulingClasses": CLASSES,
+    "namespaceSchedulingClasses": {"ci": "calm"},
+    "control": {
+        "blockio": {
+            "enable": True,
+            "classes": {
+                "slow": [{"Devices": ["/dev/sda"], "ThrottleReadBps": "1M"}],
+                "late": [{"Devices": ["/dev/sdb"], "ThrottleReadBps": "1M"}],
+            },
+        }
+    },
+}
+
+
+def annotated(scheduling: str = "", blockio: str = "") -> dict[str, str]:
+    asked = {"scheduling-class": scheduling, "blockioclass": blockio}
+    return {f"{key}.resource-policy.nri.io/pod": name for key, name in asked.items() if name}
+
+
+WEB = pod("web", annotations=annotated("calm", "slow"))
+LATE = pod("late", annotations=annotated("fast", "late"))
+JOB = pod("job", namespace="ci")
+
+
+def shown(control: Path, *command: str, given: str = "") -> str:
+    """Return what a command prints."""
+    done = CliRunner(env={"COLUMNS": "180", "NO_COLOR": "1"}).invoke(
+        main, [*command, "--control-socket", str(control)], input=given
+    )
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def beside_a_daemon(
+    folder: Path, check: Callable[[Path], None], *pods: dict[str, Any], version: str = "2.2.1"
+) -> None:
+    """Run *check* with the socket of a daemon on a node with one disk that has started *pods*."""
+    sources = Sources(equipment=lambda: Equipment(disks=(SDA,)))
+    folder.mkdir(exist_ok=True)
+
+    async def both() -> None:
+        async with served(folder, sources=sources, version=version, **SPEC) as node:
+            node.runtime.machine.disks = frozenset({SDA.number})
+            assert not await node.start(*pods)
+            await asyncio.to_thread(check, node.socket)
+
+    asyncio.run(both())
+
+
+def test_explain_tells_of_each_class_what_it_gives_and_who_put_it_there(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        text = shown(control, "explain", "web").partition("\nClasses\n")[2]
+        assert [" ".join(line.split()) for line in text.splitlines()] == [
+            "class by what wanted found state",
+            "scheduling calm annotation scheduler batch, nice 10 - pending",
+            "scheduling calm annotation io_priority be 7 - pending",
+            f"blockio slow annotation io.max {LINE} - pending",
+        ]
+        items = json.loads(shown(control, "explain", "late/main", "-o", "json"))["classes"]
+        assert [(each["item"], each["wanted"], each["state"]) for each in items] == [
+            ("scheduler", "fifo, priority 10", "pending"),
+            ("", "scheduling class fast is a real-time one: it can starve its pool", "note"),
+            ("", "block I/O class late: no disk is /dev/sdb", "unsupported"),
+        ]
+        (origin,) = {
+            each["origin"]
+            for each in json.loads(shown(control, "explain", "ci/job/main", "-o", "json"))[
+                "classes"
+            ]
+        }
+        assert origin == "namespace"
+        assert "Classes" not in shown(control, "explain", "plain")
+
+    beside_a_daemon(tmp_path, check, WEB, LATE, JOB, pod("plain"))
+
+
+def test_containers_have_a_column_of_classes_where_any_is_in_one(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        head, *rows = shown(control, "containers").splitlines()
+        at = head.index("classes")
+        cells = {row.split()[0]: row[at:].partition("  ")[0] for row in rows}
+        assert cells == {"web/main": "calm, slow", "plain/main": ""}
+
+    beside_a_daemon(tmp_path, check, WEB, pod("plain"))
+    beside_a_daemon(tmp_path / "none", lambda control: _has_no(control, "classes"), pod("plain"))
+
+
+def _has_no(control: Path, column: str) -> None:
+    assert column not in shown(control, "containers")
+
+
+def test_status_counts_who_does_without(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        assert json.loads(shown(control, "status", "-o", "json"))["lacking_classes"] == 1
+        assert "classes             1 do without a part of theirs: see explain" in shown(
+            control, "status"
+        )
+
+    beside_a_daemon(tmp_path, check, WEB, LATE, pod("plain"))
+    beside_a_daemon(tmp_path / "none", _all_have, WEB)
+
+
+def _all_have(control: Path) -> None:
+    assert "lacking_classes" not in json.loads(shown(control, "status", "-o", "json"))
+    assert "classes" not in shown(control, "status")
+
+
+def test_a_runtime_that_is_too_old_is_named(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        items = json.loads(shown(control, "explain", "web/main", "-o", "json"))["classes"]
+        assert [each["state"] for each in items] == ["unsupported", "unsupported", "pending"]
+        assert all("runtime too old: containerd 2.1.9" in each["wanted"] for each in items[:2])
+
+    beside_a_daemon(tmp_path, check, WEB, version="2.1.9")
+
+
+def test_what_if_tells_the_classes_of_newcomers(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        given = json.dumps(LATE)
+        answer = json.loads(shown(control, "what-if", "-f", "-", "-o", "json", given=given))
+        assert answer["containers"]["default/late/main"]["classes"] == {
+            "scheduling": "fast",
+            "blockio": "late",
+        }
+        assert "default/late/main: block I/O class late: no disk is /dev/sdb" in answer["warnings"]
+        assert "in classes fast, late" in shown(control, "what-if", "-f", "-", given=given)
+
+    beside_a_daemon(tmp_path, check, WEB)
+
+
+def test_a_journal_with_classes_comes_out_as_it_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside_a_daemon(tmp_path, lambda _: None, WEB, LATE, JOB, pod("plain"))
+    done = CliRunner().invoke(main, ["replay", str(tmp_path)])
+    assert "Every decision came out as it was recorded." in done.stdout
+    monkeypatch.setattr("nri_policy.engine.engine.classes_of", lambda *_: None)
+    done = CliRunner().invoke(main, ["replay", str(tmp_path), "-o", "json"])
+    assert done.exit_code == 1
+    different = {each["what"] for each in json.loads(done.stdout)["differences"]}
+    assert {"classes", "placement", "warnings"} <= different
