@@ -9,16 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -26,10 +18,7 @@ from typing import Protocol
 
 from nri_policy.audit.auditor import Auditor, Reader
 from nri_policy.audit.cgroup import Cgroups
-from nri_policy.audit.comparison import Decided
-from nri_policy.audit.decisions import books, decisions, unpinned
-from nri_policy.audit.presence import Books
-from nri_policy.audit.report import document
+from nri_policy.audit.source import NodeSource
 from nri_policy.clock import Clock
 from nri_policy.control.administration import Administration
 from nri_policy.control.decision_log import Chronicle
@@ -39,28 +28,22 @@ from nri_policy.control.health import Health
 from nri_policy.control.reflection import Reflection
 from nri_policy.control.service import SERVICE, Control
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Event, Reconfigured
-from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.placement import RefusalError
-from nri_policy.hardware.discovery import discover
+from nri_policy.engine.event import Event
 from nri_policy.hardware.machine import Machine
-from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kube.events import Event as ClusterEvent
-from nri_policy.kubelet.hypothetical import Making, wanted_pods
-from nri_policy.kubelet.resources import Kubelet
 from nri_policy.kubelet.stock import Left
-from nri_policy.node import Cpuset, Node, NodeView, Outcome, Wanted
+from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.nri.grpc_service import PATHS, plugin_handler
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, registration_delay
-from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
-from nri_policy.nrt.reading import Feed, Object
+from nri_policy.nrt.reading import Feed
+from nri_policy.nrt.topology import Topology
 from nri_policy.observability.decision_events import DecisionEvents
 from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.observability.exporter import Exporter
 from nri_policy.observability.loop_lag import Beat
-from nri_policy.observability.metrics import Metrics
+from nri_policy.observability.metrics import Elsewhere, Metrics
 from nri_policy.observability.watchdog import Heart
 from nri_policy.plugin.enforcement import Cgroups as Writer
 from nri_policy.plugin.exposure import Exposure
@@ -68,12 +51,13 @@ from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.overlaps import Cpusets, Overlaps
 from nri_policy.plugin.policy import Policy, Sources
 from nri_policy.plugin.updates import Telling
-from nri_policy.pools.capacity import CapacityError
-from nri_policy.report import AuditReport
-from nri_policy.settings import Audit, OnExit, Reload, Settings, SettingsError, load
+from nri_policy.reload import Reloads
+from nri_policy.settings import OnExit, Reload, Settings
+from nri_policy.status import Status
 from nri_policy.store.errors import StoreError
 from nri_policy.store.history import History
 from nri_policy.store.store import Store
+from nri_policy.what_if import Hypotheses
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +82,7 @@ class Host:
     root: Path = Path("/")  # holds the host's /sys and /proc
     cgroups: ContainerCgroups | None = None  # of the containers, if not those below `root`
     load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
-    report: Callable[[Reload], None] | None = None  # hears what became of them
+    report: Callable[[Reload], None] = lambda _: None  # hears what became of them
     record: Callable[[ClusterEvent], None] = lambda _: None  # has an event created in the cluster
     identity: Identity = IDENTITY
     notes: tuple[str, ...] = ()  # what `status` says of the node, whatever happens
@@ -120,81 +104,92 @@ class Daemon:
         self._now = host.sources.now
         self._store = Store(host.state_dir, machine)
         self.synchronized = asyncio.Event()
-        exposure = Exposure(host.containers_dir or host.state_dir / "containers")
-        self._chronicle = Chronicle()
-        self._publishers: list[Publisher] = []
-        self.metrics = Metrics(
-            version("nri-policy"),
-            self._now(),
-            generation=lambda: self._feed.generation,
-            late_answers=lambda: self._policy.late_answers,
-            publish_errors=lambda: sum(each.failed for each in self.publications),
-        )
+        self.metrics = Metrics(version("nri-policy"), self._now(), elsewhere=self._counted)
         self.node = Node(
             Engine(machine, settings, self._store.held.earlier), took=self.metrics.took
         )
         self.beat = Beat(observe=self.metrics.lagged)
         self.heart = Heart(self.node.turn, Clock())
-        self._latest: Explanation | None = None  # of a decision about a container
-        self._called: Service | None = None  # for a runtime that calls over gRPC
         self._telling = Telling(self.node)
-        self._findings = Findings(
+        findings = Findings(
             host.node_name, record=host.record, count=self.metrics.found, now=self._now
         )
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
-        self._policy = Policy(
+        self.policy = Policy(
             self.node,
-            exposure,
+            Exposure(host.containers_dir or host.state_dir / "containers"),
             self._telling,
             sources=replace(
                 host.sources, held=lambda: self._store.held.grants, cgroups=self._cgroups
             ),
             synchronized=self._took_over,
-            pods_changed=self.topology_changed,
+            pods_changed=self._topology_changed,
             enforced=self.metrics.enforced,
-            overlapped=self._findings.overlap,
-            started=lambda each: self.auditor.started(each),  # noqa: PLW0108 - made below
+            overlapped=findings.overlap,
+            started=self._started,
         )
         self._overlaps = Overlaps(
-            self.node, self._policy.enforcement, self._cgroups, self._telling.clock
+            self.node, self.policy.enforcement, self._cgroups, self._telling.clock
         )
-        self._feed = Feed(
-            self.node,
-            name=host.node_name,
-            pods=self._policy.pods.exclusive.values,
-            coming=self._policy.pods.guaranteed.values,
-            synchronized=self.synchronized,
-            devices=host.devices,
-        )
-        for each in (
-            self._chronicle.note,
-            DecisionEvents(host.record).decided,
-            self._feed.decided,
-            self.metrics.decided,
-            self._decided,
-        ):
-            self.node.observe(each)
         self._session = Session(
-            self._policy,
+            self.policy,
             host.identity,
             turn=self.node.turn,
             delay=host.delay,
             observe=self.metrics.requested,
         )
-        self.auditor = Auditor(
-            self,
-            self._cgroups,
-            now=self._now,
-            drifted=self.metrics.drifted,
+        self._called = Service(self.policy, self.node.turn, Clock(), self.metrics.requested)
+        source = NodeSource(self.node, self.policy, self._session, findings, self._telling.untold)
+        self.auditor = Auditor(source, self._cgroups, now=self._now, drifted=self.metrics.drifted)
+        self.topology = Topology(
+            Feed(
+                self.node,
+                name=host.node_name,
+                pods=self.policy.pods.exclusive.values,
+                coming=self.policy.pods.guaranteed.values,
+                synchronized=self.synchronized,
+                devices=host.devices,
+            )
         )
-        self._root = host.root
-        self._notes = host.notes
-        self._unused = host.unused
-        self._load = host.load or (lambda: settings)
-        self._report = host.report
-        self.follow: Callable[[Settings], AbstractAsyncContextManager[None]] = _nobody
-        self._reloading = asyncio.Lock()
-        self.reloaded: Reload | None = None  # the latest
+        self.reloads = Reloads(
+            self.node,
+            self.policy,
+            self.metrics,
+            root=host.root,
+            read=host.load,
+            report=host.report,
+            now=self._now,
+        )
+        self.status = Status(
+            self.node,
+            self.policy,
+            self._session,
+            self._called,
+            self.auditor,
+            findings,
+            synchronized=self.synchronized,
+            not_taken=self._telling.refused,
+            notes=host.notes,
+        )
+        self._decision_log = Chronicle()
+        self._control = Control(
+            self.node,
+            self._decision_log,
+            status=self.status,
+            what_if=Hypotheses(
+                self.node, self.policy.pods, self.reloads, self.auditor, host.unused
+            ),
+            auditor=self.auditor,
+            cgroups=self._cgroups,
+            reloads=self.reloads,
+            topology=self.topology,
+            past=History(self._store.path),
+        )
+        self.node.observe(self._decision_log.note)
+        self.node.observe(DecisionEvents(host.record).decided)
+        self.node.observe(self.topology.feed.decided)
+        self.node.observe(self.metrics.decided)
+        self.node.observe(self._keep)
 
     @asynccontextmanager
     async def serving(self, runtime: Path | int) -> AsyncIterator[asyncio.Task[None]]:
@@ -212,18 +207,32 @@ class Daemon:
 
     async def close(self) -> None:
         """Let go of the store, once everything that was begun is in it; nobody may ask any more."""
-        async with self._reloading, self.node.turn:
+        async with self.reloads.turn, self.node.turn:
             self._store.close()
 
     def _took_over(self) -> None:
         self.synchronized.set()
         self.auditor.hasten()
 
+    def _started(self, container_id: str) -> None:
+        self.auditor.started(container_id)
+
+    def _topology_changed(self) -> None:
+        self.topology.feed.changed()
+
+    def _counted(self) -> Elsewhere:
+        """Return what others than the metrics count."""
+        return Elsewhere(
+            generation=self.topology.feed.generation,
+            late_answers=self.policy.late_answers,
+            publish_errors=sum(each.failed for each in self.topology.publications),
+        )
+
     async def _serve(self, runtime: Path | int) -> None:
         async with asyncio.TaskGroup() as group:
             others = [
                 group.create_task(self._telling.run(self._session), name="telling"),
-                group.create_task(self._policy.enforcement.run(), name="enforcement"),
+                group.create_task(self.policy.enforcement.run(), name="enforcement"),
                 group.create_task(self._overlaps.run(), name="overlaps"),
                 group.create_task(self.beat.run(), name="beat"),
             ]
@@ -234,13 +243,8 @@ class Daemon:
             for each in others:
                 each.cancel()
 
-    def topology_changed(self) -> None:
-        """Take note of pods or devices that came or went, for those who are told what is left."""
-        self._feed.changed()
-
-    def _decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
-        """Take down what was decided; what cannot be stored now is made up for later."""
-        self._latest = getattr(outcome, "explanation", None) or self._latest
+    def _keep(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+        """Store what was decided; what cannot be stored now is made up for later."""
         try:
             self._store.commit(event, outcome, view, self._now())
         except StoreError as error:
@@ -249,33 +253,9 @@ class Daemon:
 
     def endpoint(self) -> Endpoint:
         """Return what serves probes and metrics, listening nowhere yet."""
-        ready = {"runtime": self._missing, "nrt": self._unpublished}
+        ready = {"runtime": self.status.missing, "nrt": self.topology.trouble}
         probes = Probes(alive=self.heart.trouble, ready=ready)
         return Endpoint(probes, Exporter(self.metrics, self.node, time.monotonic))
-
-    def _missing(self) -> str:
-        """Return what keeps the daemon from placing containers; for any thread."""
-        called = self._called is not None and self._called.synchronized
-        return "" if called or self._session.synchronized else "none is connected and synchronized"
-
-    def _unpublished(self) -> str:
-        """Return why the node's topology could not be published; for any thread.
-
-        A cluster that does not know of such objects, as most do not, has nothing to wait for.
-        """
-        fine = (None, Trouble.NO_CRD)
-        failing = [each for each in self.publications if each.trouble not in fine]
-        return "; ".join(f"{each.to}: {each.error}" for each in failing)
-
-    def status(self) -> str:
-        """Return in one line how the daemon is."""
-        if not self.synchronized.is_set():
-            return "waiting for the runtime"
-        view, latest = self.node.view, self._latest
-        shown = f"{len(view.layout.tree.pools)} pools, {len(view.placed)} containers"
-        if latest is not None:
-            shown += f"; last decision: {latest.container} {latest.outcome.value}"
-        return shown
 
     @asynccontextmanager
     async def listening(self, control_socket: Path) -> AsyncIterator[None]:
@@ -283,227 +263,27 @@ class Daemon:
 
         OSError where there can be no socket.
         """
-        clock = Clock()
-        plugin = Service(self._policy, self.node.turn, clock, self.metrics.requested)
-        self._called = plugin
-        control = Control(
-            self.node,
-            self._chronicle,
-            synchronized=self.synchronized,
-            not_taken=self._telling.refused,
-            doubts=self._doubts,
-            runtime=lambda: str(self._session.runtime or plugin.runtime or ""),
-            read=self._wanted,
-            proposed=self._proposed,
-            found=self._found,
-            unused=self._unused,
-            used=self._cgroups.cpu_seconds,
-            audit=self._audited,
-            reloaded=lambda: self.reloaded,
-            topology=self.topology,
-            publications=lambda: [each.message() for each in self.publications],
-            in_kernel=self.auditor.in_kernel,
-            past=History(self._store.path),
-        )
         health = Health(self.synchronized, [SERVICE.full_name])
-        reflection = Reflection([SERVICE, HEALTH])
+        administration = Administration(self.reloads.reload)
         async with listening(
             control_socket,
-            shared=[control.handler(), health.handler(), reflection.handler()],
-            private=[plugin_handler(plugin, clock), Administration(self.reload).handler()],
+            shared=[
+                self._control.handler(),
+                health.handler(),
+                Reflection([SERVICE, HEALTH]).handler(),
+            ],
+            private=[plugin_handler(self._called, Clock()), administration.handler()],
             large=[f"/{SERVICE.full_name}/WhatIf", *PATHS],
         ):
             yield
-
-    def _doubts(self) -> Iterator[str]:
-        """Yield what is to be known of the node, and what of the decisions is not in force."""
-        yield from self._notes
-        enforcement = self._policy.enforcement
-        if count := enforcement.overdue:
-            yield f"containers that were told, and not yet seen in their place: {count}"
-        if count := enforcement.unwritable:
-            yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
-        for cgroup in sorted(self.auditor.presence.strangers):
-            yield f"{cgroup} has processes and is in no book"
-        yield from self._findings.recent()
-
-    async def topology(self) -> Object:
-        """Return the node's NodeResourceTopology object."""
-        reading = await self._feed.read()
-        return await asyncio.to_thread(reading.object)
-
-    @property
-    def publications(self) -> list[Publication]:
-        """How it goes with the copies of that object that are kept up to date."""
-        return [publisher.publication for publisher in self._publishers]
-
-    @asynccontextmanager
-    async def publishing(self, sinks: Iterable[Sink]) -> AsyncIterator[None]:
-        """Keep the node's NodeResourceTopology object up to date at *sinks*."""
-        self._publishers = [Publisher(self._feed, sink) for sink in sinks]
-        async with publishing(
-            self._publishers,
-            keep=lambda: self.node.view.layout.settings.on_exit is OnExit.KEEP,
-        ):
-            yield
-
-    def _wanted(self, manifests: str, replicas: int) -> tuple[Wanted, ...]:
-        """Return the pods of *manifests* as this node's kubelet would ask for them."""
-        kubelet = Kubelet(memory_capacity=max(1, self.node.view.layout.machine.memory))
-        making = Making(kubelet=kubelet, convert=self._policy.pods.container)
-        return wanted_pods(manifests, replicas, making)
-
-    async def _proposed(self, text: str) -> Reconfigured:
-        """Return what the settings in a document would change here; ValueError if they cannot."""
-        settings = load(text, "the settings")
-        try:
-            return Reconfigured(settings=settings, machine=await self._as_seen_by(settings))
-        except (TopologyError, OSError) as error:
-            raise ValueError(str(error)) from error
-
-    async def _found(self) -> dict[str, Cpuset]:
-        """Return where containers run, by the kernel, of which something is left alone."""
-        seen = await self.auditor.observe(unpinned(self.node.view))
-        return {each: (o.cpus.effective, o.mems.effective) for each, o in seen.items()}
-
-    async def _audited(self) -> AuditReport:
-        """Return what an audit finds now."""
-        return document(await self.auditor.look(), self.audit)
-
-    @property
-    def audit(self) -> Audit:
-        """What the settings want done about drift."""
-        return self.node.view.layout.settings.audit
-
-    @property
-    def kubelet_asked(self) -> bool:
-        """Whether the settings want the kubelet asked about devices."""
-        return self.node.view.layout.settings.agent.pod_resource_api
-
-    async def decided(self) -> Sequence[Decided]:
-        """Return where every running container is to be."""
-        return decisions(self.node.view, self._telling.untold)
-
-    async def retell(self, container_ids: Collection[str]) -> None:
-        """Tell the runtime again where these containers are to be, whatever it believes."""
-        await self._policy.retell(container_ids)
-
-    async def books(self) -> Books:
-        """Return who runs, and whom there is, by the books."""
-        async with self.node.turn:  # the pods change in turns
-            return books(self.node.view, self._policy.pids, self._policy.pods.folders)
-
-    async def release(self, container_ids: Collection[str]) -> None:
-        """Release containers that have ended, though the runtime has not said so."""
-        for each in await self._policy.release(container_ids):
-            self._findings.ended(each)
-
-    async def admit(self, cgroups: Collection[str]) -> None:
-        """Have the runtime list its containers: some in *cgroups* are not known."""
-        log.info("event=registering-anew cgroups=%d", len(cgroups))
-        self._findings.unknown(cgroups)
-        if self._session.can_register:
-            self._session.reconnect()
-
-    async def elapse(self) -> None:
-        """Do what is due by now."""
-        await self._policy.elapse()
-
-    async def reconfigure(
-        self, *, settings: Settings | None = None, machine: Machine | None = None
-    ) -> None:
-        """Change the settings or the machine under the running containers.
-
-        RefusalError or CapacityError, never for a machine alone: everything stays as it was.
-        """
-        await self._policy.reconfigure(settings=settings, machine=machine)
-
-    async def equip(self) -> None:
-        """Take in what the host can do now: its disks, say."""
-        await self._policy.equip()
-
-    async def replace_machine(self, old: Machine, new: Machine) -> None:
-        """Put the containers on *new*, unless another than *old* is in force by now.
-
-        That one came with settings which may want the machine seen in another way than *new* was.
-        """
-        await self._policy.reconfigure(machine=new, instead_of=old)
-
-    async def reload(self) -> Reload:
-        """Take the settings that there are now, or keep the ones before; return the outcome."""
-        async with self._reloading:
-            origin, reason = self.node.view.layout.settings.origin, ""
-            try:
-                settings = await asyncio.to_thread(self._load)
-                origin = settings.origin
-                async with self.follow(settings):
-                    await self._put_in_force(settings)
-            except (SettingsError, CapacityError, RefusalError, TopologyError, OSError) as error:
-                reason = str(error)
-                if isinstance(error, SettingsError):
-                    origin = error.origin
-                self.metrics.settings_refused()
-                log.error("event=reload-refused kept=old reason=%r", reason)  # noqa: TRY400 - its place says nothing
-            else:
-                self.metrics.settings_taken(self._now())
-                log.info("event=reloaded origin=%s", origin)
-                _warn(settings)
-            self.reloaded = Reload(
-                accepted=not reason, origin=origin, reason=reason, time=self._now()
-            )
-            if self._report is not None:
-                self._report(self.reloaded)
-            return self.reloaded
-
-    async def _put_in_force(self, settings: Settings) -> None:
-        """Change the settings, on the machine as it is then: it may change while it is read."""
-        while True:
-            known = self.node.view.layout.machine
-            machine = await self._as_seen_by(settings)
-            if await self._policy.reconfigure(
-                settings=settings, machine=machine, instead_of=None if machine is None else known
-            ):
-                return
-
-    async def _as_seen_by(self, settings: Settings) -> Machine | None:
-        """Return the machine if *settings* want it seen in another way, else None."""
-        kinds = settings.memory_kinds
-        if kinds == self.node.view.layout.settings.memory_kinds:
-            return None
-        return await asyncio.to_thread(discover, self._root, memory_kinds=kinds)
 
     async def tell(self) -> None:
         """Tell the runtime what it has not heard, without waiting for a response to do so."""
         await self._telling.tell(self._session)
 
-    def announce(self) -> None:
-        """Log what the daemon starts with, and what is odd about it."""
-        layout = self.node.view.layout
-        _warn(layout.settings)
-        for note in (*layout.machine.notes, *layout.tree.notes):
-            log.info("event=hardware note=%r", note)
-        log.info(
-            "event=started cpus=%s reserved=%s isolated=%s pools=%d",
-            layout.machine.online,
-            layout.capacity.reserved,
-            layout.capacity.isolated or "none",
-            len(layout.tree.pools),
-        )
-
     async def leave(self) -> None:
         """Do for the containers what the settings want when the daemon is stopped for good."""
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
-            called = self._called is not None and self._called.synchronized
+            called = self._called.synchronized
             told = await self._telling.leave(self._session, LEAVING, called=called)
             log.log(logging.INFO if told else logging.WARNING, "event=widened complete=%s", told)
-
-
-@asynccontextmanager
-async def _nobody(_: Settings) -> AsyncIterator[None]:
-    """Follow new settings where there is nothing that would have to."""
-    yield
-
-
-def _warn(settings: Settings) -> None:
-    for note in settings.notices:
-        log.warning("event=settings note=%r", note)

@@ -112,7 +112,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             "first looks": daemon.auditor.watch_starts,
             "heart": partial(_beat, daemon, manager),
             "hotplug": partial(_follow_hardware, daemon, options),
-            "disks": partial(equipment.run, daemon.equip),
+            "disks": partial(equipment.run, daemon.policy.equip),
         }
         if events is not None:
             beside["events"] = events.run
@@ -192,7 +192,7 @@ async def _daemon(
             containers_dir=options.containers_dir,
             root=options.host_root,
             load=source.load,
-            report=source.report if isinstance(source, ClusterSettings) else None,
+            report=source.report if isinstance(source, ClusterSettings) else (lambda _: None),
             record=(lambda _: None) if events is None else events.record,
             identity=options.identity,
             node_name=options.node_name,
@@ -205,9 +205,13 @@ async def _daemon(
             ),
         )
         daemon = Daemon(machine, settings, host)
-        asked = stock.kept(daemon.topology_changed, wanted=lambda: daemon.kubelet_asked)
-        await stack.enter_async_context(asked)
-        daemon.announce()
+
+        def asked() -> bool:
+            return daemon.node.view.layout.settings.agent.pod_resource_api
+
+        kept = stock.kept(daemon.topology.feed.changed, wanted=asked)
+        await stack.enter_async_context(kept)
+        daemon.status.announce()
         yield daemon
 
 
@@ -224,7 +228,7 @@ async def _followed(daemon: Daemon, settings: Settings) -> AsyncIterator[None]:
 
     try:
         async with follow(settings):
-            daemon.follow = follow
+            daemon.reloads.follow = follow
         yield
     finally:
         await endpoint.close()
@@ -234,7 +238,7 @@ async def _beat(daemon: Daemon, manager: ServiceManager) -> None:
     """Show that the daemon is alive, as long as it is."""
 
     def beat() -> None:
-        manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status())
+        manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status.line())
         tell_repeats()
 
     await daemon.heart.beat(beat, manager.rhythm)
@@ -247,8 +251,12 @@ async def _follow_hardware(daemon: Daemon, options: Options) -> None:
         kinds = daemon.node.view.layout.settings.memory_kinds
         return discover(options.host_root, memory_kinds=kinds)
 
+    async def replace_machine(old: Machine, new: Machine) -> None:
+        # one that came with settings may be seen in another way than *new* was
+        await daemon.policy.reconfigure(machine=new, instead_of=old)
+
     await Hotplug(options.host_root, read).run(
-        lambda: daemon.node.view.layout.machine, daemon.replace_machine
+        lambda: daemon.node.view.layout.machine, replace_machine
     )
 
 
@@ -304,7 +312,7 @@ async def _publishing(
         log.info("event=nrt-not-published reason='no cluster: neither in a pod nor --kubeconfig'")
     else:
         sinks.append(Cluster(client, options.node_name))
-    async with daemon.publishing(sinks):
+    async with daemon.topology.publishing(sinks):
         yield
 
 
@@ -312,7 +320,7 @@ async def _elapse(daemon: Daemon) -> None:
     """Look once a second whether anything is due: deadlines are minutes away, and may move."""
     while True:
         await asyncio.sleep(1.0)
-        await daemon.elapse()
+        await daemon.policy.elapse()
 
 
 async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceManager) -> None:
@@ -321,7 +329,7 @@ async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceMana
         reload.clear()
         manager.reloading()
         try:
-            await daemon.reload()
+            await daemon.reloads.reload()
         except Exception:
             log.exception("event=failed method=reload")
         manager.reloaded()

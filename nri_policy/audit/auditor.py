@@ -20,8 +20,9 @@ from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.presence import Presence
 from nri_policy.audit.presence import Reader as ProcessReader
 from nri_policy.audit.presence import Source as Books
-from nri_policy.audit.report import Drift, Report
+from nri_policy.audit.report import Drift, Report, document
 from nri_policy.cpuset import EMPTY
+from nri_policy.report import AuditReport
 from nri_policy.settings import Audit
 
 log = logging.getLogger(__name__)
@@ -198,6 +199,10 @@ class Auditor:
             if self.found > before:
                 self.hasten()
             return self.report
+
+    async def shown(self) -> AuditReport:
+        """Return what is shown of how things are now."""
+        return document(await self.look(), self._source.audit)
 
     async def observe(self, some: Iterable[Decided]) -> dict[str, Observed]:
         """Return what the kernel says of containers, by id, as far as they run here."""

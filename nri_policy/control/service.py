@@ -6,7 +6,7 @@ Owns what each method answers; proto/control.proto.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -84,61 +84,116 @@ class Past(Protocol):
         ...
 
 
-class Control:
-    """Serves what one node holds and would do.
+class Status(Protocol):
+    """How the daemon is; `status.Status`."""
 
-    *runtime* tells which one is connected now, *not_taken* the placements that it does not take, by
-    container id, *doubts* what has not been seen in force. *read* returns the pods that manifests
-    ask for, so many of each; ValueError where they make no sense. It runs on another thread.
-    *proposed* returns what a document of settings would change, ValueError as well, *found* where
-    containers run as far as the policy leaves them alone, *unused* how many devices of each
-    resource are left, None where that is not known, *used* the CPU time of cgroups, on another
-    thread. *audit* looks whether containers are where they are to be, and *reloaded* tells the
-    latest reload of the settings. *topology* returns the node's NodeResourceTopology object,
-    *publications* how it goes with what is kept of it elsewhere, *in_kernel* what was found of a
-    container's classes by item, *past* who is gone and why.
-    """
+    synchronized: asyncio.Event
+    not_taken: Mapping[str, Placement]  # by the runtime, by container id
+
+    @property
+    def runtime(self) -> str:
+        """The runtime that is connected now, empty if none is."""
+        ...
+
+    def doubts(self) -> Iterable[str]:
+        """Return what has not been seen in force, and what else is to be known."""
+        ...
+
+
+class WhatIf(Protocol):
+    """What may be tried; `what_if.Hypotheses`."""
+
+    def pods(self, manifests: str, replicas: int) -> Sequence[Wanted]:
+        """Return the pods that manifests ask for; ValueError. For any thread."""
+        ...
+
+    async def settings(self, text: str) -> Reconfigured:
+        """Return what a document of settings would change; ValueError."""
+        ...
+
+    async def found(self) -> Mapping[str, Cpuset]:
+        """Return where containers run as far as the policy leaves them alone."""
+        ...
+
+    def unused(self) -> Mapping[str, int] | None:
+        """Return how many devices of each resource are left, None where that is not known."""
+        ...
+
+
+class Auditor(Protocol):
+    """Looks whether containers are where they are to be; `audit.auditor.Auditor`."""
+
+    async def shown(self) -> AuditReport:
+        """Return what is shown of how things are now."""
+        ...
+
+    def in_kernel(self, container_id: str) -> Mapping[str, str]:
+        """Return what was found of a container's classes, by item."""
+        ...
+
+
+class Cgroups(Protocol):
+    """The containers' cgroups; `audit.cgroup.Cgroups`."""
+
+    def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
+        """Return the CPU time that those of *cgroups* have used that are here; any thread."""
+        ...
+
+
+class Reloads(Protocol):
+    """Reloads of the settings; `reload.Reloads`."""
+
+    latest: Reload | None
+
+
+class Publication(Protocol):
+    """How it goes with one copy of the topology."""
+
+    def message(self) -> pb.Publication:
+        """Return it as `status` has it."""
+        ...
+
+
+class Topology(Protocol):
+    """The node's NodeResourceTopology object; `nrt.topology.Topology`."""
+
+    async def object(self) -> object:
+        """Return the object as it is now."""
+        ...
+
+    @property
+    def publications(self) -> Iterable[Publication]:
+        """How it goes with the copies that are kept up to date."""
+        ...
+
+
+class Control:
+    """Serves what one node holds and would do."""
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
         self,
         node: Node,
-        chronicle: Chronicle,
+        decision_log: Chronicle,
         *,
-        synchronized: asyncio.Event,
-        not_taken: Mapping[str, Placement],
-        doubts: Callable[[], Iterable[str]],
-        runtime: Callable[[], str],
-        read: Callable[[str, int], Sequence[Wanted]],
-        proposed: Callable[[str], Awaitable[Reconfigured]],
-        found: Callable[[], Awaitable[Mapping[str, Cpuset]]],
-        unused: Callable[[], Mapping[str, int] | None],
-        used: Callable[[Iterable[str]], Mapping[str, float]],
-        audit: Callable[[], Awaitable[AuditReport]],
-        reloaded: Callable[[], Reload | None],
-        topology: Callable[[], Awaitable[object]],
-        publications: Callable[[], Iterable[pb.Publication]],
-        in_kernel: Callable[[str], Mapping[str, str]],
+        status: Status,
+        what_if: WhatIf,
+        auditor: Auditor,
+        cgroups: Cgroups,
+        reloads: Reloads,
+        topology: Topology,
         past: Past,
     ) -> None:
         self._node = node
-        self._chronicle = chronicle
-        self._synchronized = synchronized
-        self._not_taken = not_taken
-        self._doubts = doubts
-        self._runtime = runtime
-        self._read = read
-        self._proposed = proposed
-        self._found = found
-        self._unused = unused
-        self._used = used
+        self._decision_log = decision_log
+        self._status = status
+        self._what_if = what_if
+        self._auditor = auditor
+        self._cgroups = cgroups
+        self._reloads = reloads
         self._topology = topology
-        self._publications = publications
-        self._in_kernel = in_kernel
         self._past = past
         self._version = version("nri-policy")  # what runs: another may be installed meanwhile
         self._trying = asyncio.Lock()  # each trial holds a copy of the state, and a thread
-        self._audit = audit
-        self._reloaded = reloaded
         self._watching = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -161,12 +216,12 @@ class Control:
     async def status(self, request: pb.StatusRequest, context: _Context) -> pb.StatusResponse:
         """Return how the daemon is."""
         del request, context
-        view, latest = self._node.view, self._reloaded()
+        view, latest = self._node.view, self._reloads.latest
         layout = view.layout
         return pb.StatusResponse(
             version=self._version,
-            synchronized=self._synchronized.is_set(),
-            runtime=self._runtime(),
+            synchronized=self._status.synchronized.is_set(),
+            runtime=self._status.runtime,
             pools=len(layout.tree.pools),
             containers=len(view.placed),
             refused=len(self._refused(view)),
@@ -176,14 +231,14 @@ class Control:
             exclusive_cpus=str(view.exclusive),
             shared_cpus=str(view.free),
             notices=[
-                *self._doubts(),
+                *self._status.doubts(),
                 *layout.shortages,
                 *layout.settings.notices,
                 *layout.machine.notes,
                 *layout.tree.notes,
             ],
             latest_reload=None if latest is None else pb.Reload(**asdict(latest)),
-            publications=self._publications(),
+            publications=[each.message() for each in self._topology.publications],
             lacking_classes=sum(bool(each.lacking) for each in view.classes.values()),
             unsupported_annotations=sum(
                 bool(placed.request.unsupported) for placed in view.placed.values()
@@ -198,11 +253,11 @@ class Control:
     async def containers(self, request: pb.ContainersRequest, context: _Context) -> pb.Document:
         """Return the containers as `containers -o json` prints them."""
         del context
-        view, causes = self._node.view, self._chronicle.causes
+        view, causes = self._node.view, self._decision_log.causes
         cgroups, shown = {}, {}
         for holding in view.holdings():
             container = holding.placed.container
-            failed = self._not_taken.get(container.id)
+            failed = self._status.not_taken.get(container.id)
             name = container.full_name
             cgroups[name] = container.cgroup
             shown[name] = container_report(
@@ -214,7 +269,7 @@ class Control:
         for name, reason in self._refused(view).items():
             shown.setdefault(name, refused_report(reason, updated_by=()))
         if request.usage:
-            used = await asyncio.to_thread(self._used, cgroups.values())
+            used = await asyncio.to_thread(self._cgroups.cpu_seconds, cgroups.values())
             for name, cgroup in cgroups.items():
                 shown[name] = replace(shown[name], cpu_seconds=used.get(cgroup))
         return _document(shown)
@@ -229,7 +284,7 @@ class Control:
     async def settings(self, request: pb.SettingsRequest, context: _Context) -> pb.Document:
         """Return the settings as `config show -o json` prints them."""
         del request, context
-        settings, latest = self._node.view.layout.settings, self._reloaded()
+        settings, latest = self._node.view.layout.settings, self._reloads.latest
         return _document(
             SettingsReport(
                 latest_reload=latest,
@@ -249,7 +304,7 @@ class Control:
 
     async def explain(self, request: pb.ExplainRequest, context: _Context) -> pb.Document:
         """Return why a container, or each of a pod, is where it is, or was."""
-        view, refusals = self._node.view, dict(self._chronicle.refusals)
+        view, refusals = self._node.view, dict(self._decision_log.refusals)
         placed = view.by_name()
         known: dict[str, Container] = {
             **{name: each.container for name, each in refusals.items()},
@@ -262,7 +317,7 @@ class Control:
                 gone = await asyncio.to_thread(self._past.names)
                 found = named(request.name, {*known, *gone})
         except UnknownNameError as error:
-            unknown = "" if self._synchronized.is_set() else f"; {_UNKNOWN}"
+            unknown = "" if self._status.synchronized.is_set() else f"; {_UNKNOWN}"
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{error}{unknown}")
 
         def explained() -> list[ExplanationReport]:
@@ -291,7 +346,7 @@ class Control:
         if placed is None:
             return None
         container_id = placed.container.id
-        return class_items(classes.get(container_id), self._in_kernel(container_id))
+        return class_items(classes.get(container_id), self._auditor.in_kernel(container_id))
 
     def _explained(
         self, name: str, placed: Placed | None, refusal: Refusal | None
@@ -314,7 +369,7 @@ class Control:
 
     async def what_if(self, request: pb.WhatIfRequest, context: _Context) -> pb.Document:
         """Return where pods would go, or who would move under other settings."""
-        if not self._synchronized.is_set():
+        if not self._status.synchronized.is_set():
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
         if request.replicas > _MOST_REPLICAS:
             text = f"{request.replicas} replicas are too many to try; at most {_MOST_REPLICAS}"
@@ -324,8 +379,10 @@ class Control:
                 event, pods = await self._asked(request)
             except ValueError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            found = {} if event is None else await self._found()
-            trial = Trial(self._node.fork(), most=request.most, found=found, devices=self._unused())
+            found = {} if event is None else await self._what_if.found()
+            trial = Trial(
+                self._node.fork(), most=request.most, found=found, devices=self._what_if.unused()
+            )
             if event is None or trial.reconfigure(event):
                 for pod in pods:
                     for _ in trial.run(pod):
@@ -336,11 +393,11 @@ class Control:
         self, request: pb.WhatIfRequest
     ) -> tuple[Reconfigured | None, Sequence[Wanted]]:
         """Return the settings and the pods to try; ValueError where they make no sense."""
-        event = await self._proposed(request.settings) if request.settings else None
+        event = await self._what_if.settings(request.settings) if request.settings else None
         if event is not None and not request.manifests:
             return event, ()
         asked = 1 if request.most else request.replicas
-        pods = await asyncio.to_thread(self._read, request.manifests, asked)
+        pods = await asyncio.to_thread(self._what_if.pods, request.manifests, asked)
         if request.most:
             pods = [replace(pod, replicas=_MOST_REPLICAS) for pod in pods]
         return event, pods
@@ -348,16 +405,16 @@ class Control:
     async def audit(self, request: pb.AuditRequest, context: _Context) -> pb.Document:
         """Return what an audit finds now, as `audit -o json` prints it."""
         del request
-        if not self._synchronized.is_set():
+        if not self._status.synchronized.is_set():
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
-        return _document(await self._audit())
+        return _document(await self._auditor.shown())
 
     async def topology(self, request: pb.TopologyRequest, context: _Context) -> pb.Document:
         """Return the NodeResourceTopology object as it would be published."""
         del request
-        if not self._synchronized.is_set():
+        if not self._status.synchronized.is_set():
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
-        return _document(await self._topology())
+        return _document(await self._topology.object())
 
     async def watch(
         self, request: pb.WatchRequest, context: _Context
@@ -369,7 +426,7 @@ class Control:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._watching += 1
         try:
-            with self._chronicle.watching() as watcher:
+            with self._decision_log.watching() as watcher:
                 await context.send_initial_metadata(())
                 while True:
                     yield await watcher.next()
@@ -383,7 +440,7 @@ class Control:
         placed = view.by_name()
         return {
             name: refusal.reason
-            for name, refusal in self._chronicle.refusals.items()
+            for name, refusal in self._decision_log.refusals.items()
             if refusal.pod_exists and name not in placed
         }
 

@@ -17,7 +17,7 @@ from nri_policy.node import Node
 from nri_policy.nrt.coming import with_coming
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.nrt.zones import Amounts, Devices, measure, named_values, zones
-from nri_policy.settings import Alignment
+from nri_policy.settings import Alignment, OnExit
 from nri_policy.workload.pod import Container
 
 GROUP = "topology.node.k8s.io"
@@ -105,6 +105,10 @@ class Feed:
     def wanted(self) -> bool:
         """Whether the settings in force want the object published."""
         return self._node.view.layout.settings.agent.node_resource_topology
+
+    def kept(self) -> bool:
+        """Return whether the object is to stay when the daemon ends."""
+        return self._node.view.layout.settings.on_exit is OnExit.KEEP
 
     def decided(self, *_: object) -> None:
         """Take note of a decision; an observer of the node."""

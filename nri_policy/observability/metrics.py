@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 
+from msgspec import Struct
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from nri_policy.engine.comparison import Lack
@@ -61,6 +62,14 @@ _REASONS = {outcome: outcome.name.lower().replace("_", "-") for outcome in Outco
 _ANNOTATION = "annotation"
 
 
+class Elsewhere(Struct, frozen=True, kw_only=True):
+    """What others count."""
+
+    generation: int  # decisions so far
+    late_answers: Mapping[str, int]  # given without a decision, by method
+    publish_errors: int  # failed attempts to publish the node's topology
+
+
 class Metrics:
     """Everything that is counted since the daemon started."""
 
@@ -69,20 +78,14 @@ class Metrics:
         version: str,
         now: float,
         *,
-        generation: Callable[[], int],
-        late_answers: Callable[[], Mapping[str, int]],
-        publish_errors: Callable[[], int],
+        elsewhere: Callable[[], Elsewhere],
     ) -> None:
         """Take when the first settings were taken, in seconds since the epoch, and other counters.
 
-        *generation* is the number of decisions so far, *late_answers* that of answers given without
-        one, by method, *publish_errors* that of failed attempts to publish the node's topology:
-        others count them.
+        *elsewhere* returns what others count.
         """
         self._version = version
-        self._generation = generation
-        self._late_answers = late_answers
-        self._published_in_vain = publish_errors
+        self._elsewhere = elsewhere
         self._settings_taken = now
         self._settings_refused = False
         self._requests = Counter(
@@ -221,6 +224,7 @@ class Metrics:
 
     def _single(self) -> Iterator[Callable[[], Metric]]:
         """Yield what makes the metrics of one number each."""
+        elsewhere = self._elsewhere()
         yield partial(
             InfoMetricFamily,
             "nri_policy_build",
@@ -233,12 +237,12 @@ class Metrics:
             "How often a runtime has taken the plugin in again.",
             max(0, self._requests.total("Configure", Result.OK) - 1),
         )
-        yield partial(_late, dict(self._late_answers()))
+        yield partial(_late, dict(elsewhere.late_answers))
         yield partial(
             CounterMetricFamily,
             "nri_policy_nrt_publish_errors",
             "Failed attempts to publish the node's topology.",
-            self._published_in_vain(),
+            elsewhere.publish_errors,
         )
         yield partial(
             GaugeMetricFamily,
@@ -256,7 +260,7 @@ class Metrics:
             GaugeMetricFamily,
             "nri_policy_state_generation",
             "Decisions since the daemon started.",
-            self._generation(),
+            elsewhere.generation,
         )
 
 

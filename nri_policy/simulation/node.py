@@ -135,7 +135,7 @@ class SimulatedNode:
         """Move the clock that daemon and runtime share, and do what falls due."""
         self._time += seconds
         if self._daemon is not None:
-            await self._daemon.elapse()
+            await self._daemon.policy.elapse()
             await self._told(self._daemon)
 
     async def snapshot(self) -> Snapshot:
@@ -164,7 +164,7 @@ class SimulatedNode:
         if self._daemon is None:
             return
         try:
-            await self._daemon.reconfigure(settings=settings, machine=machine)
+            await self._daemon.policy.reconfigure(settings=settings, machine=machine)
         except (CapacityError, RefusalError) as error:
             raise NodeError(str(error)) from error
         await self._told(self._daemon)

@@ -128,11 +128,11 @@ async def played(
     client = Client(connect)
     reserved = {"reservedResources": {"cpu": RESERVED}}
     async with served(folder, machine, **{**reserved, **spec}) as node:
-        node.daemon._feed.name = name
+        node.daemon.topology.feed.name = name
         here = Played(name=name, node=node, cluster=cluster, pull=pull)
         here.following = following = asyncio.create_task(here.follow())
         try:
-            async with node.daemon.publishing([Cluster(client, name)]):
+            async with node.daemon.topology.publishing([Cluster(client, name)]):
                 yield here
         finally:
             following.cancel()

@@ -50,7 +50,7 @@ async def test_a_node_that_is_registered_anew_has_its_topology_again(
         await asyncio.to_thread(cluster.asked, "DELETE", "/api/v1/nodes/node-b")
         await until(lambda: owner(cluster, "node-b") == "")
         await here.node.start(pod("own", "1"))
-        await until(lambda: here.node.daemon.publications[0].trouble == "no-node")
+        await until(lambda: here.node.daemon.topology.publications[0].trouble == "no-node")
         new = await asyncio.to_thread(register, cluster, "node-b")
         await until(lambda: owner(cluster, "node-b") == new)
         await asyncio.sleep(3.0)
@@ -66,11 +66,11 @@ async def test_while_the_api_server_is_away_for_a_minute_the_node_goes_on(
         cluster.stop("kube-apiserver")
         away = asyncio.create_task(asyncio.sleep(60.0))
         assert await here.node.start(pod("own", "1")) == []
-        await until(lambda: here.node.daemon.publications[0].trouble == "unreachable")
+        await until(lambda: here.node.daemon.topology.publications[0].trouble == "unreachable")
         await away
         assert await here.node.start(pod("late", "1")) == []
         await asyncio.to_thread(cluster.start_api_server)
-        await until(lambda: here.node.daemon.publications[0].phase == "published")
+        await until(lambda: here.node.daemon.topology.publications[0].phase == "published")
         topology = cluster.asked("GET", f"{NRT}/node-a")
         attributes = {each["name"]: each["value"] for each in topology["attributes"]}
         both = fingerprint([("default", "own"), ("default", "late")])
@@ -86,12 +86,12 @@ async def test_what_rbac_forbids_is_said_and_done_once_it_is_allowed(
         cluster.kubectl("delete", "clusterrolebinding", "nri-policy")
         await asyncio.sleep(1.0)  # until the authorizer knows
         assert await here.node.start(pod("own", "1")) == []
-        await until(lambda: here.node.daemon.publications[0].trouble == "forbidden")
-        error = here.node.daemon.publications[0].error
+        await until(lambda: here.node.daemon.topology.publications[0].trouble == "forbidden")
+        error = here.node.daemon.topology.publications[0].error
         assert "system:serviceaccount:kube-system:nri-policy" in error
         assert "rbac.yaml" in error
         cluster.kubectl("apply", "-k", str(CONFIGS / "kubernetes"))
-        await until(lambda: here.node.daemon.publications[0].phase == "published")
+        await until(lambda: here.node.daemon.topology.publications[0].phase == "published")
         zones = cluster.asked("GET", f"{NRT}/node-a")["zones"]
         assert "exclusive cpuset" in str(zones)
 

@@ -129,7 +129,8 @@ async def told(here: list[Played]) -> None:
     for each in here:
         daemon = each.node.daemon
         async with asyncio.timeout(PATIENCE):
-            while not (await daemon._feed.read()).same(daemon._publishers[0]._held):  # noqa: ASYNC110
+            topology = daemon.topology
+            while not (await topology.feed.read()).same(topology._publishers[0]._held):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
 

@@ -81,14 +81,18 @@ async def follow(path: Path, folder: Path) -> int:
         async for _ in Playback(node.runtime, node).play(read_scenario(path)):
             if node.daemon is None:
                 continue
-            topology: Any = await node.daemon.topology()
+            topology: Any = await node.daemon.topology.object()
             for container in node.runtime.containers:
                 if container.state is State.RUNNING:
                     started.add(container.pod.id)
             attributes = {each["name"]: each["value"] for each in topology["attributes"]}
-            pods = counted(node.runtime, started, devices=node.daemon.kubelet_asked)
+            pods = counted(
+                node.runtime,
+                started,
+                devices=node.daemon.node.view.layout.settings.agent.pod_resource_api,
+            )
             assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(pods)
-            view = with_coming(node.daemon.node, node.daemon._policy.pods.guaranteed.values())
+            view = with_coming(node.daemon.node, node.daemon.policy.pods.guaranteed.values())
             aside = {
                 container: placed.request.milli
                 for container, placed in view.placed.items()

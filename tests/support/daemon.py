@@ -47,7 +47,7 @@ async def served(
     *,
     listening: bool = True,
     load: Callable[[], Settings] | None = None,
-    report: Callable[[Reload], None] | None = None,
+    report: Callable[[Reload], None] = lambda _: None,
     name: str = "containerd",
     version: str = "2.1.9",
     sources: Sources | None = None,

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nri_policy.daemon import Daemon
 from nri_policy.observability.endpoint import Endpoint
-from nri_policy.observability.metrics import Metrics
+from nri_policy.observability.metrics import Elsewhere, Metrics
 from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
 
@@ -20,10 +20,8 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def counted(now: float = 0.0) -> Metrics:
     """Return metrics of which nothing is counted yet but what others count."""
-    late = {"CreateContainer": 3}
-    return Metrics(
-        "1", now, generation=lambda: 1, late_answers=lambda: late, publish_errors=lambda: 2
-    )
+    others = Elsewhere(generation=1, late_answers={"CreateContainer": 3}, publish_errors=2)
+    return Metrics("1", now, elsewhere=lambda: others)
 
 
 def anywhere(*, export: bool = True) -> Instrumentation:

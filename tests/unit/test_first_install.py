@@ -77,8 +77,8 @@ def test_nobody_moves_before_pinning_is_on_and_then_just_who_was_named(tmp_path:
             assert (change["before"]["cpus"], change["before"]["mems"]) == ("0-15", "0-3")
         assert cpusets(node.runtime) == untouched, "nothing was changed by asking"
 
-        node.daemon._load = lambda: load(Path(new).read_bytes(), new)
-        assert (await node.daemon.reload()).accepted
+        node.daemon.reloads.read = lambda: load(Path(new).read_bytes(), new)
+        assert (await node.daemon.reloads.reload()).accepted
         await node.daemon.tell()
         await node.runtime.settled()
         foretold = {
@@ -96,7 +96,7 @@ def test_who_is_pinned_stays_there_when_pinning_is_turned_off(tmp_path: Path) ->
     async def check(node: Served) -> None:
         seen = []
         for pinned in (True, False):
-            await node.daemon.reconfigure(
+            await node.daemon.policy.reconfigure(
                 settings=load(document(pinCPU=pinned, pinMemory=pinned), "test")
             )
             await node.daemon.tell()

@@ -25,14 +25,16 @@ def test_a_machine_read_for_other_settings_does_not_take_the_place_of_theirs(
             plugged, for_new_settings = nodes.machine(), nodes.machine()
             async with daemon.node.turn:
                 reloading = asyncio.create_task(
-                    daemon.reconfigure(settings=nodes.settings(), machine=for_new_settings)
+                    daemon.policy.reconfigure(settings=nodes.settings(), machine=for_new_settings)
                 )
                 await asyncio.sleep(0)
-                plugging = asyncio.create_task(daemon.replace_machine(known, plugged))
+                plugging = asyncio.create_task(
+                    daemon.policy.reconfigure(machine=plugged, instead_of=known)
+                )
                 await asyncio.sleep(0)
             await asyncio.gather(reloading, plugging)
             assert daemon.node.view.layout.machine is for_new_settings
-            await daemon.replace_machine(for_new_settings, plugged)
+            await daemon.policy.reconfigure(machine=plugged, instead_of=for_new_settings)
             assert daemon.node.view.layout.machine is plugged
 
     asyncio.run(run())
@@ -53,16 +55,16 @@ def test_a_machine_that_changes_while_it_is_read_for_new_settings_is_read_again(
         assert unplugged.wait(10)
         return before
 
-    monkeypatch.setattr("nri_policy.daemon.discover", discover)
+    monkeypatch.setattr("nri_policy.reload.discover", discover)
     new = nodes.settings(memoryKinds={"3": "pmem"})
 
     async def run() -> None:
         async with served(tmp_path, load=lambda: new) as node:
-            reloading = asyncio.create_task(node.daemon.reload())
+            reloading = asyncio.create_task(node.daemon.reloads.reload())
             await asyncio.to_thread(reading.wait, 10)
             known = node.daemon.node.view.layout.machine
             shrunk = nodes.machine(f"{nodes.SMALL} offline=12-15")
-            await node.daemon.replace_machine(known, shrunk)
+            await node.daemon.policy.reconfigure(machine=shrunk, instead_of=known)
             unplugged.set()
             assert (await reloading).accepted
             assert node.daemon.node.view.layout.machine is after
@@ -82,17 +84,21 @@ def test_who_lost_cpus_to_the_machine_stands_in_the_way_of_no_settings(
             daemon = node.daemon
             assert not await node.start(pod("big", "4"), pod("small", "2"))
             whole = daemon.node.view.layout.machine
-            await daemon.replace_machine(whole, nodes.machine(f"{nodes.SMALL} offline={offline}"))
+            await daemon.policy.reconfigure(
+                machine=nodes.machine(f"{nodes.SMALL} offline={offline}"), instead_of=whole
+            )
             before = {each: placed.grant for each, placed in daemon.node.view.placed.items()}
             assert not any(grant.exclusive for grant in before.values())
 
             source[0] = nodes.settings(reservedResources=reserved, log={"debug": ["nri"]})
-            assert (await daemon.reload()).accepted
+            assert (await daemon.reloads.reload()).accepted
             after = {each: placed.grant for each, placed in daemon.node.view.placed.items()}
             assert after == before
             assert daemon.node.view.layout.settings.log.debug
 
-            await daemon.replace_machine(daemon.node.view.layout.machine, whole)
+            await daemon.policy.reconfigure(
+                machine=whole, instead_of=daemon.node.view.layout.machine
+            )
             owned = [placed.grant.exclusive for placed in daemon.node.view.placed.values()]
             assert sorted(map(len, owned)) == [2, 4], "what comes back is theirs again"
 
@@ -102,7 +108,9 @@ def test_who_lost_cpus_to_the_machine_stands_in_the_way_of_no_settings(
 async def _starve(node: Served, offline: str) -> None:
     """Take CPUs from under a daemon, so that it cannot reserve what its settings ask for."""
     known = node.daemon.node.view.layout.machine
-    await node.daemon.replace_machine(known, nodes.machine(f"{nodes.SMALL} offline={offline}"))
+    await node.daemon.policy.reconfigure(
+        machine=nodes.machine(f"{nodes.SMALL} offline={offline}"), instead_of=known
+    )
     assert node.daemon.node.view.layout.shortages
 
 
@@ -124,7 +132,7 @@ def test_what_the_machine_cannot_give_any_more_stands_in_the_way_of_no_other_set
             await _starve(node, "4-15")
             before = {each: p.grant for each, p in node.daemon.node.view.placed.items()}
             source[0] = nodes.settings(**amounts, log={"debug": ["nri"]})
-            outcome = await node.daemon.reload()
+            outcome = await node.daemon.reloads.reload()
             assert outcome.accepted, outcome.reason
             layout = node.daemon.node.view.layout
             assert layout.settings.log.debug
@@ -142,11 +150,11 @@ def test_settings_that_ask_for_what_the_machine_has_lost_are_refused(tmp_path: P
         async with served(tmp_path, load=lambda: source[0], reservedResources=reserved) as node:
             await _starve(node, "4-15")
             source[0] = nodes.settings(reservedResources={"cpu": 5})
-            outcome = await node.daemon.reload()
+            outcome = await node.daemon.reloads.reload()
             assert not outcome.accepted
             assert "cannot reserve 5 CPUs" in outcome.reason
             source[0] = nodes.settings(reservedResources={"cpu": 2})
-            assert (await node.daemon.reload()).accepted
+            assert (await node.daemon.reloads.reload()).accepted
             assert not node.daemon.node.view.layout.shortages
 
     asyncio.run(run())

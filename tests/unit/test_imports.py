@@ -30,6 +30,8 @@ LAYERS = (
     ("doctor",),
     ("process",),
     ("daemon",),
+    ("status", "what_if"),
+    ("reload",),
     (
         "plugin",
         "nri",
@@ -57,6 +59,8 @@ ALLOWED = {
     ("settings", "hardware"),
     ("observability", "nri"),
     ("plugin", "nri"),
+    ("audit", "nri"),
+    ("audit", "plugin"),
     ("workload", "pools"),
 }
 

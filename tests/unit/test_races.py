@@ -98,14 +98,16 @@ class Race:
 
     async def reload(self, it: Served) -> None:
         self.spec = self.chance.choice(SPECS)
-        await it.daemon.reload()
+        await it.daemon.reloads.reload()
 
     async def plug(self, it: Served) -> None:
         machine = nodes.machine(nodes.SMALL + self.chance.choice(OFFLINE))
-        await it.daemon.replace_machine(it.daemon.node.view.layout.machine, machine)
+        await it.daemon.policy.reconfigure(
+            machine=machine, instead_of=it.daemon.node.view.layout.machine
+        )
 
     async def drift(self, it: Served) -> None:
-        await it.daemon.retell([*it.daemon.node.view.placed][:3])
+        await it.daemon.policy.retell([*it.daemon.node.view.placed][:3])
 
     async def restart(self, it: Served) -> None:
         async with self.restarting:
@@ -169,6 +171,6 @@ def test_the_books_are_right_whatever_comes_first(seed: int, version: str, tmp_p
                 await race.round(it)
                 await settle(it)
                 check(it)
-            assert it.daemon._policy.late_answers.total()
+            assert it.daemon.policy.late_answers.total()
 
     asyncio.run(run())

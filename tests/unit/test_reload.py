@@ -65,11 +65,11 @@ def test_settings_that_are_accepted_are_in_force_and_the_runtime_hears_of_it(
             pod("system", "100m", shared=True, namespace="kube-system"), pod("own", "2")
         )
         assert cpus(node) == {"kube-system/system/main": "0", "default/own/main": "4-5"}
-        assert node.daemon.reloaded is None
+        assert node.daemon.reloads.latest is None
         write(path, reservedResources={"cpu": "cpuset:8-9"})
-        outcome = await node.daemon.reload()
+        outcome = await node.daemon.reloads.reload()
         assert (outcome.accepted, outcome.reason, outcome.origin) == (True, "", str(path))
-        assert node.daemon.reloaded == outcome
+        assert node.daemon.reloads.latest == outcome
         await told(node)
         assert cpus(node) == {"kube-system/system/main": "8-9", "default/own/main": "4-5"}
 
@@ -80,12 +80,12 @@ def test_containers_are_pinned_no_more_when_the_pins_are_taken_off(tmp_path: Pat
     async def check(node: Served, path: Path) -> None:
         await node.start(pod("own", "2"))
         write(path, pinCPU=False, pinMemory=False)
-        assert (await node.daemon.reload()).accepted
+        assert (await node.daemon.reloads.reload()).accepted
         await node.start(pod("new", "2"))
         assert cpus(node)["default/new/main"] == ""
-        assert await node.daemon.decided() == (), "there is nothing to be audited"
+        assert await node.daemon.auditor._source.decided() == (), "there is nothing to be audited"
         write(path)
-        assert (await node.daemon.reload()).accepted
+        assert (await node.daemon.reloads.reload()).accepted
         await told(node)
         assert sorted(cpus(node).values()) == ["4-5", "8-9"]
 
@@ -104,7 +104,7 @@ def test_another_numa_level_moves_nobody_and_counts_from_then_on(
         before, level = cpus(node), node.daemon.node.view.layout.settings.unlimited_burstable
         assert level is Level.PACKAGE
         write(path, **spec)
-        assert (await node.daemon.reload()).accepted
+        assert (await node.daemon.reloads.reload()).accepted
         assert cpus(node) == before
         assert node.runtime.synchronizations == 1, "nothing to be told"
         errors = await node.start(pod("wide", "6"))
@@ -134,7 +134,7 @@ def test_settings_that_are_refused_leave_everything_as_it_was(
         view, settings = node.daemon.node.view, node.daemon.node.view.layout.settings
         shown = cpus(node)
         break_it(path)
-        outcome = await node.daemon.reload()
+        outcome = await node.daemon.reloads.reload()
         assert not outcome.accepted
         assert reason in outcome.reason
         assert outcome.origin == str(path)
@@ -143,7 +143,7 @@ def test_settings_that_are_refused_leave_everything_as_it_was(
         assert cpus(node) == shown
         assert node.runtime.synchronizations == 1
         write(path)
-        assert (await node.daemon.reload()).accepted, "the next is looked at afresh"
+        assert (await node.daemon.reloads.reload()).accepted, "the next is looked at afresh"
 
     reloading(tmp_path, check)
 
@@ -152,7 +152,7 @@ def test_settings_that_the_engine_refuses_are_in_the_journal(tmp_path: Path) -> 
     async def check(node: Served, path: Path) -> None:
         await node.start(pod("one", "4"), pod("two", "4"))
         write(path, reservedResources={"cpu": 9})
-        outcome = await node.daemon.reload()
+        outcome = await node.daemon.reloads.reload()
         record = stores.records(node.daemon._store.path)[-1]
         assert isinstance(record.event, Reconfigured)
         assert record.refusal == outcome.reason
@@ -166,11 +166,11 @@ def test_other_kinds_of_memory_take_effect_at_once(tmp_path: Path) -> None:
     async def check(node: Served, path: Path) -> None:
         await node.start(pod("own", "2"))
         write(path, memoryKinds={"3": "pmem"})
-        assert (await node.daemon.reload()).accepted
+        assert (await node.daemon.reloads.reload()).accepted
         kinds = [each.kind.value for each in node.daemon.node.view.layout.machine.nodes]
         assert kinds == ["dram", "dram", "dram", "pmem"]
         write(path)
-        assert (await node.daemon.reload()).accepted
+        assert (await node.daemon.reloads.reload()).accepted
         kinds = [each.kind.value for each in node.daemon.node.view.layout.machine.nodes]
         assert kinds == ["dram"] * 4
 
@@ -202,13 +202,13 @@ class Asked:
 
 def test_the_kubelet_is_asked_as_the_settings_have_it_from_then_on(tmp_path: Path) -> None:
     async def check(node: Served, path: Path) -> None:
-        asked = node.daemon._policy.pods._assignments = Asked()
+        asked = node.daemon.policy.pods._assignments = Asked()
         await node.start(pod("before"))
         write(path, agent={"podResourceAPI": True})
-        assert (await node.daemon.reload()).accepted
+        assert (await node.daemon.reloads.reload()).accepted
         await node.start(pod("asked"))
         write(path)
-        assert (await node.daemon.reload()).accepted
+        assert (await node.daemon.reloads.reload()).accepted
         await node.start(pod("after"))
         assert asked.pods == ["asked"]
 
@@ -230,7 +230,7 @@ def test_of_two_reloads_at_once_the_second_reads_after_the_first_took_effect(
             return loads[-1]
 
         async with served(tmp_path, load=load) as node:
-            await asyncio.gather(node.daemon.reload(), node.daemon.reload())
+            await asyncio.gather(node.daemon.reloads.reload(), node.daemon.reloads.reload())
             assert node.daemon.node.view.layout.settings is loads[1]
 
     asyncio.run(run())

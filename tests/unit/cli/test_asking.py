@@ -296,9 +296,9 @@ def test_status_says_what_became_of_the_latest_settings(tmp_path: Path) -> None:
     async def both() -> None:
         async with served(tmp_path, MACHINE, load=load) as node:
             await asyncio.to_thread(check, node.socket, "")
-            await node.daemon.reload()
+            await node.daemon.reloads.reload()
             await asyncio.to_thread(check, node.socket, "test was accepted")
-            await node.daemon.reload()
+            await node.daemon.reloads.reload()
             await asyncio.to_thread(check, node.socket, "refused: test: reservedResources.cpu")
 
     def check(control: Path, outcome: str) -> None:

@@ -93,7 +93,7 @@ async def test_status_tells_the_latest_reload(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     async with asked(tmp_path, load=SettingsFile(path).load) as (node, stub):
         assert not (await stub.Status(pb.StatusRequest())).HasField("latest_reload")
-        outcome = await node.daemon.reload()
+        outcome = await node.daemon.reloads.reload()
         status = await stub.Status(pb.StatusRequest())
     assert status.latest_reload == pb.Reload(
         accepted=False, origin=str(path), reason=outcome.reason, time=outcome.time
@@ -113,7 +113,9 @@ async def test_watch_tells_of_settings_that_were_refused(tmp_path: Path) -> None
         watch = stub.Watch(pb.WatchRequest())
         await watch.initial_metadata()
         with pytest.raises(CapacityError):
-            await node.daemon.reconfigure(settings=nodes.settings(reservedResources={"cpu": 99}))
+            await node.daemon.policy.reconfigure(
+                settings=nodes.settings(reservedResources={"cpu": 99})
+            )
         told = await watch.read()
     assert (told.event, told.outcome) == ("reconfigured", "refused")
     assert "cannot reserve 99 CPUs" in told.summary
@@ -162,7 +164,7 @@ async def test_a_container_whose_update_fails_each_time_shows_it(tmp_path: Path)
         at_fault = CPUSet.parse("7")
         node.runtime.machine.online_cpus -= at_fault  # the runtime's kernel, not our own view
         settings = nodes.settings(reservedResources={"cpu": "cpuset:4-5"})
-        await node.daemon.reconfigure(settings=settings)
+        await node.daemon.policy.reconfigure(settings=settings)
         for _ in range(MAX_TRIES):
             assert (await listed(stub))[guest]["error"] is None
             await node.daemon._telling._tell(node.daemon._session)
@@ -402,7 +404,7 @@ async def test_who_reads_too_slowly_is_told_so(tmp_path: Path) -> None:
         await watch.initial_metadata()
         event = Started(container_id="none", now=0)
         for _ in range(MOST_WAITING + 2):
-            node.daemon._chronicle.note(event, Decision(), node.daemon.node.view)
+            node.daemon._decision_log.note(event, Decision(), node.daemon.node.view)
 
         async def read_all() -> None:
             async for _ in watch:
@@ -420,10 +422,10 @@ async def test_only_so_many_may_watch_and_who_leaves_makes_room(tmp_path: Path) 
             await watch.initial_metadata()
         code, _ = await refusal(stub.Watch(pb.WatchRequest()).read())
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert len(node.daemon._chronicle._watchers) == 16
+        assert len(node.daemon._decision_log._watchers) == 16
         for watch in watches:
             watch.cancel()
-        while node.daemon._chronicle._watchers:  # noqa: ASYNC110 - the server tells nobody
+        while node.daemon._decision_log._watchers:  # noqa: ASYNC110 - the server tells nobody
             await asyncio.sleep(0)
 
 
@@ -494,7 +496,7 @@ async def test_explain_shows_devices_and_that_the_kubelet_is_not_asked(tmp_path:
         assert not await node.start(gpu)
         (shown,) = await explained(stub, "gpu")
         asks = nodes.settings(agent={"podResourceAPI": True})
-        await node.daemon.reconfigure(settings=asks)
+        await node.daemon.policy.reconfigure(settings=asks)
         (quiet,) = await explained(stub, "gpu")
     assert shown["devices"] == [
         {

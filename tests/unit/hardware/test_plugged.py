@@ -72,7 +72,7 @@ class Plugged:
         return self.served.daemon.node.view.layout.machine
 
     async def changed(self, before: Machine, machine: Machine) -> None:
-        await self.served.daemon.replace_machine(before, machine)
+        await self.served.daemon.policy.reconfigure(machine=machine, instead_of=before)
         await self.served.daemon.tell()
         await self.served.runtime.settled()
         self._done.set()

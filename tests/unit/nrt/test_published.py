@@ -40,7 +40,7 @@ async def published(folder: Path, **spec: Any) -> AsyncIterator[tuple[Served, AP
         client = Client(connect)
         cluster = Cluster(client, "localhost")
         try:
-            async with node.daemon.publishing([cluster, File(folder / "nrt.json")]):
+            async with node.daemon.topology.publishing([cluster, File(folder / "nrt.json")]):
                 await server.until(lambda: bool(server.objects))
                 yield node, server
         finally:
@@ -143,7 +143,7 @@ async def test_a_new_daemon_knows_what_is_to_come(tmp_path: Path) -> None:
         before = node.runtime.synchronizations
         node.daemon._session.reconnect()
         await node.runtime.synchronized(after=before)
-        topology: Any = await node.daemon.topology()
+        topology: Any = await node.daemon.topology.object()
         assert [zone["resources"][0]["available"] for zone in topology["zones"][:4]] == [
             *("3", "1", "4", "4")
         ]
@@ -169,7 +169,7 @@ async def test_pods_with_devices_are_counted_where_the_kubelet_is_asked(tmp_path
         folder.mkdir()
         async with served(folder, sources=sources, agent={"podResourceAPI": asked}) as node:
             await node.start(pod("gpu", "1", shared=True), pod("none", "1", shared=True))
-            assert [*node.daemon._policy.pods.exclusive.values()] == expected
+            assert [*node.daemon.policy.pods.exclusive.values()] == expected
 
 
 async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stopped(
@@ -187,7 +187,7 @@ async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stop
         before = node.runtime.synchronizations
         node.daemon._session.reconnect()
         await node.runtime.synchronized(after=before)
-        topology: Any = await node.daemon.topology()
+        topology: Any = await node.daemon.topology.object()
     attributes = {each["name"]: each["value"] for each in topology["attributes"]}
     assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(
         [("default", "runs"), ("default", "crashed")]
@@ -207,10 +207,10 @@ async def test_placements_go_on_while_the_server_is_away_and_it_is_told_the_late
             took.append(time.perf_counter() - before)
         assert max(took) < PATIENCE / 2, "the runtime was kept waiting"
         for _ in range(2000):  # let an attempt fail
-            if node.daemon.publications[0].trouble:
+            if node.daemon.topology.publications[0].trouble:
                 break
             await asyncio.sleep(0.001)
-        assert node.daemon.publications[0].phase == "failing"
+        assert node.daemon.topology.publications[0].phase == "failing"
         await server.start()
         await server.until(lambda: any(r.method == "PATCH" for r in server.requests[seen:]))
         first = next(r for r in server.requests[seen:] if r.method == "PATCH")
@@ -240,17 +240,20 @@ async def test_the_file_says_the_same_as_the_cluster(tmp_path: Path) -> None:
         await node.start(pod("own", "2"))
         await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
         for _ in range(2000):
-            if node.daemon.publications[1].generation == node.daemon._feed.generation:
+            if (
+                node.daemon.topology.publications[1].generation
+                == node.daemon.topology.feed.generation
+            ):
                 break
             await asyncio.sleep(0.001)
-        assert node.daemon.publications[1].to == str(tmp_path / "nrt.json")
+        assert node.daemon.topology.publications[1].to == str(tmp_path / "nrt.json")
         assert '"4-5"' in await asyncio.to_thread((tmp_path / "nrt.json").read_text)
 
 
 @pytest.mark.parametrize("on_exit", ["keep", "widen"])
 async def test_what_is_left_at_the_end_is_marked_or_gone(tmp_path: Path, on_exit: str) -> None:
     async with published(tmp_path) as (node, server):
-        await node.daemon.reconfigure(settings=nodes.settings(onExit=on_exit))
+        await node.daemon.policy.reconfigure(settings=nodes.settings(onExit=on_exit))
         assert attribute(server, "nri-policy/stopped") is None
     if on_exit == "keep":
         assert attribute(server, "nri-policy/stopped") == "true"

@@ -95,7 +95,7 @@ async def test_what_the_pools_hold_is_read_once_in_a_period_and_what_is_counted_
         before = await scrape(port)
         await node.start(pod("a", "2"))
         after = await scrape(port)
-        await node.daemon.reconfigure(settings=node.daemon.node.view.layout.settings)
+        await node.daemon.policy.reconfigure(settings=node.daemon.node.view.layout.settings)
         later = await scrape(port)
     exclusive = [
         value(each, "nri_policy_zone_cpus", zone="root", kind="exclusive")
@@ -187,8 +187,8 @@ async def test_it_is_not_ready_while_it_cannot_publish(
         async def remove(self) -> None:
             raise AssertionError("it is to be kept")
 
-    async with scraped(tmp_path) as (node, port), node.daemon.publishing([Sink()]):
-        (publisher,) = node.daemon._publishers
+    async with scraped(tmp_path) as (node, port), node.daemon.topology.publishing([Sink()]):
+        (publisher,) = node.daemon.topology._publishers
         async with asyncio.timeout(10):
             while publisher.publication.phase is Phase.WAITING:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)

@@ -246,7 +246,7 @@ def test_limits_go_with_the_creation_and_a_disk_that_comes_follows(tmp_path: Pat
             assert io_of(web) == {"io.max": LINE.format("8:0")}
             assert not io_of(other)
             host.attach(up, SDB)
-            await up.daemon.equip()
+            await up.daemon.policy.equip()
             assert not await up.start(pod("carrier"))  # whose answer takes it along
             assert io_of(web) == {"io.max": LINE.format("8:16")}
             known = up.daemon.node.view.classes[web.id].limits
@@ -265,7 +265,7 @@ def test_a_class_that_matches_no_disk_degrades_until_there_is_one(tmp_path: Path
             classes = up.daemon.node.view.classes
             assert classes[web.id].lacking == ("block I/O class slow: no disk is /dev/sd*",)
             host.attach(up, SDA)
-            await up.daemon.equip()
+            await up.daemon.policy.equip()
             assert not up.daemon.node.view.classes[web.id].lacking
 
     run(test)
@@ -279,7 +279,7 @@ def test_an_old_containerd_is_told_at_the_creation_only(tmp_path: Path) -> None:
             web = up.runtime.container("web/main")
             assert io_of(web) == {"io.max": LINE.format("8:0")}
             host.attach(up, SDB)
-            await up.daemon.equip()
+            await up.daemon.policy.equip()
             assert not await up.start(pod("carrier"))
             assert io_of(web) == {"io.max": LINE.format("8:0")}
             (why,) = up.daemon.node.view.classes[web.id].lacking
@@ -294,7 +294,7 @@ def test_new_settings_limit_and_lift(tmp_path: Path) -> None:
         async with host.serving(tmp_path, version="2.2.1", control=IO) as up:
             assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
             web = up.runtime.container("web/main")
-            await up.daemon.reconfigure(settings=nodes.settings())
+            await up.daemon.policy.reconfigure(settings=nodes.settings())
             assert not await up.start(pod("carrier"))
             assert io_of(web) == {"io.max": "8:0 rbps=max wbps=max riops=max wiops=max"}
 

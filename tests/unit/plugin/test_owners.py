@@ -101,7 +101,7 @@ async def test_an_update_that_a_starting_container_loses_is_made_up_for_before_i
         await starting
         assert owners(it) == {}
         assert slow.cpus == it.daemon.node.view.told[slow.id][0]
-        await until(lambda: not it.daemon._policy.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.policy.enforcement.unconfirmed)
         # and the runtime's own idea of it is put right with the next answer
         await it.start(pod("next"))
         assert CPUSet.parse(slow.message.linux.resources.cpu.cpus).isdisjoint(own.cpus)
@@ -375,7 +375,7 @@ async def test_a_container_that_ends_unheard_is_released(
         it.runtime.vanish(ends)
         await it.daemon.auditor.round()
         assert [each.reason for each in events] == ["EndedUnheard"]
-        assert [*it.daemon._doubts()] == [f"default/ends/main {GONE}"]
+        assert [*it.daemon.status.doubts()] == [f"default/ends/main {GONE}"]
         assert [*it.daemon.node.view.placed] == [stays.id]
         assert await it.start(pod("next", "1")) == []
 
@@ -388,7 +388,7 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("own", "1"), pod("missed"))
         own, missed = it.runtime.containers
-        await it.daemon._policy.release([missed.id])  # as if nothing had been heard of it
+        await it.daemon.policy.release([missed.id])  # as if nothing had been heard of it
         await it.daemon.auditor.round()
         (event,) = events
         assert (event.about, event.reason) == (Subject.node("localhost"), "UnknownContainer")
@@ -413,13 +413,13 @@ async def test_who_is_put_on_a_cpu_of_anothers_own_is_put_off_it_whatever_the_au
         own, guest = it.runtime.containers
         decided = guest.cpus
         assert guest.in_force is not None
-        await until(lambda: not it.daemon._policy.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.policy.enforcement.unconfirmed)
         assert events == [], "what a runtime loses while it starts a container is nothing unusual"
         guest.in_force.cpu.cpus = str(guest.cpus | own.cpus)
         await until(lambda: guest.cpus == decided)
         await until(lambda: events != [])
         text = f"was on CPUs {own.cpus}, which only default/own/main may use; it was made to leave"
-        assert [*it.daemon._doubts()] == [f"default/guest/main {text} them"]
+        assert [*it.daemon.status.doubts()] == [f"default/guest/main {text} them"]
     (event,) = events
     uid = guest.pod.message.uid
     assert event.about == Subject.pod("default", "guest", uid)
@@ -434,7 +434,7 @@ async def test_an_overlap_that_cannot_be_ended_here_is_said_to_stay(
     async with served(tmp_path, ONE_POOL, cgroups=Unwritable, record=events.append) as it:
         await it.start(pod("own", "1"), pod("guest"))
         own, guest = it.runtime.containers
-        await until(lambda: not it.daemon._policy.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.policy.enforcement.unconfirmed)
         assert guest.in_force is not None
         guest.in_force.cpu.cpus = str(own.cpus)
         await until(lambda: events != [])

@@ -222,7 +222,7 @@ async def _lived(folder: Path, machine: str) -> AsyncIterator[Served]:
         await node.runtime.delete_pod(node.runtime.pod("gone"))
         await _resize(node.runtime, "own", 99_000)
         await _resize(node.runtime, "mixed", 2_500)
-        await node.daemon.reload()
+        await node.daemon.reloads.reload()
         yield node
 
 

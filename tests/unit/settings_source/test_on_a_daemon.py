@@ -192,7 +192,7 @@ async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
             async def reload() -> None:
                 while await due.wait():
                     due.clear()
-                    await node.daemon.reload()
+                    await node.daemon.reloads.reload()
 
             reloading = asyncio.create_task(reload())
             await node.start(pod("one", "4"), pod("two", "4"), pod("three", "4"))

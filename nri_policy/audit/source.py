@@ -1,0 +1,66 @@
+"""Source: the node as its auditor sees it, and what is done about what was found."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+
+from nri_policy.audit.comparison import Decided
+from nri_policy.audit.decisions import books, decisions
+from nri_policy.audit.presence import Books
+from nri_policy.node import Node
+from nri_policy.nri.session import Session
+from nri_policy.plugin.findings import Findings
+from nri_policy.plugin.policy import Policy
+from nri_policy.settings import Audit
+
+log = logging.getLogger(__name__)
+
+
+class NodeSource:
+    """The containers of one node; a `Source` of an auditor."""
+
+    def __init__(
+        self,
+        node: Node,
+        policy: Policy,
+        session: Session,
+        findings: Findings,
+        untold: Collection[str],
+    ) -> None:
+        """*untold* are the ids of containers that the runtime has not heard the latest of."""
+        self._node = node
+        self._policy = policy
+        self._session = session
+        self._findings = findings
+        self._untold = untold
+
+    @property
+    def audit(self) -> Audit:
+        """What the settings want done about drift."""
+        return self._node.view.layout.settings.audit
+
+    async def decided(self) -> Sequence[Decided]:
+        """Return where every running container is to be."""
+        return decisions(self._node.view, self._untold)
+
+    async def retell(self, container_ids: Collection[str]) -> None:
+        """Tell the runtime again where these containers are to be, whatever it believes."""
+        await self._policy.retell(container_ids)
+
+    async def books(self) -> Books:
+        """Return who runs, and whom there is, by the books."""
+        async with self._node.turn:  # the pods change in turns
+            return books(self._node.view, self._policy.pids, self._policy.pods.folders)
+
+    async def release(self, container_ids: Collection[str]) -> None:
+        """Release containers that have ended, though the runtime has not said so."""
+        for each in await self._policy.release(container_ids):
+            self._findings.ended(each)
+
+    async def admit(self, cgroups: Collection[str]) -> None:
+        """Have the runtime list its containers: some in *cgroups* are not known."""
+        log.info("event=registering-anew cgroups=%d", len(cgroups))
+        self._findings.unknown(cgroups)
+        if self._session.can_register:
+            self._session.reconnect()

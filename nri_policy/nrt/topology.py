@@ -1,0 +1,44 @@
+"""Topology: the node's NodeResourceTopology object, and the copies of it that are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
+from nri_policy.nrt.reading import Feed, Object
+
+
+class Topology:
+    """One node's object."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self._publishers: list[Publisher] = []
+
+    async def object(self) -> Object:
+        """Return the object as it is now."""
+        reading = await self.feed.read()
+        return await asyncio.to_thread(reading.object)
+
+    @property
+    def publications(self) -> list[Publication]:
+        """How it goes with the copies that are kept up to date."""
+        return [publisher.publication for publisher in self._publishers]
+
+    def trouble(self) -> str:
+        """Return why the object could not be published; for any thread.
+
+        A cluster that does not know of such objects, as most do not, has nothing to wait for.
+        """
+        fine = (None, Trouble.NO_CRD)
+        failing = [each for each in self.publications if each.trouble not in fine]
+        return "; ".join(f"{each.to}: {each.error}" for each in failing)
+
+    @asynccontextmanager
+    async def publishing(self, sinks: Iterable[Sink]) -> AsyncIterator[None]:
+        """Keep the object up to date at *sinks*."""
+        self._publishers = [Publisher(self.feed, sink) for sink in sinks]
+        async with publishing(self._publishers, keep=self.feed.kept):
+            yield

@@ -1,0 +1,103 @@
+"""Status: how the daemon is, in the words of probes, of `status` and of the service manager."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+
+from nri_policy.audit.auditor import Auditor
+from nri_policy.engine.event import Event
+from nri_policy.engine.explanation import Explanation
+from nri_policy.engine.grant import Placement
+from nri_policy.node import Node, NodeView, Outcome
+from nri_policy.nri.service import Service
+from nri_policy.nri.session import Session
+from nri_policy.plugin.findings import Findings
+from nri_policy.plugin.policy import Policy
+from nri_policy.reload import log_notices
+
+log = logging.getLogger(__name__)
+
+
+class Status:
+    """How one daemon is."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - whom it asks
+        self,
+        node: Node,
+        policy: Policy,
+        session: Session,
+        called: Service,
+        auditor: Auditor,
+        findings: Findings,
+        *,
+        synchronized: asyncio.Event,
+        not_taken: Mapping[str, Placement],
+        notes: Iterable[str],
+    ) -> None:
+        """Take whom to ask; *called* serves a runtime over gRPC.
+
+        *notes* say what is known of the node for good, *not_taken* are the placements that the
+        runtime does not take, by container id.
+        """
+        self._node = node
+        self._policy = policy
+        self._session = session
+        self._called = called
+        self._auditor = auditor
+        self._findings = findings
+        self._notes = notes
+        self.synchronized = synchronized
+        self.not_taken = not_taken
+        self._latest: Explanation | None = None  # of a decision about a container
+        node.observe(self._note)
+
+    def _note(self, _event: Event, outcome: Outcome, _view: NodeView) -> None:
+        self._latest = getattr(outcome, "explanation", None) or self._latest
+
+    @property
+    def runtime(self) -> str:
+        """The runtime that is connected now, empty if none is."""
+        return str(self._session.runtime or self._called.runtime or "")
+
+    def missing(self) -> str:
+        """Return what keeps the daemon from placing containers; for any thread."""
+        synchronized = self._called.synchronized or self._session.synchronized
+        return "" if synchronized else "none is connected and synchronized"
+
+    def line(self) -> str:
+        """Return in one line how the daemon is."""
+        if not self.synchronized.is_set():
+            return "waiting for the runtime"
+        view, latest = self._node.view, self._latest
+        shown = f"{len(view.layout.tree.pools)} pools, {len(view.placed)} containers"
+        if latest is not None:
+            shown += f"; last decision: {latest.container} {latest.outcome.value}"
+        return shown
+
+    def doubts(self) -> Iterator[str]:
+        """Yield what is to be known of the node, and what of the decisions is not in force."""
+        yield from self._notes
+        enforcement = self._policy.enforcement
+        if count := enforcement.overdue:
+            yield f"containers that were told, and not yet seen in their place: {count}"
+        if count := enforcement.unwritable:
+            yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
+        for cgroup in sorted(self._auditor.presence.strangers):
+            yield f"{cgroup} has processes and is in no book"
+        yield from self._findings.recent()
+
+    def announce(self) -> None:
+        """Log what the daemon starts with, and what is odd about it."""
+        layout = self._node.view.layout
+        log_notices(layout.settings)
+        for note in (*layout.machine.notes, *layout.tree.notes):
+            log.info("event=hardware note=%r", note)
+        log.info(
+            "event=started cpus=%s reserved=%s isolated=%s pools=%d",
+            layout.machine.online,
+            layout.capacity.reserved,
+            layout.capacity.isolated or "none",
+            len(layout.tree.pools),
+        )
