@@ -12,7 +12,8 @@ import click
 
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cluster.lease import LeaseName
-from nri_policy.cluster.settings import Settings, load
+from nri_policy.cluster.live_settings import PlacementFile
+from nri_policy.cluster.settings import Settings
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import KubeconfigError
@@ -86,6 +87,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     except ImportError as error:
         raise Failure(f"{error}: install nri-policy[cluster]") from error
     set_up(Form(log_format))
+    file = None if config is None else PlacementFile(config)
     settings = read_cluster_settings(config)
     where = server.Listen(
         host=listen, port=port, certificate=tls_cert, key=tls_key, client_ca=client_ca
@@ -98,18 +100,15 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         connect = access(kubeconfig)
         if connect is None:
             raise click.UsageError("no cluster is known: name one by --kubeconfig")
-        asyncio.run(service.run(settings, Client(connect), where, lease, groups=groups))
+        client = Client(connect)
+        asyncio.run(service.run(settings, client, where, file=file, lease=lease, groups=groups))
     except (KubeconfigError, OSError) as error:
         raise Failure(str(error)) from error
 
 
 def read_cluster_settings(path: Path | None) -> Settings:
     """Return the settings in a file, the defaults without one; raises Failure."""
-    if path is None:
-        return Settings()
     try:
-        return load(path.read_bytes(), str(path))
-    except OSError as error:
-        raise Failure(str(error), Exit.SETTINGS) from error
+        return Settings() if path is None else PlacementFile(path).load()
     except SettingsError as error:
         raise Failure(str(error), Exit.SETTINGS) from error

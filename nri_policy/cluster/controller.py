@@ -82,6 +82,20 @@ class Controller:
         self._dirty: dict[Key, None] = {}
         self._notices: list[Write] = []
 
+    def configure(self, settings: Settings) -> None:
+        """Go on with other settings; groups that wait are looked at anew."""
+        self.engine.configure(settings)
+        self._empty.configure(settings)
+        self.queue.timeout = parse_duration(settings.groups.timeout)
+        self.queue.changed()
+        self._gate = self._changes.gate = settings.groups.gate
+        self._preemption = settings.groups.preemption
+        self._fail_fast = settings.failure.fail_fast
+        self._failures.configure(settings.failure)
+        self._levels.clear()  # others read the same set
+        self._levels.update(level for each in settings.topologies for level in each.levels)
+        self._dirty |= dict.fromkeys([*self._seen, *self.members.groups()])
+
     def set_node(self, node: Node) -> None:
         """Take in that a node came or changed."""
         old = self.engine.nodes.get(node.name)

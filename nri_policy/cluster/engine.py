@@ -63,6 +63,11 @@ class Engine:
         self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
         self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
 
+    def configure(self, settings: Settings) -> None:
+        """Go on with other settings: what is used where stays, topologies are made anew."""
+        self.settings = settings
+        self._trees.clear()
+
     def set_node(self, node: Node) -> None:
         """Take in that a node came or changed."""
         old = self.nodes.get(node.name)

@@ -48,14 +48,14 @@ class Verbs:
         self.rejected: Counter[str] = Counter()  # nodes, by reason
         self.unknown = 0  # nodes that were asked about and that we have not seen
         self._zones = zones
+        self.choose = choose
         self._spread = spread
-        self._choose = choose
 
     def filter(self, body: bytes) -> bytes:
         """Return which of the nodes can hold the pod, and why the others cannot."""
         pod, names = _arguments(body)
         self._zones.expire()
-        if self._choose:
+        if self.choose:
             self._zones.withdraw((pod.namespace, pod.name))
         request = self._zones.fits.request(pod)
         verdicts, slots = self._zones.fits.ask(request).verdicts, self._zones.fits.slots
@@ -77,7 +77,7 @@ class Verbs:
                 failed[name] = reason(verdict)
         self.rejected.update(failed.values())
         self.rejected.update(unresolvable.values())
-        if self._choose and _holds(request):
+        if self.choose and _holds(request):
             chosen = self._zones.choose(pod, request, fitting)
             if chosen is not None:
                 failed |= {name: NOT_CHOSEN for name in fitting if name != chosen}

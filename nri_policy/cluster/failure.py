@@ -26,10 +26,14 @@ class Failures:
     """The nodes, and since when something is wrong with them; a host is a value of HOSTNAME."""
 
     def __init__(self, failure: Failure, now: Callable[[], float]) -> None:
-        self._fixed = failure.policy == "Fixed30s"
+        self.configure(failure)
         self._now = now
         self._nodes: dict[str, Node] = {}  # by host
         self._since: dict[str, dict[Taint | None, float]] = {}  # by host; None: it is not ready
+
+    def configure(self, failure: Failure) -> None:
+        """Judge by these settings from now on."""
+        self._fixed = failure.policy == "Fixed30s"
 
     def set_node(self, old: Node | None, new: Node | None) -> list[str]:
         """Take in that a node came, changed or went; return the hosts about which to ask again."""

@@ -43,6 +43,10 @@ class Members:
         """Return the Jobs that are known."""
         return self._jobs.keys()
 
+    def groups(self) -> Collection[Key]:
+        """Return the groups that have pods."""
+        return self._by_group.keys()
+
     def job(self, key: Key) -> Job | None:
         """Return a Job, None where it is not known."""
         return self._jobs.get(key)

@@ -60,15 +60,20 @@ class NumaFit:
     def __init__(self, settings: Extender) -> None:
         self.reader = NumaNodes()
         self.slots: dict[str, int] = {}  # by node
-        self._strategy = STRATEGIES.index(settings.strategy)
-        self._weights = settings.resources
-        self._strict = settings.strict
         self._nodes: list[NumaNode | None] = []
         self._free: list[int] = []
         self._generations = array("Q")  # by slot: the generation of its last change
         self._generation = 0
         self._answers: OrderedDict[NumaRequest, Answer] = OrderedDict()
         self._known_resources = 0
+        self.configure(settings)
+
+    def configure(self, settings: Extender) -> None:
+        """Judge by these settings from now on."""
+        self._strategy = STRATEGIES.index(settings.strategy)
+        self._weights = settings.resources
+        self._strict = settings.strict
+        self._answers.clear()
 
     def put(self, name: str, node: NumaNode) -> None:
         """Take a node, or what it is now."""

@@ -27,7 +27,7 @@ class PodChanges:
     """The changes of pods that are under way."""
 
     def __init__(self, gate: str, levels: Collection[str], occupancy: Occupancy) -> None:
-        self._gate = gate
+        self.gate = gate
         self._levels = levels
         self._occupancy = occupancy
         self._asked: dict[Key, PodWrite] = {}
@@ -44,7 +44,7 @@ class PodChanges:
     def see(self, pod: Pod) -> None:
         """Take in a pod as it is now."""
         key = (pod.namespace, pod.name)
-        let_go = isinstance(self._asked.get(key), OpenGate) and self._gate not in pod.gates
+        let_go = isinstance(self._asked.get(key), OpenGate) and self.gate not in pod.gates
         if pod.finished or pod.deleted or let_go:
             self.forget(key)
 
@@ -71,9 +71,9 @@ class PodChanges:
                 for each, name in zip(members, names, strict=True)
                 if name == assignment.pod_set
             ]
-            for opening in openings(assignment, own, self._gate, nodes, closed):
+            for opening in openings(assignment, own, self.gate, nodes, closed):
                 if (group.namespace, opening.pod.name) not in self._asked:
-                    yield OpenGate(opening, group.name, self._gate)
+                    yield OpenGate(opening, group.name, self.gate)
 
     def fail_lost(
         self,
@@ -89,7 +89,7 @@ class PodChanges:
         places = hosts_of(group)
         for each in members:
             pod = each.pod
-            if pod.node or self._gate in pod.gates or (pod.namespace, pod.name) in self._asked:
+            if pod.node or self.gate in pod.gates or (pod.namespace, pod.name) in self._asked:
                 continue
             host = pod.spec.node_selector.get(HOSTNAME, "")
             replaced = bool(host) and host not in places
@@ -104,6 +104,6 @@ class PodChanges:
         status = group.status
         for each in members:
             pod = (each.pod.namespace, each.pod.name)
-            if self._gate not in each.pod.gates and pod not in self._asked:
+            if self.gate not in each.pod.gates and pod not in self._asked:
                 yield DeletePod(each.pod, group.name, status.message)
                 yield Notice(pod, status.evicted, status.message, pod=True)

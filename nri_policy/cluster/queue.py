@@ -30,7 +30,7 @@ class Queue(Generic[Key]):
     """Groups that wait, by key."""
 
     def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
+        self.timeout = timeout
         self._waiting: dict[Key, _Waiting] = {}
         self._change = 0
 
@@ -78,7 +78,7 @@ class Queue(Generic[Key]):
 
     def next_hold(self, now: float) -> float | None:
         """Return when the next group begins to hold its place; None if none will."""
-        times = [each.since + self._timeout for each in self._waiting.values() if each.tried >= 0]
+        times = [each.since + self.timeout for each in self._waiting.values() if each.tried >= 0]
         return min((time for time in times if time > now), default=None)
 
     def oldest(self, now: float) -> float:
@@ -88,7 +88,7 @@ class Queue(Generic[Key]):
     def _holds(self, waiting: _Waiting, now: float) -> bool:
         if waiting.holds:
             return True
-        return not waiting.hopeless and waiting.tried >= 0 and now >= waiting.since + self._timeout
+        return not waiting.hopeless and waiting.tried >= 0 and now >= waiting.since + self.timeout
 
 
 def seconds_between(earlier: str, later: str) -> float:

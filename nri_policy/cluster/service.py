@@ -17,16 +17,18 @@ from nri_policy.cluster.controller import Controller
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.extender import Verbs, error_result, read_binding
 from nri_policy.cluster.lease import Lease, LeaseName
+from nri_policy.cluster.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.promises import LiveZones
 from nri_policy.cluster.server import Answers, Listen, server
 from nri_policy.cluster.service_spread import ServiceSpread
 from nri_policy.cluster.settings import Settings
-from nri_policy.cluster.sources import OF_EXTENDER, OF_GROUPS, extender_sources, sources
+from nri_policy.cluster.sources import OF_EXTENDER, OF_GROUPS, sources
 from nri_policy.cluster.watch import PODS, Watch
 from nri_policy.cluster.writer import Writer
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
+from nri_policy.settings_source.file import watch
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ _SECONDS = (250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.5, 1
 class Service:
     """What one replica does."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
         self,
         settings: Settings,
         client: Client,
@@ -44,17 +46,23 @@ class Service:
         now: Callable[[], float] = time.monotonic,
         *,
         groups: bool = False,
+        file: PlacementFile | None = None,
     ) -> None:
-        """Without a *lease* it is the only replica; with *groups* it places groups, too."""
+        """Without a *lease* it is the only replica; with *groups* it places groups, too.
+
+        The *settings* are those of the *file*, if there is one.
+        """
         self.zones = LiveZones(settings.extender, now)
         self.lease = None if lease is None else Lease(client, lease, now)
+        self.settings = LiveSettings(settings, file, self._configure)
+        self.controller = Controller(settings, now) if groups else None
         self.writer: Writer | None = None
         spread = ServiceSpread(now)
-        followed = extender_sources(self.zones, spread)
-        if groups:
-            controller = Controller(settings, now)
-            self.writer = Writer(client, controller, self._may_write)
-            followed = sources(self.zones, spread, controller, self.writer.wake)
+        wake: Callable[[], object] = int
+        if self.controller is not None:
+            self.writer = Writer(client, self.controller, self._may_write)
+            wake = self.writer.wake
+        followed = sources(self.settings, self.zones, spread, self.controller, wake)
         self.watch = Watch(client, followed, now)
         self.verbs = Verbs(self.zones, spread, choose=settings.extender.choose)
         self._client = client
@@ -109,6 +117,7 @@ class Service:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.watch.run())
+                group.create_task(self.settings.write(self._client, self._leads))
                 if self.lease is not None:
                     group.create_task(self.lease.run())
                 if self.writer is not None:
@@ -162,6 +171,11 @@ class Service:
             for labels, number in self.writer.written.items():
                 written.add_metric(labels, number)
             yield written
+        yield GaugeMetricFamily(
+            f"{name}settings_rejected",
+            "Whether the settings that were read last do not count.",
+            int(bool(self.settings.rejected)),
+        )
         if self.lease is not None:
             yield GaugeMetricFamily(
                 f"{name}leader", "Whether this replica leads.", int(self.lease.leading)
@@ -181,24 +195,44 @@ class Service:
 
     def _may_write(self) -> bool:
         """Whether groups may be placed: we lead, and know all that there is."""
-        leading = self.lease is None or self.lease.leading
-        return leading and not self.watch.problem(*OF_GROUPS)
+        return self._leads() and not self.watch.problem(*OF_GROUPS)
+
+    def _leads(self) -> bool:
+        return self.lease is None or self.lease.leading
+
+    def _configure(self, settings: Settings) -> None:
+        self.zones.fits.configure(settings.extender)
+        self.verbs.choose = settings.extender.choose
+        if self.controller is not None:
+            self.controller.configure(settings)
 
     def _count(self, verb: str, status: int, seconds: float) -> None:
         self._requests.labels(verb, str(status)).inc()
         self._seconds.labels(verb).observe(seconds)
 
 
-async def run(
-    settings: Settings, client: Client, listen: Listen, lease: LeaseName | None, *, groups: bool
+async def run(  # noqa: PLR0913 - keywords: what it is given to work with
+    settings: Settings,
+    client: Client,
+    listen: Listen,
+    *,
+    file: PlacementFile | None,
+    lease: LeaseName | None,
+    groups: bool,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; raises ValueError and OSError where it cannot listen."""
-    service = Service(settings, client, lease, groups=groups)
+    """Serve until SIGTERM or SIGINT; raises ValueError and OSError where it cannot listen.
+
+    Other settings in the *file* count at once, and are looked for at SIGHUP.
+    """
+    service = Service(settings, client, lease, groups=groups, file=file)
     http = server(listen, service.answers())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, setattr, http, "should_exit", True)
-    watching = asyncio.create_task(service.run())
+    loop.add_signal_handler(signal.SIGHUP, service.settings.reload)
+    watching = asyncio.gather(
+        service.run(), *([] if file is None else [watch(file, service.settings.reload)])
+    )
     try:
         with socket.create_server((listen.host, listen.port)) as listener:
             log.info("event=listening address=%s port=%d", *listener.getsockname()[:2])

@@ -1,12 +1,15 @@
-"""What the service follows, and who is told of it: the extender, and the controller of groups."""
+"""What the service follows, and who is told of it: the extender, the controller, the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from nri_policy.cluster.controller import Controller
 from nri_policy.cluster.group import read_group
+from nri_policy.cluster.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
 from nri_policy.cluster.membership import read_job
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import read_pod
@@ -19,106 +22,121 @@ from nri_policy.kube.client import NODES, Kind
 JOBS = Kind(group="batch", plural="jobs")
 GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
 
-OF_EXTENDER = (NODES, PODS, ZONES)  # what its answers rest on
-OF_GROUPS = (NODES, PODS, ZONES, JOBS, GROUPS)
+OF_EXTENDER = (NODES, PODS, ZONES, PLACEMENTS)  # what its answers rest on
+OF_GROUPS = (*OF_EXTENDER, JOBS, GROUPS)
 
 Object = dict[str, Any]
 
 
-def extender_sources(zones: LiveZones, spread: ServiceSpread) -> list[Source]:
-    """Return what the extender follows."""
+def sources(
+    settings: LiveSettings,
+    zones: LiveZones,
+    spread: ServiceSpread,
+    controller: Controller | None,
+    wake: Callable[[], object],
+) -> list[Source]:
+    """Return what is followed: for the extender, and for groups where there is a *controller*.
 
-    def take_node(item: Object) -> None:
-        node = read_node(item, "")
-        zones.set_node(node)
-        spread.set_node(node)
+    *wake* is called after each change.
+    """
+    also = [] if controller is None else [controller]
+    found = [
+        *_of_settings(settings),
+        _nodes(zones, spread, *also),
+        _pods(zones, [spread, *also], [zones.pods, *(each.members.pods for each in also)]),
+        _reports(zones, *also),
+        *(source for each in also for source in _of_groups(each)),
+    ]
+    return [_waking(each, wake) for each in found]
 
-    def remove_node(key: Key) -> None:
-        zones.remove_node(key[1])
-        spread.remove_node(key[1])
 
-    def take_pod(item: Object) -> None:
-        pod = read_pod(item, "")
-        zones.set_pod(pod)
-        spread.set_pod(pod)
-
-    def remove_pod(key: Key) -> None:
-        zones.remove_pod(*key)
-        spread.remove_pod(*key)
-
+def _of_settings(settings: LiveSettings) -> list[Source]:
     return [
         Source(
-            kind=NODES,
-            take=take_node,
-            remove=remove_node,
-            known=lambda: [("", name) for name in zones.nodes()],
+            kind=PLACEMENTS,
+            take=settings.set_object,
+            remove=lambda key: settings.remove_object(key[1]),
+            known=settings.objects,
+            optional=True,
         ),
-        Source(kind=PODS, take=take_pod, remove=remove_pod, known=zones.pods),
         Source(
-            kind=ZONES,
-            take=lambda item: zones.set_zones(read_zones(item, "")),
-            remove=lambda key: zones.remove_zones(key[1]),
-            known=lambda: [("", name) for name in zones.reports()],
-            spoiled=lambda key: zones.remove_zones(key[1], stale=True),
+            kind=TOPOLOGIES,
+            take=settings.set_topology,
+            remove=lambda key: settings.remove_topology(key[1]),
+            known=settings.topologies,
+            optional=True,
         ),
     ]
 
 
-def sources(
-    zones: LiveZones, spread: ServiceSpread, controller: Controller, wake: Callable[[], object]
-) -> list[Source]:
-    """Return what the extender and the controller follow; *wake* is called after each change."""
-    nodes, pods, reports = extender_sources(zones, spread)
-
-    def take_node(item: Object) -> None:
+def _nodes(zones: LiveZones, *others: ServiceSpread | Controller) -> Source:
+    def take(item: Object) -> None:
         node = read_node(item, "")
-        zones.set_node(node)
-        spread.set_node(node)
-        controller.set_node(node)
+        for each in (zones, *others):
+            each.set_node(node)
 
-    def take_pod(item: Object) -> None:
+    def remove(key: Key) -> None:
+        for each in (zones, *others):
+            each.remove_node(key[1])
+
+    return Source(
+        kind=NODES,
+        take=take,
+        remove=remove,
+        known=lambda: [("", name) for name in zones.nodes()],
+    )
+
+
+def _pods(
+    zones: LiveZones,
+    others: Sequence[ServiceSpread | Controller],
+    known: Sequence[Callable[[], Collection[Key]]],
+) -> Source:
+    def take(item: Object) -> None:
         pod = read_pod(item, "")
-        zones.set_pod(pod)
-        spread.set_pod(pod)
-        controller.set_pod(pod)
+        for each in (zones, *others):
+            each.set_pod(pod)
 
-    def take_zones(item: Object) -> None:
-        found = read_zones(item, "")
-        zones.set_zones(found)
-        controller.set_zones(found)
+    def remove(key: Key) -> None:
+        for each in (zones, *others):
+            each.remove_pod(*key)
 
+    return Source(
+        kind=PODS,
+        take=take,
+        remove=remove,
+        known=lambda: {key for each in known for key in each()},
+    )
+
+
+def _reports(zones: LiveZones, *others: Controller) -> Source:
+    followers: list[LiveZones | Controller] = [zones, *others]
+
+    def take(item: Object) -> None:
+        report = read_zones(item, "")
+        for each in followers:
+            each.set_zones(report)
+
+    def remove(key: Key) -> None:
+        for each in followers:
+            each.remove_zones(key[1])
+
+    return Source(
+        kind=ZONES,
+        take=take,
+        remove=remove,
+        known=lambda: [("", name) for name in zones.reports()],
+        spoiled=lambda key: zones.remove_zones(key[1], stale=True),
+    )
+
+
+def _of_groups(controller: Controller) -> list[Source]:
     def take_group(item: Object) -> None:
         metadata = item["metadata"]
         owners = frozenset(each.get("uid", "") for each in metadata.get("ownerReferences") or ())
         controller.set_group(read_group(item), metadata["resourceVersion"], owners)
 
-    def both(first: Callable[[Key], None], second: Callable[[Key], None]) -> Callable[[Key], None]:
-        def remove(key: Key) -> None:
-            first(key)
-            second(key)
-
-        return remove
-
-    found = [
-        Source(
-            kind=NODES,
-            take=take_node,
-            remove=both(nodes.remove, lambda key: controller.remove_node(key[1])),
-            known=nodes.known,
-        ),
-        Source(
-            kind=PODS,
-            take=take_pod,
-            remove=both(pods.remove, lambda key: controller.remove_pod(*key)),
-            known=lambda: {*zones.pods(), *controller.members.pods()},
-        ),
-        Source(
-            kind=ZONES,
-            take=take_zones,
-            remove=both(reports.remove, lambda key: controller.remove_zones(key[1])),
-            known=reports.known,
-            spoiled=reports.spoiled,
-        ),
+    return [
         Source(
             kind=JOBS,
             take=lambda item: controller.set_job(read_job(item, "")),
@@ -132,7 +150,6 @@ def sources(
             known=controller.groups,
         ),
     ]
-    return [_waking(each, wake) for each in found]
 
 
 def _waking(source: Source, wake: Callable[[], object]) -> Source:
@@ -146,4 +163,4 @@ def _waking(source: Source, wake: Callable[[], object]) -> Source:
         source.remove(key)
         wake()
 
-    return Source(source.kind, take, remove, source.known, source.spoiled)
+    return replace(source, take=take, remove=remove)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
+from http.client import FORBIDDEN, NOT_FOUND
 from typing import Any
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 PODS = Kind(plural="pods")
 ZONES = Kind(group="topology.node.k8s.io", version="v1alpha2", plural="noderesourcetopologies")
 STALE_SECONDS = 30.0  # that a kind may not be followed before nothing is answered from it
+OPTIONAL_SECONDS = 60.0  # until a kind that the cluster did not have is asked for again
 _BACKOFF = partial(backoff, least=0.2, most=10.0)
 
 Object = dict[str, Any]
@@ -41,6 +43,7 @@ class Source(Struct, frozen=True):
     remove: Callable[[Key], None]  # one went
     known: Callable[[], Collection[Key]]  # those that were taken
     spoiled: Callable[[Key], None] | None = None  # one makes no sense
+    optional: bool = False  # a cluster that has no such kind, or shows it to others, has none
 
 
 class Watch:
@@ -99,6 +102,10 @@ class Watch:
                         self._failures[name] = 0
                         self._lost.pop(name, None)
             except APIError as error:
+                if source.optional and error.code in (NOT_FOUND, FORBIDDEN):
+                    self._take_all(source, [])
+                    await self._sleep(OPTIONAL_SECONDS)
+                    continue
                 self._lost.setdefault(name, (self._now(), str(error)))
                 log.warning("event=not-followed kind=%s reason=%r", name, str(error))
             await self._sleep(self._delay(self._failures[name]))

@@ -20,23 +20,18 @@ PERIOD = 5.0  # seconds between two looks
 _Version = tuple[str, int, int, int, int] | None  # None: there is no file
 
 
-class SettingsFile:
-    """The settings in one file."""
+class WatchedFile:
+    """A file that may be replaced."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._known = self._seen = self._version()
 
-    def load(self) -> Settings:
-        """Return the settings that are in the file now; SettingsError, also where there is none."""
+    def read(self) -> bytes:
+        """Return what is in the file now, so much of it that it is seen to be too much; OSError."""
         self._known = self._version()
-        try:
-            with self._path.open("rb") as file:
-                text = file.read(MAX_SIZE + 1)
-        except OSError as error:
-            problem = f"cannot be read: {error.strerror}; configs/settings.yaml is a sample"
-            raise SettingsError(str(self._path), (Problem("", problem),)) from error
-        return load(text, str(self._path))
+        with self.path.open("rb") as file:
+            return file.read(MAX_SIZE + 1)
 
     def changed(self) -> bool:
         """Return whether there is another file than what was loaded or told of last.
@@ -52,15 +47,28 @@ class SettingsFile:
 
     def _version(self) -> _Version:
         try:
-            real = self._path.resolve()
+            real = self.path.resolve()
             status = real.stat()
         except (OSError, RuntimeError):  # links that go round are the latter
             return None
         return str(real), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
+class SettingsFile(WatchedFile):
+    """The settings of a node in one file."""
+
+    def load(self) -> Settings:
+        """Return the settings that are in the file now; SettingsError, also where there is none."""
+        try:
+            text = self.read()
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}; configs/settings.yaml is a sample"
+            raise SettingsError(str(self.path), (Problem("", problem),)) from error
+        return load(text, str(self.path))
+
+
 async def watch(
-    file: SettingsFile,
+    file: WatchedFile,
     changed: Callable[[], None],
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

@@ -142,6 +142,7 @@ async def replica(
         service.writer._sleep = lambda _seconds: asyncio.sleep(0.01)
     if service.lease is not None:
         service.lease._sleep = lambda seconds: asyncio.sleep(min(seconds, 0.01))
+    service.settings._sleep = lambda _seconds: asyncio.sleep(0.01)
     service.watch._delay = lambda _failures: 0.01
     service.watch._sleep = lambda seconds: asyncio.sleep(min(seconds, 0.01))
     http = server(listen or Listen(port=0), service.answers())

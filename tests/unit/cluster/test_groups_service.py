@@ -130,8 +130,12 @@ def test_it_has_the_rights_that_it_uses_and_no_others(tmp_path: Path) -> None:
     async def play() -> None:
         async with job_of_three(tmp_path) as api:
             lease = LeaseName("kube-system", "x", "one")
+            spec = {"topologies": [{"levels": [HOSTNAME]}]}
+            settings = {"metadata": {"name": "default", "generation": 1}, "spec": spec}
+            await api.put("clusterplacements", settings)
             async with replica(api, groups=True, lease=lease) as at:
                 await at.until(lambda: len(gone(api)) == 3)
+                await at.until(lambda: "status" in api.objects["clusterplacements"]["default"])
                 await at.until(lambda: len(api.objects["leases"]) == 1)
                 scheduler = await at.connect()
                 pod = api.objects["pods"]["default/web"]
