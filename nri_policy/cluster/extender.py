@@ -62,10 +62,9 @@ class Verbs:
         fitting: list[str] = []
         failed = self._spread.full(pod, names)
         unresolvable: dict[str, str] = {}
-        for name in names:
-            if name in failed:
-                continue
-            slot = slots.get(name)
+        if failed:
+            names = [name for name in names if name not in failed]
+        for name, slot in zip(names, map(slots.get, names), strict=True):
             if slot is None:  # so new that nothing is known of its zones
                 self.unknown += 1
                 fitting.append(name)
@@ -161,9 +160,10 @@ def _arguments(body: bytes) -> tuple[Pod, list[str]]:
         raise BadRequestError(
             "NodeNames: there are none, but whole nodes: set nodeCacheCapable: true"
         )
-    names = given.get("nodenames") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BadRequestError("NodeNames: it is not a list of names")
+    try:
+        names = msgspec.convert(given.get("nodenames") or [], list[str])
+    except msgspec.ValidationError:
+        raise BadRequestError("NodeNames: it is not a list of names") from None
     try:
         return read_pod(given.get("pod"), "Pod"), names
     except DocumentError as error:

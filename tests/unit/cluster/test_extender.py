@@ -401,7 +401,7 @@ def test_changes_are_followed_through_cuts_and_lost_histories(tmp_path: Path) ->
             await api.stop()
             del api.objects[ZONES]["a"]  # while nobody looks
             await api.put(ZONES, {"metadata": {"name": "b"}, "zones": 3})
-            await at.until(lambda: len(at.service.watch.lost_seconds()) == 3)
+            await at.until(lambda: len(at.service.watch.lost_seconds()) == 5)
             assert await fitting() == ["a"]  # for a while what was known counts
             await api.start()
             await at.until(lambda: not at.service.watch.lost_seconds())
@@ -419,7 +419,7 @@ def test_what_is_too_old_is_said_and_not_used(tmp_path: Path) -> None:
         async with cluster(tmp_path) as api, replica(api) as at:
             scheduler = await at.connect()
             await api.stop()
-            await at.until(lambda: len(at.service.watch.lost_seconds()) == 3)
+            await at.until(lambda: len(at.service.watch.lost_seconds()) == 5)
             assert (await scheduler.get("/readyz"))[0] == 200
             later = at.service.watch._now
             at.service.watch._now = lambda: later() + 60
