@@ -167,6 +167,8 @@ class Controller:
         self._changes.forget(key)
         self._ending.pop(key, None)
         self.problems.pop(key, None)
+        if self._occupancy.outlives(key):
+            return
         group = self.members.remove_pod(key)
         if group is not None:
             self._dirty[group] = None
@@ -201,7 +203,8 @@ class Controller:
         self._forget(key)
         self._asked.pop(key, None)
         self._again.pop(key, None)
-        self._occupancy.forget(key)
+        for pod in self._occupancy.forget(key):
+            self.remove_pod(*pod)
         self.queue.remove(key)
         self.engine.remove_group(namespace, name)
         self.queue.changed()
@@ -312,7 +315,7 @@ class Controller:
             self.queue.remove(key)
             return
         unhealthy = self._unhealthy(group)
-        yield from self._changes.fail_lost(group, members, unhealthy, self._is_failed)
+        yield from self._changes.fail_lost(group, members, unhealthy)
         if unhealthy and (key not in self.queue or unhealthy != group.status.unhealthy_nodes):
             yield from self._replace(seen, unhealthy)
         elif not unhealthy:
@@ -420,10 +423,6 @@ class Controller:
         if again < inf:
             self._again[key] = again
         return unhealthy
-
-    def _is_failed(self, host: str, pod: Pod) -> bool:
-        """Whether a host failed on which a pod of its own would be."""
-        return bool(self._failures.failed([host], [pod.spec.tolerations], (), ())[0])
 
     def _run(self, seen: _Seen) -> Iterator[Write]:
         """Yield the state of a group on healthy hosts: whether all of its pods run, or did."""

@@ -21,6 +21,7 @@ from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Key
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.pod import Pod
+from nri_policy.cluster.usage import nodes_named
 
 
 class Occupancy:
@@ -32,6 +33,7 @@ class Occupancy:
         self._levels = levels
         self._given_back: dict[Key, set[Key]] = {}  # by group
         self._elsewhere: dict[Key, set[Key]] = {}  # by group
+        self._gone: dict[Key, set[Key]] = {}  # by group, pods that gave a place back and went
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -46,10 +48,22 @@ class Occupancy:
         """Return the pods that are bound where the group has no place."""
         return self._elsewhere.get(group, ())
 
-    def forget(self, group: Key) -> None:
-        """Forget a group that went."""
+    def outlives(self, pod: Key) -> bool:
+        """Return whether a pod that went has given a place back, which stays given back.
+
+        It is kept as a member for as long as its group is there.
+        """
+        group = self._members.group_of(pod)
+        if group is None or pod not in self.given_back(group):
+            return False
+        self._gone.setdefault(group, set()).add(pod)
+        return True
+
+    def forget(self, group: Key) -> Collection[Key]:
+        """Forget a group that went; return its pods that went before."""
         self._given_back.pop(group, None)
         self._elsewhere.pop(group, None)
+        return self._gone.pop(group, ())
 
     def count(self, group: Key, pod: Pod) -> None:
         """Have the engine count a pod of a group; one that ended keeps its place as yet."""
@@ -60,7 +74,8 @@ class Occupancy:
             labels, annotations = dict(pod.labels), dict(pod.annotations)
             labels.pop(GROUP_LABEL, None)
             annotations.pop(GROUP_LABEL, None)
-            self._engine.set_pod(replace(pod, labels=labels, annotations=annotations))
+            node = pod.node or self._node_of(pod)  # where it is to be, until it is failed
+            self._engine.set_pod(replace(pod, node=node, labels=labels, annotations=annotations))
         else:
             annotations = {**pod.annotations, GROUP_LABEL: group[1]}
             self._engine.set_pod(replace(pod, annotations=annotations))
@@ -74,7 +89,8 @@ class Occupancy:
             own = [
                 each.pod
                 for each, name in zip(members, names, strict=True)
-                if name == assignment.pod_set and each.pod.node
+                if name == assignment.pod_set
+                and (each.pod.node or GROUP_LABEL in each.pod.annotations)
             ]
             places = places_of(assignment, own, nodes)
             elsewhere |= {(key[0], name) for name, place in places.items() if place is None}
@@ -100,6 +116,12 @@ class Occupancy:
             if pod.node in self._engine.nodes and not (pod.finished or pod.deleted)
         }
         return needed, busy
+
+    def _node_of(self, pod: Pod) -> str:
+        """Return the node that the selector of a pod names by its host; empty if there is none."""
+        host = pod.spec.node_selector.get(HOSTNAME, "")
+        named = nodes_named([HOSTNAME], [host], self.nodes) if host else []
+        return named[0] if named else ""
 
     def _host(self, pod: Pod) -> str:
         """Return the host where a pod is, or was to be."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from nri_policy.cluster.gates import openings
 from nri_policy.cluster.gathering import Member, pod_set_names
@@ -76,28 +76,25 @@ class PodChanges:
                     yield OpenGate(opening, group.name, self.gate)
 
     def fail_lost(
-        self,
-        group: PlacementGroup,
-        members: Sequence[Member],
-        unhealthy: Collection[str],
-        is_failed: Callable[[str, Pod], bool],
+        self, group: PlacementGroup, members: Sequence[Member], unhealthy: Collection[str]
     ) -> Iterator[Write]:
-        """Yield the pods that were let go to a failed host and never got there.
+        """Yield the pods that were let go to a host that failed before they were there.
 
-        *unhealthy* are those of the group's hosts that failed; of others *is_failed* tells it.
+        That is one of the *unhealthy*, or one that the group has no place on any more.
         """
         places = hosts_of(group)
         for each in members:
             pod = each.pod
-            if pod.node or self.gate in pod.gates or (pod.namespace, pod.name) in self._asked:
+            key = (pod.namespace, pod.name)
+            host = pod.spec.node_selector.get(HOSTNAME)
+            if pod.node or not host or self.gate in pod.gates or key in self._asked:
                 continue
-            host = pod.spec.node_selector.get(HOSTNAME, "")
-            replaced = bool(host) and host not in places
-            lost = host in unhealthy or (replaced and is_failed(host, pod))
-            if lost and pod.annotations.get(GROUP_LABEL) == group.name:
+            if pod.annotations.get(GROUP_LABEL) != group.name:
+                continue
+            if host in unhealthy or host not in places:
                 message = f"host {quoted(host)} failed before the pod was there"
                 yield FailPod(pod, group.name, message)
-                yield Notice((pod.namespace, pod.name), "NodeFailed", message, pod=True)
+                yield Notice(key, "NodeFailed", message, pod=True)
 
     def evict(self, group: PlacementGroup, members: Sequence[Member]) -> Iterator[Write]:
         """Yield the pods that have to go with their group's places."""
