@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.cluster.explanation import Explanation
+from nri_policy.cluster.group_rows import GroupRow
 from nri_policy.cluster.simulation import Played
 from nri_policy.cluster.tree_report import TreeReport
 from nri_policy.cluster.trial import Tried
@@ -41,6 +42,7 @@ DOCUMENTS: dict[str, Any] = {
     "cluster explain": Explanation,
     "cluster place": list[Tried],
     "cluster simulate": list[Played],
+    "cluster top": list[GroupRow],
     "cluster tree": TreeReport,
     "config check": CheckReport,
     "config show": SettingsReport,

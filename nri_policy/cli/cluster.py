@@ -9,6 +9,7 @@ from nri_policy.cli.cluster_fit import fit
 from nri_policy.cli.cluster_place import place
 from nri_policy.cli.cluster_run import run
 from nri_policy.cli.cluster_simulate import simulate
+from nri_policy.cli.cluster_top import top
 from nri_policy.cli.cluster_tree import tree
 
 
@@ -23,3 +24,4 @@ command.add_command(tree)
 command.add_command(place)
 command.add_command(explain_command)
 command.add_command(simulate)
+command.add_command(top)

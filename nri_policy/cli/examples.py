@@ -74,6 +74,10 @@ _PLAIN = {
         "nri-policy cluster fit -f pod.yaml --assumed": "and with the pods that are on their way?",
         "nri-policy cluster fit -f pod.yaml --cluster cluster.json": "in a cluster from a file",
     },
+    "cluster top": {
+        "nri-policy cluster top": "which groups run, which wait, and for what?",
+        "nri-policy cluster top --watch": "the same, again every second",
+    },
     "cluster tree": {
         "nri-policy cluster tree --cluster cluster.json": "what is free, and who is left out?",
         f"nri-policy cluster tree --synthetic {_CLUSTER} -o html > tree.html": (

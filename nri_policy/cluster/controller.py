@@ -11,6 +11,7 @@ nor promised twice; `failed` says that it did not come to be.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from math import inf
 
@@ -22,6 +23,7 @@ from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.failure import Failures
 from nri_policy.cluster.gathering import Incomplete, Member, check_members, gather
 from nri_policy.cluster.group import PlacementGroup, Status, disagreement, hosts_of
+from nri_policy.cluster.group_statistics import GroupStatistics
 from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Job, Key
 from nri_policy.cluster.node import Node
@@ -62,6 +64,7 @@ class Controller:
         self.engine = Engine(settings)
         self.queue: Queue[Key] = Queue(parse_duration(settings.groups.timeout))
         self.problems: dict[Key, str] = {}  # what a group lacks, or what is wrong with it
+        self.statistics = GroupStatistics()
         self.members = Members()
         self._levels = {level for each in settings.topologies for level in each.levels}
         self._occupancy = Occupancy(self.engine, self.members, self._levels)
@@ -127,6 +130,10 @@ class Controller:
     def groups(self) -> Collection[Key]:
         """Return the PlacementGroups that are known."""
         return self._seen.keys()
+
+    def states(self) -> Counter[str]:
+        """Return how many PlacementGroups there are of each state."""
+        return Counter(each.group.status.state for each in self._seen.values())
 
     def set_job(self, job: Job) -> None:
         """Take in that a Job came or changed."""
@@ -337,6 +344,7 @@ class Controller:
         except DocumentError as error:
             status, hopeless = Status(state="Unplaceable", message=str(error)), True
         if status.assignments:
+            self.statistics.placed(self.queue.waited(key, self._now()))
             self.queue.remove(key)
             placed = with_status(seen.group, status)
             self.engine.set_group(placed)  # promised from now on
@@ -349,6 +357,7 @@ class Controller:
                     yield from self._preempt(asked)
                 leaving = self._is_somebody_leaving()
             self.queue.refused(key, hopeless=hopeless, holds=leaving)
+            self.statistics.tries["unplaceable" if hopeless else "no room"] += 1
             yield from self._tell(seen, "Unplaceable" if hopeless else "Waiting", status.message)
 
     def _preempt(self, group: PlacementGroup) -> Iterator[Write]:
@@ -361,6 +370,7 @@ class Controller:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             lost = with_status(self._seen[key].group, Status(message=message, evicted="Preempted"))
             self.engine.set_group(lost)
+            self.statistics.preemptions += 1
             self._asked[key] = WriteStatus(lost, self._seen[key].revision)
             yield self._asked[key]
             yield Notice(key, "Preempted", message)
@@ -389,6 +399,7 @@ class Controller:
             found = Status(state="Unplaceable", message=str(error))
         if found.assignments:
             self.queue.remove(key)
+            self.statistics.replacements += 1
             status, reason = found, "Replaced"
         elif self._fail_fast and all(
             any(owner.controller for owner in each.pod.owners) for each in self.members.live(key)

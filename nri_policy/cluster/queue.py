@@ -81,6 +81,10 @@ class Queue(Generic[Key]):
         times = [each.since + self.timeout for each in self._waiting.values() if each.tried >= 0]
         return min((time for time in times if time > now), default=None)
 
+    def waited(self, key: Key, now: float) -> float:
+        """Return for how many seconds a group has been waiting."""
+        return now - self._waiting[key].since
+
     def oldest(self, now: float) -> float:
         """Return for how many seconds the oldest group has been waiting; 0 if none is."""
         return max((now - each.since for each in self._waiting.values()), default=0.0)

@@ -66,6 +66,7 @@ class Service:
         self.watch = Watch(client, followed, now)
         self.verbs = Verbs(self.zones, spread, choose=settings.extender.choose)
         self._client = client
+        self._now = now
         self._registry = CollectorRegistry(auto_describe=False)
         self._requests = Counter(
             "nri_policy_cluster_requests",
@@ -171,6 +172,13 @@ class Service:
             for labels, number in self.writer.written.items():
                 written.add_metric(labels, number)
             yield written
+            controller = self.writer.controller
+            yield from controller.statistics.collect(
+                controller.states(),
+                controller.queue.oldest(self._now()),
+                len(controller.queue),
+                self.writer.written["OpenGate", "done"],
+            )
         yield GaugeMetricFamily(
             f"{name}settings_rejected",
             "Whether the settings that were read last do not count.",

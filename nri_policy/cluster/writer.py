@@ -55,7 +55,7 @@ class Writer:
     ) -> None:
         self.written: Counter[tuple[str, str]] = Counter()  # kind of write, and what came of it
         self._client = client
-        self._controller = controller
+        self.controller = controller
         self._leading = leading
         self._sleep = sleep
         self._woken = asyncio.Event()
@@ -70,7 +70,7 @@ class Writer:
         failures = 0
         while True:
             if self._leading():
-                done = await asyncio.gather(*map(self._write, self._controller.step()))
+                done = await asyncio.gather(*map(self._write, self.controller.step()))
                 failures = failures + 1 if False in done else 0
             if failures:
                 await self._sleep(_BACKOFF(failures))
@@ -87,13 +87,13 @@ class Writer:
         kind = type(write).__name__
         async with self._slots:
             if not self._leading():
-                self._controller.failed(write)
+                self.controller.failed(write)
                 self.written[kind, "not leading"] += 1
                 return True
             try:
                 await self._ask(write)
             except APIError as error:
-                self._controller.failed(write)
+                self.controller.failed(write)
                 if error.code in (CONFLICT, NOT_FOUND):  # it was about what is no longer so
                     self.written[kind, "outdated"] += 1
                     return True

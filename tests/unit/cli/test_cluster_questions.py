@@ -246,3 +246,25 @@ def test_explain_and_simulate_draw_where_pods_would_go(tmp_path: Path) -> None:
     assert (code, numbers(text)) == (1, ["3"])
     code, text = run("simulate", str(tmp_path / "steps.yaml"), "--synthetic", SPEC, "-o", "html")
     assert "not as expected: default/j is Placed, not Waiting" in text
+
+
+def test_groups_are_listed_those_in_need_first(tmp_path: Path) -> None:
+    def of_state(name: str, state: str) -> Any:
+        made = group(pod_set(2), name=name, status={"state": state, "message": f"it is {name}"})
+        made["metadata"] |= {"creationTimestamp": f"2026-01-0{len(name)}T00:00:00Z"}
+        return made | {"kind": "PlacementGroup", "apiVersion": "placement.nri/v1alpha1"}
+
+    items = [
+        of_state("runs", "Running"),
+        of_state("late", "Waiting"),
+        of_state("odd", "Waiting"),
+        of_state("hurt", "Degraded"),
+        {"kind": "Pod", "apiVersion": "v1"} | pod("p", "h1", group="runs"),
+    ]
+    path = write(tmp_path / "cluster.json", {"kind": "List", "items": items})
+    rows = json.loads(run("top", "--cluster", path, "-o", "json")[1])
+    assert [each["name"] for each in rows] == ["hurt", "odd", "late", "runs"]
+    assert (rows[-1]["running"], rows[-1]["pods"], rows[0]["message"]) == (1, 2, "it is hurt")
+    code, text = run("top", "--cluster", path)
+    assert code == 0
+    assert "1 Degraded, 2 Waiting, 1 Running" in text

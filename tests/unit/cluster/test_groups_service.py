@@ -95,6 +95,19 @@ def test_a_group_is_stored_before_its_gates_are_opened(tmp_path: Path) -> None:
                 bound["spec"]["nodeName"] = bound["spec"]["nodeSelector"][HOSTNAME]
                 await api.put("pods", bound | {"status": {"phase": "Running"}})
             await at.until(lambda: group_of(api)["status"]["state"] == "Running")
+            scheduler = await at.connect()
+            _, text = await scheduler.get("/metrics")
+            for line in (
+                'nri_policy_cluster_groups{state="Running"} 1.0',
+                'nri_policy_cluster_groups{state="Waiting"} 0.0',
+                'nri_policy_cluster_tries_total{outcome="placed"} 1.0',
+                "nri_policy_cluster_time_to_placement_seconds_count 1.0",
+                "nri_policy_cluster_gates_opened_total 3.0",
+                "nri_policy_cluster_replacements_total 0.0",
+                "nri_policy_cluster_preemptions_total 0.0",
+                "nri_policy_cluster_queue_oldest_seconds 0.0",
+            ):
+                assert line in text
 
     asyncio.run(play())
 
