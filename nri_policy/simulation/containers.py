@@ -16,7 +16,7 @@ from nri_policy.kubelet.manifest import PodManifest
 from nri_policy.nri.errors import Code, Refused
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adjustment import overlay
-from nri_policy.simulation.kernel import KernelError, check_limits, first_process
+from nri_policy.simulation.kernel import KernelError, check_limits, first_process, read_back
 from nri_policy.wording import quoted
 
 _MIN_PERIOD, _MAX_PERIOD = 1000, 1_000_000  # microseconds
@@ -146,7 +146,11 @@ class Container:
             limit, before = (each.memory.limit.value for each in (effective, self.in_force))
             if 0 < limit < self.usage and limit != before:
                 raise CRIError("runc: cannot decrease memory limit: device or resource busy")
+            files = dict(self.in_force.unified)
+            for name, text in effective.unified.items():
+                files[name] = read_back(name, files.get(name, ""), text)
             self.in_force.CopyFrom(effective)
+            self.in_force.unified.update(files)
         self.message.linux.resources.CopyFrom(effective)
         if asked.ListFields():
             self.updated_by.append(Update(cause=cause, container=self.key, resources=asked))
@@ -190,11 +194,18 @@ class Machine:
     cgroup_v2: bool = True
     realtime: bool = True  # whether cgroups have a real-time budget
     several_lines: bool = False  # whether runc writes files of cgroups line by line
+    promised: float = 0  # CPU time that processes outside of containers have by deadlines, in CPUs
 
     def first_process(self, linux: nri.LinuxContainer, cpus: CPUSet) -> FirstProcess:
         """Return what a container's first process runs with; raises CRIError."""
         try:
-            return first_process(linux, cpus, online=self.online_cpus, realtime=self.realtime)
+            return first_process(
+                linux,
+                cpus,
+                online=self.online_cpus,
+                realtime=self.realtime,
+                promised=self.promised,
+            )
         except KernelError as error:
             raise CRIError(str(error), code=Code.UNKNOWN) from error
 

@@ -10,6 +10,7 @@ As strict as they are: a value that fails there fails here, in the same words.
 | deadline: not 1024 <= runtime <= deadline <= period, period beyond 100us to 4.19s | | EINVAL |
 | deadline, pinned to fewer CPUs than the machine has | the kernel | EPERM |
 | deadline without reset-on-fork, at the first fork | the kernel | EAGAIN |
+| deadlines of more than 95 % of all CPU time together | the kernel | EBUSY |
 | I/O level beyond 0 to 7, or with class none | the kernel | EINVAL |
 | unified on cgroup v1 | runc | text |
 | io.max: no MAJ:MIN, unknown key or no number | the kernel | EINVAL |
@@ -37,6 +38,8 @@ _DISK = re.compile(r"[0-9]+:[0-9]+")
 _RATE = re.compile(r"(rbps|wbps|riops|wiops)=(max|[0-9]+)")
 _WEIGHTS = {"io.weight": 10_000, "io.bfq.weight": 1000}
 _LEVEL = 4  # of class be, without one of its own
+_PROMISES = 0.95  # of all CPU time, to deadlines; sched_rt_runtime_us
+_UNLIMITED = "rbps=max wbps=max riops=max wiops=max"
 
 
 class KernelError(Exception):
@@ -44,17 +47,22 @@ class KernelError(Exception):
 
 
 def first_process(
-    linux: nri.LinuxContainer, cpus: CPUSet, *, online: CPUSet, realtime: bool
+    linux: nri.LinuxContainer, cpus: CPUSet, *, online: CPUSet, realtime: bool, promised: float = 0
 ) -> FirstProcess:
     """Return what the first process of a container runs with, on *cpus*; raises KernelError.
 
-    *realtime* tells whether cgroups have a real-time budget.
+    *realtime* tells whether cgroups have a real-time budget; *promised* is the CPU time that others
+    have by deadlines, in CPUs.
     """
     scheduler, io = linux.scheduler, linux.io_priority
     nice = priority = 0
     policy = Policy.OTHER
     if linux.HasField("scheduler") and scheduler.policy != nri.SCHED_NONE:
         _check_scheduler(scheduler, pinned=bool(cpus) and cpus != online, realtime=realtime)
+        if scheduler.policy == nri.SCHED_DEADLINE:
+            share = scheduler.runtime / (scheduler.period or scheduler.deadline)
+            if promised + share > _PROMISES * len(online):
+                raise KernelError("runc: failed to set scheduler: device or resource busy")
         policy = _POLICIES[scheduler.policy]
         if policy in (Policy.OTHER, Policy.BATCH):
             nice = scheduler.nice
@@ -110,6 +118,22 @@ def check_limits(
                 _check_rates(line, disks)
             elif name in _WEIGHTS:
                 _check_weight(line, disks, _WEIGHTS[name])
+
+
+def read_back(name: str, before: str, written: str) -> str:
+    """Return what a cgroup's file reads as that read as *before*, after text was *written* to it.
+
+    Files about I/O have a line for each disk that is limited.
+    """
+    if name != "io.max" and name not in _WEIGHTS:
+        return written
+    lines = {}
+    for line in (*before.splitlines(), *written.splitlines()):
+        disk, _, value = line.partition(" ")
+        lines[disk] = value
+    return "\n".join(
+        f"{disk} {value}" for disk, value in lines.items() if value not in (_UNLIMITED, "default")
+    )
 
 
 def _check_rates(line: str, disks: Collection[str]) -> None:

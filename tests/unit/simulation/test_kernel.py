@@ -10,7 +10,7 @@ from nri_policy.audit.first_process import FirstProcess
 from nri_policy.cpuset import CPUSet
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.settings import IOClass, Policy
-from nri_policy.simulation.kernel import KernelError, check_limits, first_process
+from nri_policy.simulation.kernel import KernelError, check_limits, first_process, read_back
 
 ALL = CPUSet(range(4))
 RESET = nri.SCHED_FLAG_RESET_ON_FORK
@@ -28,6 +28,7 @@ def started(
     cpus: CPUSet = ALL,
     *,
     realtime: bool = True,
+    promised: float = 0,
     **scheduler: Any,
 ) -> FirstProcess:
     linux = nri.LinuxContainer()
@@ -35,7 +36,7 @@ def started(
         linux.scheduler.CopyFrom(nri.LinuxScheduler(**scheduler))
     if io is not None:
         linux.io_priority.CopyFrom(nri.LinuxIOPriority(priority=io[1], **{"class": io[0]}))
-    return first_process(linux, cpus, online=ALL, realtime=realtime)
+    return first_process(linux, cpus, online=ALL, realtime=realtime, promised=promised)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +78,19 @@ def test_a_deadline_takes_all_cpus() -> None:
         started(cpus=CPUSet([0, 1]), **DEADLINE)
 
 
+def test_deadlines_have_less_than_all_cpu_time_together() -> None:
+    assert started(promised=3.5, **DEADLINE).policy is Policy.DEADLINE
+    with pytest.raises(KernelError, match="resource busy"):
+        started(promised=3.9, **DEADLINE)
+    assert started(promised=4, policy=nri.SCHED_BATCH).policy is Policy.BATCH
+
+
 def test_what_is_taken_reads_back_as_the_kernel_has_it() -> None:
     assert started().scheduler == "other, nice 0"
     assert started(policy=nri.SCHED_NONE, nice=5).scheduler == "other, nice 0"
     assert started(policy=nri.SCHED_BATCH, nice=19).scheduler == "batch, nice 19"
     assert started(policy=nri.SCHED_IDLE, nice=5).nice == 0
+    assert started(policy=nri.SCHED_RR, priority=5, nice=7).nice == 0
     assert started(io=(nri.IOPRIO_CLASS_BE, 7)).io_priority == "be 7"
     assert started(io=(nri.IOPRIO_CLASS_IDLE, 0)).io_class is IOClass.IDLE
 
@@ -127,3 +136,13 @@ def test_good_lines_are_taken_where_there_are_such_files() -> None:
     with pytest.raises(KernelError, match="one line of 2"):
         check_limits(files, ["8:0"], cgroup_v2=True, several=False)
     check_limits({}, [], cgroup_v2=False, several=False)
+
+
+def test_a_file_about_io_has_a_line_for_each_disk_that_is_limited() -> None:
+    one, other = "8:0 rbps=1 wbps=max riops=max wiops=max", "8:16 rbps=max wbps=2 riops=3 wiops=max"
+    assert read_back("io.max", one, other) == f"{one}\n{other}"
+    assert read_back("io.max", one, one.replace("rbps=1", "rbps=5")) == one.replace("1", "5", 1)
+    unlimited = "8:0 rbps=max wbps=max riops=max wiops=max"
+    assert read_back("io.max", f"{one}\n{other}", unlimited) == other
+    assert read_back("io.weight", "default 100\n8:0 5", "8:0 default") == "default 100"
+    assert read_back("memory.high", "5", "max") == "max"
