@@ -173,7 +173,9 @@ class Engine:
             if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
                 state.drop(stale)
                 state.forget(stale)
-        classes = classes_of(state, container, request, event)
+        classes, asks = None, request.scheduling_class or request.blockio_class
+        if asks or state.layout.gives_classes:
+            classes = classes_of(state, container, request, event)
         decision = self._place(container, request, free, warnings, None, admitted=event.admitted)
         return decision if classes is None else classified(state, decision, classes)
 

@@ -45,6 +45,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     burst_levels: dict[
         Level, array[float]
     ]  # closeness of each pool to a level: 0 at it, -links off it
+    gives_classes: bool  # to containers that ask for none
     too_coarse: tuple[
         int, ...
     ]  # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs
@@ -106,6 +107,7 @@ def layout_of(
         memory=memory,
         attraction=Attraction(tree),
         nearness=Nearness(machine, tree),
+        gives_classes=settings.gives_classes,
         burst_levels={level: _closeness(tree, level) for level in Level},
         too_coarse=tuple(
             pool.id

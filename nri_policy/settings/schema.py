@@ -243,6 +243,13 @@ class Settings(Section, frozen=True, kw_only=True):
         if self.control.blockio.classes and not self.control.blockio.enable:
             yield "control.blockio.enable is false: its classes have no effect"
 
+    @property
+    def gives_classes(self) -> bool:
+        """Whether containers that ask for no class are put into one."""
+        blockio = self.control.blockio
+        by_default = self.class_of_namespace or self.class_of_qos
+        return bool(by_default) or (blockio.enable and blockio.qos_is_default)
+
     def unreferenced(self) -> Iterator[str]:
         """Yield the classes that a container is in only if it is annotated with them."""
         given = {*self.class_of_namespace.values(), *self.class_of_qos.values()}
