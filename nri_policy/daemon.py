@@ -137,6 +137,7 @@ class Daemon:
             turn=self.node.turn,
             delay=host.delay,
             observe=self.metrics.requested,
+            came=self.beat.came,
         )
         self._called = Service(self.policy, self.node.turn, Clock(), self.metrics.requested)
         source = NodeSource(self.node, self.policy, self._session, findings, self._telling.untold)

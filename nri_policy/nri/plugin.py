@@ -117,7 +117,8 @@ class Call:
     """The request that a plugin's method is run for."""
 
     method: str
-    received: float  # by `clock`, in seconds
+    came: float  # by `clock`, in seconds: it was not here before
+    received: float  # by `clock`: when it was read
     deadline: float  # by `clock`; infinite if the caller set no limit
     clock: Callable[[], float]
     answered: bool = False

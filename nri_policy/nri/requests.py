@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 from functools import partial
 
 from nri_policy.nri.connection import SERVICES
@@ -24,14 +25,18 @@ class Requests:
     """Those that *service* has not answered.
 
     `finished` is done when no more are to be answered: after `finish`, or once the service is in
-    trouble and a new connection may be better.
+    trouble and a new connection may be better. *came* returns since when a request may have been
+    here that is read now.
     """
 
-    def __init__(self, service: Service, *, last_connection: bool) -> None:
+    def __init__(
+        self, service: Service, *, last_connection: bool, came: Callable[[float], float]
+    ) -> None:
         self.service = service
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.unanswered: dict[int, asyncio.Task[None]] = {}  # by stream
         self._last_connection = last_connection
+        self._came = came
         self._finishing = False
 
     def take(self, request: Request, received: float, answer: Hear) -> None:
@@ -45,6 +50,7 @@ class Requests:
         serving = self.service.serve(
             request.method,
             request.payload,
+            came=self._came(received),
             received=received,
             budget=request.timeout_nano / 1e9 or math.inf,
             to=partial(self._answered, request.stream, answer),

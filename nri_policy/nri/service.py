@@ -136,7 +136,7 @@ class Service:
                 answered.set_result(outcome)
 
         serving = asyncio.create_task(
-            self.serve(method, payload, received=received, budget=budget, to=hear),
+            self.serve(method, payload, came=received, received=received, budget=budget, to=hear),
             name=f"nri {method}",
         )
         try:
@@ -148,11 +148,19 @@ class Service:
             raise answer
         return answer
 
-    async def serve(
-        self, method: str, payload: bytes, *, received: float, budget: float, to: Hear
+    async def serve(  # noqa: PLR0913 - keywords: when, and for whom
+        self,
+        method: str,
+        payload: bytes,
+        *,
+        came: float,
+        received: float,
+        budget: float,
+        to: Hear,
     ) -> None:
-        """Handle a request that came at *received* with *budget* seconds, in a task of its own.
+        """Handle a request with *budget* seconds, in a task of its own.
 
+        It was read at *received*, and may have been here since it *came*.
         The response, or the status to send instead, goes *to* who asked: when the method ends, or
         by the deadline without it, if that can be helped. A task that is cancelled sends nothing.
         """
@@ -161,7 +169,9 @@ class Service:
             to(Refused(text, code=Code.UNIMPLEMENTED))
             return
         now = self._clock.now
-        call = Call(method=method, received=received, deadline=received + budget, clock=now)
+        call = Call(
+            method=method, came=came, received=received, deadline=received + budget, clock=now
+        )
         CALL.set(call)
 
         def answer(outcome: bytes | Refused) -> None:
@@ -250,7 +260,7 @@ class Service:
     async def _synchronize(self, part: SynchronizeRequest, call: Call) -> SynchronizeResponse:
         """Collect the parts (NRI >= 0.7); the last one is answered for all of them."""
         if not self._parts.ByteSize():
-            self._synchronize_began = call.received
+            self._synchronize_began = call.came
         if self._parts.ByteSize() + part.ByteSize() > MAX_SYNCHRONIZE:
             self._parts.Clear()
             self.trouble = "synchronization failed"
@@ -276,7 +286,7 @@ class Service:
         if self._closes_unsynchronized():
             return None
         # Its one timeout covers all parts; the last part's budget is only what was left of it.
-        allowed = call.deadline - self._synchronize_began
+        allowed = call.came + (call.deadline - call.received) - self._synchronize_began
         used = self._clock.now() - self._synchronize_began
         if used <= LATE * allowed:
             return None

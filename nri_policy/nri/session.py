@@ -56,6 +56,8 @@ class Session:
 
     *turn* is shared with whatever else serves the same plugin; *delay* is how many seconds to wait
     before registering again after so many failures in a row; *observe* is told of each request.
+    *came* returns since when a request may have been here that is read now, by the same clock: a
+    process that was stopped reads it late.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: what a test or the daemon replaces
@@ -67,8 +69,10 @@ class Session:
         clock: Clock | None = None,
         delay: Callable[[int], float] = registration_delay,
         observe: Observe = unobserved,
+        came: Callable[[float], float] = lambda read: read,
     ) -> None:
         self._plugin = plugin
+        self._came = came
         self._observe = observe
         self._identity = identity
         self._turn = turn or asyncio.Lock()
@@ -177,7 +181,7 @@ class Session:
     ) -> tuple[Channel, Requests]:
         """Connect to a socket's path, or to one that is open; raises OSError."""
         service = Service(self._plugin, self._turn, self._clock, self._observe)
-        requests = Requests(service, last_connection=self._inherited)
+        requests = Requests(service, last_connection=self._inherited, came=self._came)
         _, channel = await asyncio.get_running_loop().create_unix_connection(
             lambda: Channel(Conn.PLUGIN, self._clock, requests.take), path, sock=sock
         )

@@ -29,14 +29,25 @@ class Beat:
         self._observe = observe
         self.latest = 0.0  # seconds that the last beat was late by
         self.most = 0.0  # seconds, of all beats
+        self._last: float | None = None  # when it beat; None: it does not
 
     async def run(self) -> NoReturn:
         """Beat until cancelled."""
-        while True:
-            due = self._clock.now() + EVERY
-            await self._clock.sleep(EVERY)
-            self.latest = max(0.0, self._clock.now() - due)
-            self.most = max(self.most, self.latest)
-            self._observe(self.latest)
-            if self.latest > NOTABLE:
-                log.warning("event=loop-late seconds=%.3f", self.latest)
+        try:
+            while True:
+                self._last = self._clock.now()
+                await self._clock.sleep(EVERY)
+                self.latest = max(0.0, self._clock.now() - self._last - EVERY)
+                self.most = max(self.most, self.latest)
+                self._observe(self.latest)
+                if self.latest > NOTABLE:
+                    log.warning("event=loop-late seconds=%.3f", self.latest)
+        finally:
+            self._last = None
+
+    def came(self, read: float) -> float:
+        """Return since when something may have been here that was *read* just now, in seconds.
+
+        That is earlier if the loop has stood still: it may have come right after the last beat.
+        """
+        return read if self._last is None or read - self._last < 2 * EVERY else self._last

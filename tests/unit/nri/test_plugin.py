@@ -27,6 +27,7 @@ def test_a_call_knows_what_is_left_of_its_time() -> None:
     time = FakeTime()
     call = Call(
         method="Synchronize",
+        came=time.reading,
         received=time.reading,
         deadline=time.reading + 2,
         clock=time.clock.now,

@@ -397,7 +397,9 @@ async def test_nobody_hears_of_a_request_that_was_cancelled() -> None:
     plugin.gate.clear()
     run = pb.RunPodSandboxRequest(pod=POD).SerializeToString()
     serving = asyncio.create_task(
-        make(plugin).serve("RunPodSandbox", run, received=0, budget=math.inf, to=heard.append)
+        make(plugin).serve(
+            "RunPodSandbox", run, came=0, received=0, budget=math.inf, to=heard.append
+        )
     )
     await plugin.called.wait()
     serving.cancel()

@@ -36,11 +36,13 @@ class Stage:
         self.path = path
         self.plugin = plugin
         self.time = FakeTime()
+        self.stopped = 0.0  # seconds for which a request lay there before it was read
         chance = iter(chances)
         self.session = Session(
             plugin,
             IDENTITY,
             clock=self.time.clock,
+            came=lambda read: read - self.stopped,
             delay=lambda failures: registration_delay(failures, lambda: next(chance, 0.0)),
         )
         self.peers: asyncio.Queue[Peer] = asyncio.Queue()
@@ -98,6 +100,26 @@ async def test_configure_and_synchronize_are_served_while_registration_is_pendin
         run = await peer.call("RunPodSandbox", pb.RunPodSandboxRequest(pod=POD))
         assert run.code == 0
         assert scene.plugin.names == ["configure", "synchronize", "run_pod_sandbox"]
+
+
+@pytest.mark.parametrize(("stopped", "again"), [(1.5, False), (1.7, True)])
+async def test_who_was_stopped_too_long_to_be_called_registers_again(
+    tmp_path: Path, stopped: float, *, again: bool
+) -> None:
+    nri = "v0.8.0"  # it keeps the connection
+    async with stage(tmp_path) as scene:
+        peer = await scene.peers.get()
+        scene.stopped = stopped
+        await peer.handshake(nri)
+        scene.stopped = 0.0
+        if again:
+            await peer.closed_by_plugin()
+            scene.time.advance(await scene.next_delay())
+            peer = await scene.peers.get()
+            await peer.handshake(nri)
+        run = await peer.call("RunPodSandbox", pb.RunPodSandboxRequest(pod=POD))
+        assert run.code == 0
+        assert scene.plugin.names.count("synchronize") == 1 + again
 
 
 async def test_a_life_cycle(tmp_path: Path) -> None:

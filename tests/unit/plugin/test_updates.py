@@ -359,7 +359,7 @@ async def test_shares_are_not_forgotten_for_a_newer_change(tmp_path: Path) -> No
 async def test_a_response_that_comes_too_late_takes_nothing_along(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0)
-        call = Call(method="StopContainer", received=0, deadline=1, clock=lambda: 0.0)
+        call = Call(method="StopContainer", came=0, received=0, deadline=1, clock=lambda: 0.0)
         call.answered = True
         token = CALL.set(call)
         assert it.telling.take() == []
