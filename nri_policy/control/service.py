@@ -100,7 +100,7 @@ class Status(Protocol):
         ...
 
 
-class WhatIf(Protocol):
+class Hypotheses(Protocol):
     """What may be tried; `what_if.Hypotheses`."""
 
     def pods(self, manifests: str, replicas: int) -> Sequence[Wanted]:
@@ -176,7 +176,7 @@ class Control:
         decision_log: Chronicle,
         *,
         status: Status,
-        what_if: WhatIf,
+        what_if: Hypotheses,
         auditor: Auditor,
         cgroups: Cgroups,
         reloads: Reloads,
