@@ -71,12 +71,7 @@ class DeviceManager:
 
     def admit(self, pod: PodManifest) -> None:
         """Give the containers of *pod*, whose uid is set, what they ask for; or AdmissionError."""
-        taken = {
-            (resource, device.id)
-            for _, containers in self._given.values()
-            for given in containers.values()
-            for resource, device in given
-        }
+        taken = self._taken()
         given: dict[str, _Given] = {}
         spare: _Given = []  # of init containers: they have ended when the others start
         for container in pod.spec.every_container:
@@ -101,6 +96,14 @@ class DeviceManager:
             else:
                 spare = [each for each in spare if each not in own]
         self._given[pod.metadata.uid] = pod, given
+
+    def unused(self) -> dict[str, int]:
+        """Return how many devices of each resource no pod was given."""
+        taken = self._taken()
+        return {
+            resource: sum((resource, each.id) not in taken for each in group)
+            for resource, group in self._devices.items()
+        }
 
     def forget(self, uid: str) -> None:
         """Take back what the pod of that uid was given."""
@@ -131,6 +134,14 @@ class DeviceManager:
             )
             for pod, given in self._given.values()
         ]
+
+    def _taken(self) -> set[tuple[str, str]]:
+        return {
+            (resource, device.id)
+            for _, containers in self._given.values()
+            for given in containers.values()
+            for resource, device in given
+        }
 
     def _minor(self, resource: str, device: Device) -> int:
         return self._minors.setdefault((resource, device.id), len(self._minors))

@@ -93,6 +93,7 @@ class SimulatedNode:
             cgroups=SimulatedCgroups(self.runtime),
             notes=("this node is simulated: its containers have no processes",),
             delay=lambda _failures: 0.0,
+            unused=lambda: None if assignments is None else self.runtime.devices.unused(),
             sources=Sources(
                 locator=Locator(self._devices, machine),
                 assignments=assignments,

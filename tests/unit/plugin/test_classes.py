@@ -195,7 +195,10 @@ def test_an_unsupported_annotation_is_refused_where_the_settings_say_so(tmp_path
                 pod("web", annotations={KEY: "calm"}), pod("fast", annotations=cpu_class)
             )
             assert "runtime too old: containerd 2.1.9 has no scheduling policy" in errors[0]
-            assert "unsupportedAnnotations" in errors[1]
+            assert errors[1].endswith(
+                "annotation cpu-class.resource-policy.nri.io/pod: 'turbo' is not supported yet,"
+                " and unsupportedAnnotations is refuse"
+            )
 
     run(test)
 

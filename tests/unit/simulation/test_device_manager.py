@@ -65,7 +65,9 @@ def test_a_device_is_given_to_one_container_until_its_pod_is_gone() -> None:
         AdmissionError, match=r"container x asks for 2 example\.com/nic, 0 of 3 are"
     ):
         manager.admit(third)
+    assert manager.unused() == {NIC: 0}
     manager.forget(first.metadata.uid)
+    assert manager.unused() == {NIC: 2}
     manager.admit(third)
     assert files(manager, third) == {"x": ["/dev/a", "/dev/b"]}
 

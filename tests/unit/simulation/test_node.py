@@ -1,0 +1,54 @@
+"""The simulated node answers questions as a real one does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.control.client import connected
+from nri_policy.report import WhatIfReport
+from nri_policy.simulation.node import SimulatedNode
+from nri_policy.simulation.playback import Playback
+from nri_policy.simulation.scenario import read_step
+from tests.support import nodes
+
+GPU = "v.com/gpu"
+
+
+def asking(name: str) -> dict[str, Any]:
+    limits = {"cpu": 1, "memory": "1Mi", GPU: 1}
+    container = {"name": "main", "resources": {"limits": limits}}
+    metadata = {"name": name}
+    spec = {"containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_what_if_counts_the_devices_that_pods_have_left(asked: bool, tmp_path: Path) -> None:
+    spec = {"reservedResources": {"cpu": 1}, "agent": {"podResourceAPI": asked}}
+    steps = [
+        {"settings": spec},
+        {"devices": {GPU: [{"id": "a", "numa": 1}]}},
+        {"apply": asking("first")},
+    ]
+    socket = tmp_path / "control.sock"
+
+    def ask() -> WhatIfReport:
+        with connected(socket) as client:
+            return client.what_if(json.dumps(asking("second")), 1)
+
+    async with AsyncExitStack() as stack:
+        node = SimulatedNode(nodes.machine(nodes.SMALL), None, tmp_path, stack)
+        await stack.enter_async_context(node.runtime)
+        read = [read_step(step, folder=tmp_path) for step in steps]
+        assert [each.error async for each in Playback(node.runtime, node).play(read)] == [None] * 3
+        assert node.daemon is not None
+        await stack.enter_async_context(node.daemon.listening(socket))
+        report = await asyncio.to_thread(ask)
+    assert report.fits is not asked
+    assert [GPU in each for each in report.warnings] == ([] if asked else [True])
