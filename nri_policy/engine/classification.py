@@ -30,11 +30,12 @@ from nri_policy.workload.request import Request
 _UNHEARD = "it was created before this policy could say so"
 
 
-def check_supported(request: Request, settings: Settings) -> None:
+def check_supported(container: Container, request: Request, settings: Settings) -> None:
     """Raise AnnotationError for annotations without effect, if the settings want that."""
     if request.unsupported and settings.unsupported_annotations is Unsupported.REFUSE:
         key = request.unsupported[0]
-        raise AnnotationError(key, key, "supported yet, and unsupportedAnnotations is refuse")
+        text = container.pod.annotations[key]
+        raise AnnotationError(key, text, "supported yet, and unsupportedAnnotations is refuse")
 
 
 def classes_of(

@@ -166,7 +166,7 @@ class Engine:
         else:
             check_amounts(container.resources)
             request, warnings = requested(container, self.layout)
-            check_supported(request, self.layout.settings)
+            check_supported(container, request, self.layout.settings)
         # older runtimes do not say when: whoever comes later is younger
         container = replace(container, created=max(container.created, state.latest + 1))
         for stale in (container.id, state.named(container.full_name)):
