@@ -25,9 +25,10 @@ from nri_policy.report import AuditReport, DriftReport
 @form_option
 @click.pass_context
 def command(context: click.Context, control_socket: Path, form: str) -> None:
-    """Compare every running container's cgroup and threads with what was decided.
+    """Check that running containers are where they should be.
 
-    Ends with 1 if any is not as decided. What seems new is looked at twice, some seconds apart.
+    Compares each cgroup and its threads with the decision. What seems wrong is checked again some
+    seconds later. Exits with 1 if anything is wrong.
     """
     with asking(control_socket) as client:
         report, note = client.audit(), left_alone(client.settings())

@@ -23,16 +23,17 @@ _MOST_NOTES = 10
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path("/"),
     show_default=True,
-    help="Folder that holds the host's /sys and /proc.",
+    help="Folder with the host's /sys and /proc.",
 )
-@click.option("--force", is_flag=True, help="Replace FILE.tar.xz if it is there.")
+@click.option("--force", is_flag=True, help="Replace FILE.tar.xz if it exists.")
 def command(file: Path, host_root: Path, force: bool) -> None:
-    """Write what describes this host's hardware to a file, for a bug report or a simulation.
+    """Save a description of this host's hardware to a file.
 
-    Other commands take it as --capture FILE.tar.xz, on any machine. In it is what the policy itself
-    reads of /sys and /proc to know CPUs, caches, memory and devices: no names of processes, pods or
-    the host, no serial numbers, no network addresses. Root is not needed: what cannot be read
-    without is left out, and named.
+    For bug reports and simulations: other commands accept it as --capture FILE.tar.xz, on any
+    machine. The file has what the policy
+    itself reads from /sys and /proc about CPUs, caches, memory and devices. It has no names of
+    processes, pods or the host, no serial numbers and no network addresses. Root is not needed:
+    files that only root can read are left out and listed.
     """
     if os.path.lexists(file) and not force:
         raise Failure(f"{file} is there already; --force replaces it")

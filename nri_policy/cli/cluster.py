@@ -15,7 +15,7 @@ from nri_policy.cli.cluster_tree import tree
 
 @click.group
 def command() -> None:
-    """Serve kube-scheduler, and see what goes where in a cluster, or would."""
+    """Place groups of pods in a cluster, and serve kube-scheduler."""
 
 
 command.add_command(run)

@@ -41,10 +41,10 @@ def explain_command(
     asked: tuple[Path, ...],
     form: str,
 ) -> None:
-    """Show what of a group fits where, what limits it, and what would make it fit.
+    """Show what of a group fits where, and what limits it.
 
-    A picture has it where it would go. The group is in a file, or in the cluster: NAME, or
-    NAMESPACE/NAME. Exits with 1 if it does not fit.
+    Also shows what would make it fit; a picture shows it where it would go. The group is in a file,
+    or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not fit.
     """
     if (name is None) == (not asked):
         raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")

@@ -65,9 +65,9 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     key: Path | None,
     form: str,
 ) -> None:
-    """Show for each node whether its zones hold a pod, the reason if not, and the score.
+    """Show which nodes have zones with room for a pod.
 
-    Exits with 1 if no node holds it.
+    Each node is listed with its score, or with the reason why not. Exits with 1 if none has room.
     """
     if service is not None and (files or kubeconfig or config):
         raise click.UsageError("the service has its own cluster and settings: --service alone")

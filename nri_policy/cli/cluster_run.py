@@ -39,7 +39,7 @@ def _lease_name(
 @click.option(
     "--kubeconfig",
     type=_PATH,
-    help="How to reach the cluster from outside of it; in a pod, its service account says.",
+    help="How to reach the cluster; in a pod, by its service account.",
 )
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS")
 @click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True)
@@ -77,10 +77,10 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     groups: bool,
     log_format: str,
 ) -> None:
-    """Run the service: watch nodes, pods and zones, and answer kube-scheduler.
+    """Run the cluster service, which answers kube-scheduler.
 
-    It goes on until SIGTERM. While it is away kube-scheduler goes on without it, where its
-    configuration says that the extender may be ignored.
+    It runs until SIGTERM. While it is away, kube-scheduler works without it if its configuration
+    allows that (`ignorable: true`).
     """
     try:
         from nri_policy.cluster import server, service  # noqa: PLC0415 - of the extra

@@ -33,7 +33,7 @@ from nri_policy.picture import racks
 @picture_form_option
 @click.pass_context
 def simulate(context: click.Context, source: ClusterSource, scenario: Path, form: str) -> None:
-    """Play a scenario in a cluster: groups come and go, nodes fail and recover.
+    """Run a scenario of groups and nodes in a cluster.
 
     A picture is of the end. Exits with 1 if something is not as the scenario expects.
     """

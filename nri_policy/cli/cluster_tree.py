@@ -28,10 +28,10 @@ _ALWAYS = ("cpu", "memory", "pods")
 @click.option("--all", "every", is_flag=True, help="Show every domain, however many there are.")
 @picture_form_option
 def tree(source: ClusterSource, topology: str | None, every: bool, form: str) -> None:
-    """Show the tree of a topology: its domains, what is used of each, who is there.
+    """Show a topology's domains, and what is used of each.
 
-    A table goes as deep as a person can read. Nodes that are no part of the tree are named with the
-    reason: most often it is a label that they lack.
+    The table goes only as deep as a person can read. Nodes outside the tree are listed with the
+    reason, most often a missing label.
     """
     engine, _ = source.load()
     report = tree_report(engine, topology_name(engine, topology))

@@ -35,12 +35,12 @@ from nri_policy.yamltext import Mark
 _NONE = {"instrumentation.httpEndpoint": "off"}  # what no value means, if not all there is
 
 
-_all_option = click.option("--all", "every", is_flag=True, help="Show every field, and who set it.")
+_all_option = click.option("--all", "every", is_flag=True, help="Show every field, also defaults.")
 
 
 @click.group
 def command() -> None:
-    """Check settings, show those in force, or have them read again."""
+    """Check, show or reload settings."""
 
 
 @command.command
@@ -50,9 +50,10 @@ def command() -> None:
 @form_option
 @click.pass_context
 def check(context: click.Context, file: Path, source: Source, every: bool, form: str) -> None:
-    """Say all that is wrong with settings, or what they come to.
+    """Check a settings file, and show what it sets.
 
-    With a machine, also whether the daemon would start on it. Exits with 78 if anything is wrong.
+    All errors are reported at once. If you name a machine, also says whether the daemon would start
+    on it. Exits with 78 if anything is wrong.
     """
     report = _check(file, source)
     if form == "table":
@@ -67,7 +68,7 @@ def check(context: click.Context, file: Path, source: Source, every: bool, form:
 @socket_option
 @form_option
 def show(every: bool, control_socket: Path, form: str) -> None:
-    """Show the settings that the running daemon goes by, and who set each."""
+    """Show the settings in force, and who set each."""
     with asking(control_socket) as client:
         report = client.settings()
     if form == "table":
@@ -79,9 +80,9 @@ def show(every: bool, control_socket: Path, form: str) -> None:
 @command.command
 @socket_option
 def reload(control_socket: Path) -> None:
-    """Have the running daemon read its settings again, as SIGHUP does, and say what came of it.
+    """Reload the daemon's settings, as SIGHUP does.
 
-    Exits with 1 if they are refused: then the old ones stay in force.
+    Exits with 1 if they are refused; the old ones then stay in force.
     """
     with asking(control_socket) as client:
         outcome = client.reload()

@@ -37,13 +37,13 @@ _KEYS: dict[str, Callable[[tuple[str, ContainerReport]], Any]] = {
     type=click.Choice(["placed", *_KEYS]),
     default="placed",
     show_default=True,
-    help="Order: as they were placed, by name, class or pool, or the most CPU first.",
+    help="Order: by time of placement, name, QoS class or pool, or most CPU first.",
 )
 @watch_option
 @socket_option
 @form_option
 def command(namespace: str | None, key: str, watch: bool, control_socket: Path, form: str) -> None:
-    """Show what every container holds, and which were refused."""
+    """Show what each container has, and which were refused."""
     repeat(lambda: _show(namespace, key, control_socket, form), watch=watch)
 
 

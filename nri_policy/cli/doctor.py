@@ -36,20 +36,20 @@ _PATH = click.Path(path_type=Path)
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path("/"),
     show_default=True,
-    help="Folder that holds the host's files: /etc, /proc, /sys, /var.",
+    help="Folder with the host's files: /etc, /proc, /sys, /var.",
 )
 @click.option(
     "--config",
     type=_PATH,
     default=Path("/etc/nri-policy/config.yaml"),
     show_default=True,
-    help="The daemon's settings; below --host-root, if they are there.",
+    help="The daemon's settings; looked for below --host-root first.",
 )
 @click.option("--nri-socket", type=_PATH, default=Path("/var/run/nri/nri.sock"), show_default=True)
 @click.option("--state-dir", type=_PATH, default=Path("/var/lib/nri-policy"), show_default=True)
 @socket_option
 @click.option(
-    "--kubeconfig", type=_PATH, help="How to reach the cluster; in a pod, its service account says."
+    "--kubeconfig", type=_PATH, help="How to reach the cluster; in a pod, by its service account."
 )
 @click.option(
     "--node-name",
@@ -71,10 +71,10 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     node_name: str,
     form: str,
 ) -> None:
-    """Look for what would keep the daemon from its work on this node.
+    """Find what keeps the daemon from working on this node.
 
-    Give it the options that the daemon has. It changes nothing, and waits for nobody for long. Ends
-    with 1 if there is anything to do: a warning or an error.
+    Give it the same options as the daemon. It changes nothing, and takes a few seconds at most.
+    Exits with 1 if it finds a warning or an error.
     """
     where = Where(
         host_root=host_root,

@@ -18,17 +18,17 @@ _CLUSTER = '"zone:2 rack:4 host:16 cpu:64 memory:256Gi socket:2 numa:2"'
 
 _PLAIN = {
     "run": {
-        "nri-policy run": "as a service does: settings, socket and state in their usual places",
-        "nri-policy run --config new.yaml --log-format json": "other settings, a log for programs",
-        "nri-policy run --host-root /host --node-name node-17": "in a pod that sees the host there",
+        "nri-policy run": "with the default paths, as the service does",
+        "nri-policy run --config new.yaml --log-format json": "with other settings and a JSON log",
+        "nri-policy run --host-root /host --node-name node-17": "in a pod that has the host there",
     },
     "doctor": {
-        "nri-policy doctor": "before the first start, and whenever something is odd",
-        "nri-policy doctor --config new.yaml": "what would be wrong with these settings here?",
+        "nri-policy doctor": "before the first start, and whenever something looks wrong",
+        "nri-policy doctor --config new.yaml": "would these settings work here?",
         "nri-policy doctor -o json": "for a program: exit code 1 if anything has to be done",
     },
     "status": {
-        "nri-policy status": "is it connected, and were the latest settings taken?",
+        "nri-policy status": "is it connected, and were the latest settings accepted?",
         "nri-policy status -o json": "the same for programs",
     },
     "pools": {
@@ -37,14 +37,14 @@ _PLAIN = {
         "nri-policy pools -o html > pools.html": "as a page with details",
     },
     "containers": {
-        "nri-policy containers": "what each container holds, and who was refused",
+        "nri-policy containers": "what each container has, and who was refused",
         "nri-policy containers -o json": "the same for programs",
     },
     "explain": {
         "nri-policy explain web": "each container of the pod web in the namespace default",
         "nri-policy explain database/main": "one container",
         "nri-policy explain prod/database/main": "one in another namespace",
-        "nri-policy explain web -o yaml": "every pool that was compared, not the best twenty",
+        "nri-policy explain web -o yaml": "every pool that was compared, not only the best five",
     },
     "what-if": {
         "nri-policy what-if -f pod.yaml": "where would this pod go?",
@@ -53,15 +53,15 @@ _PLAIN = {
         "nri-policy what-if --settings new.yaml -f pod.yaml": "and would this pod fit then?",
     },
     "audit": {
-        "nri-policy audit": "is everybody where it was put? exit code 1 if not",
+        "nri-policy audit": "is every container where it should be? exit code 1 if not",
         "nri-policy audit -o json": "the same for programs",
     },
     "top": {
-        "nri-policy top": "who runs where, second by second, until Ctrl-C",
+        "nri-policy top": "who runs where, live, until q",
         "nri-policy top --control-socket /tmp/node/control.sock": "of a simulated node",
     },
     "nrt": {
-        "nri-policy nrt": "what the cluster's scheduler is told of this node",
+        "nri-policy nrt": "what schedulers are told about this node",
         "nri-policy nrt -o yaml": "the whole object",
     },
     "cluster run": {
@@ -102,48 +102,48 @@ _PLAIN = {
         ),
     },
     "config check": {
-        "nri-policy config check settings.yaml": "are these settings good, and what do they say?",
+        "nri-policy config check settings.yaml": "are these settings good, and what do they set?",
         "nri-policy config check settings.yaml --host-root /": "would the daemon start here?",
         "nri-policy config check settings.yaml --capture node-17.tar.xz": "and on that machine?",
     },
     "config show": {
-        "nri-policy config show": "what the running daemon goes by, and who set each",
+        "nri-policy config show": "the settings of the running daemon, and who set each",
         "nri-policy config show -o yaml": "the same for programs",
     },
     "config reload": {
-        "nri-policy config reload": "read the settings again now, and say what came of it",
+        "nri-policy config reload": "read the settings again now, and print the result",
     },
     "simulate": {
-        "nri-policy simulate scenario.yaml": "play it on this machine",
+        "nri-policy simulate scenario.yaml": "on this machine's hardware",
         'nri-policy simulate scenario.yaml --synthetic "package:2 numa:2 core:8 pu:2"': (
-            "on one that does not exist"
+            "on a machine that does not exist"
         ),
         "nri-policy simulate scenario.yaml --capture node-17.tar.xz -o html > played.html": (
-            "on a captured one, as a page to click through"
+            "on a captured machine, as a page to click through"
         ),
         "nri-policy simulate scenario.yaml --stay /tmp/node": (
-            "keep the node, to be asked by --control-socket /tmp/node/control.sock"
+            "keep the node running: ask it with --control-socket /tmp/node/control.sock"
         ),
     },
     "replay": {
-        "nri-policy replay /var/lib/nri-policy": "does every recorded decision come out again?",
+        "nri-policy replay /var/lib/nri-policy": "does every decision come out as recorded?",
         "nri-policy replay /var/lib/nri-policy --settings new.yaml": (
             "what would these settings have done?"
         ),
-        "nri-policy replay state.db --capture bigger-node.tar.xz": "and another machine?",
+        "nri-policy replay state.db --capture bigger-node.tar.xz": "and on another machine?",
     },
     "topology": {
-        "nri-policy topology": "this machine, and the pools made of it",
+        "nri-policy topology": "this machine, and its pools",
         'nri-policy topology --synthetic "package:2 numa:4 core:8 pu:2" -o svg > node.svg': (
             "a picture of one that does not exist"
         ),
         "nri-policy topology --capture node-17.tar.xz --settings settings.yaml": (
-            "with what is reserved, and what may be used"
+            "with the reserved and the available CPUs"
         ),
     },
     "capture": {
         "nri-policy capture node.tar.xz": "this machine, for a bug report or a simulation",
-        "nri-policy capture node.tar.xz --force": "once more",
+        "nri-policy capture node.tar.xz --force": "replace the file",
     },
 }
 

@@ -21,17 +21,17 @@ from nri_policy.report import ExplanationReport, PoolReport
 @click.command
 @click.argument("name", metavar="POD[/CONTAINER]", shell_complete=complete)
 @click.option("-n", "--namespace", help="Namespace of the pod.")
-@click.option("--all", "all_pools", is_flag=True, help="Show every pool, not the five best.")
+@click.option("--all", "all_pools", is_flag=True, help="Show every pool, not only the best five.")
 @socket_option
 @explanation_form_option
 def command(
     name: str, namespace: str | None, all_pools: bool, control_socket: Path, form: str
 ) -> None:
-    """Explain why a container, or each container of a pod, is where it is.
+    """Explain why containers are where they are.
 
-    A pod of another namespace than default is NAMESPACE/POD, or POD with -n NAMESPACE. It is the
-    decision as it was made then: what was free, and what the container was drawn to, may be
-    different now. -o json prints an object for a container, a list of them for a pod.
+    Write NAMESPACE/POD, or POD with -n NAMESPACE, if the namespace is not `default`. The answer
+    shows the decision when it was made; what is free may have changed since. -o json prints an
+    object for a container, and a list of objects for a pod.
     """
     with asking(control_socket) as client:
         found = client.explain(name if namespace is None else f"{namespace}/{name}")

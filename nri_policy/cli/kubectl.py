@@ -138,13 +138,13 @@ def _about_a_pod(command: Callable[..., int]) -> Callable[..., None]:
     )
     @click.option("-n", "--namespace", default="", help="The pod's namespace.")
     @click.option("--node", default="", help="The node to ask.  [default: the pod's]")
-    @click.option("--context", "kubectl_context", default="", help="Of the kubeconfig.")
-    @click.option("--kubeconfig", default="", help="How to reach the cluster.")
+    @click.option("--context", "kubectl_context", default="", help="Context of the kubeconfig.")
+    @click.option("--kubeconfig", default="", help="The kubeconfig to use.")
     @click.option(
         "--daemon-namespace",
         default="kube-system",
         show_default=True,
-        help="Where the daemon's pods are.",
+        help="Namespace of the daemon's pods.",
     )
     @wraps(command)
     def about_a_pod(  # noqa: PLR0913 - one for each option
@@ -175,23 +175,26 @@ _PASSED_ON = {"ignore_unknown_options": True}  # options that are not ours are t
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nri-policy")
 def main() -> None:
-    """Ask nri-policy on the node of a pod. What a command does not know itself it passes on."""
+    """Ask nri-policy on a pod's node.
+
+    Options that a command does not know are passed on to the daemon's command of that name.
+    """
 
 
 @main.command("explain", context_settings=_PASSED_ON)
 @_about_a_pod
 def explain(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
-    """Explain why a pod's containers are where they are, or why they were refused."""
+    """Explain why a pod's containers are where they are."""
     if not asked.name:
         raise click.UsageError("name a pod, NAMESPACE/POD")
     return _ask(cluster, asked, ["explain", asked.name, *passed])
 
 
 @main.command("what-if", context_settings=_PASSED_ON)
-@click.option("-f", "--filename", "file", type=click.File(), help="Manifests of pods instead.")
+@click.option("-f", "--filename", "file", type=click.File(), help="Manifests of pods; - for stdin.")
 @_about_a_pod
 def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], file: TextIO | None) -> int:
-    """Show where on a node one more pod like this one would go, and what that would change."""
+    """Show where one more such pod would go on a node."""
     if file is None and asked.pod is None:
         raise click.UsageError("name a pod, NAMESPACE/POD, or manifests by -f")
     manifest = _manifest(asked.pod) if file is None else file.read()
@@ -201,21 +204,21 @@ def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], file: TextIO 
 @main.command("containers", context_settings=_PASSED_ON)
 @_about_a_pod
 def containers(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
-    """Show what every container on a pod's node holds, and which were refused."""
+    """Show what each container on a pod's node has."""
     return _ask(cluster, asked, ["containers", *passed])
 
 
 @main.command("pools", context_settings=_PASSED_ON)
 @_about_a_pod
 def pools(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
-    """Show the pools of a pod's node, who runs where, and what is left of each."""
+    """Show the pools of a pod's node, and what is left."""
     return _ask(cluster, asked, ["pools", *passed])
 
 
 @main.command("status", context_settings=_PASSED_ON)
 @_about_a_pod
 def status(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
-    """Show how the daemon on a pod's node is."""
+    """Show the state of the daemon on a pod's node."""
     return _ask(cluster, asked, ["status", *passed])
 
 

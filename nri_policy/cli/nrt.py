@@ -19,9 +19,10 @@ from nri_policy.units import format_bytes
 @socket_option
 @form_option
 def command(control_socket: Path, form: str) -> None:
-    """Show what the cluster's scheduler is told of this node.
+    """Show what schedulers are told about this node.
 
-    It is the object that the daemon publishes, made anew; a cluster is not needed.
+    This is the NodeResourceTopology object as the daemon would publish it now. It works without a
+    cluster.
     """
     with asking(control_socket) as client:
         topology = client.topology()

@@ -82,7 +82,7 @@ def machine_options(command: _Command) -> _Command:
     @click.option(
         "--host-root",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="Folder that holds the machine's /sys and /proc.  [default: /]",
+        help="Folder with the machine's /sys and /proc.  [default: /]",
     )
     @click.option(
         "--capture",
@@ -153,7 +153,7 @@ def _form_option(*forms: str) -> Callable[[_Command], _Command]:
         type=click.Choice(["table", "json", "yaml", *forms]),
         default="table",
         show_default=True,
-        help="Form of the output.",
+        help="Output format.",
     )
 
 

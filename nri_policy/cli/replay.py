@@ -59,12 +59,12 @@ class _Course:
 def command(
     context: click.Context, journal: Path, settings: Settings | None, source: Source, form: str
 ) -> None:
-    """Run a recorded journal again, and show what comes out otherwise.
+    """Repeat recorded decisions, also with other settings.
 
-    JOURNAL is the folder that a daemon keeps its state in, running or not, or a copy of its file
-    store/state.db. As it was recorded, every decision has to come out again: it exits with 1 where
-    one does not. With --settings or a machine, the same containers come and go under these instead:
-    what that changes is shown, and both ways are scored.
+    JOURNAL is the state folder of a daemon, running or not, or a copy of its file store/state.db.
+    Without other options every decision must come out as recorded; exits with 1 if one does not.
+    With --settings or a machine, the same containers start and end under these: shows what changes,
+    and compares both with counts.
     """
     file = _store_in(journal)
     machine = None

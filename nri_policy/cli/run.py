@@ -31,14 +31,14 @@ _PATH = click.Path(path_type=Path)
     type=_PATH,
     default=Path("/etc/nri-policy/config.yaml"),
     show_default=True,
-    help="The settings: a TopologyAwarePolicy document.",
+    help="File with the settings, a TopologyAwarePolicy document.",
 )
 @click.option(
     "--host-root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path("/"),
     show_default=True,
-    help="Folder that holds the host's /sys and /proc.",
+    help="Folder with the host's /sys and /proc.",
 )
 @click.option("--nri-socket", type=_PATH, default=Path("/var/run/nri/nri.sock"), show_default=True)
 @click.option(
@@ -51,7 +51,7 @@ _PATH = click.Path(path_type=Path)
     "--nri-plugin-socket",
     type=click.IntRange(min=3),
     envvar="NRI_PLUGIN_SOCKET",
-    help="Descriptor of a socket that the runtime has opened, instead of --nri-socket.",
+    help="File descriptor of a connection that the runtime has opened; replaces --nri-socket.",
 )
 @click.option("--state-dir", type=_PATH, default=Path("/var/lib/nri-policy"), show_default=True)
 @click.option(
@@ -59,7 +59,7 @@ _PATH = click.Path(path_type=Path)
     type=_PATH,
     default=Path("/run/nri-policy/containers"),
     show_default=True,
-    help="What containers are shown of their resources: in memory, so that none waits for a disk.",
+    help="Folder for the files that tell containers their resources; in memory, for speed.",
 )
 @click.option(
     "--control-socket",
@@ -71,7 +71,7 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--kubeconfig",
     type=_PATH,
-    help="How to reach the cluster from outside of it; in a pod, its service account says.",
+    help="How to reach the cluster; in a pod, by its service account.",
 )
 @click.option(
     "--node-name",
@@ -84,22 +84,26 @@ _PATH = click.Path(path_type=Path)
     "--config-namespace",
     default="kube-system",
     show_default=True,
-    help="Where the cluster's TopologyAwarePolicy objects are; they come before --config. Empty: "
-    "the cluster is not asked for settings.",
+    help="Namespace of the cluster's TopologyAwarePolicy objects, which override --config."
+    " Empty: no settings from the cluster.",
 )
 @click.option(
     "--nrt-file",
     type=_PATH,
-    help="Keep the node's NodeResourceTopology object in this JSON file.",
+    help="Also write the node's NodeResourceTopology object to this JSON file.",
 )
 @click.option(
     "--log-format",
     type=click.Choice([form.value for form in Form]),
     default=Form.TEXT.value,
     show_default=True,
-    help="How each line of the log on stderr is written: key=value, or JSON.",
+    help="Format of the log on stderr: key=value, or JSON.",
 )
-@click.option("--once-synchronized-exit", is_flag=True, help="End after the first synchronisation.")
+@click.option(
+    "--once-synchronized-exit",
+    is_flag=True,
+    help="Exit after the first synchronisation with the runtime.",
+)
 def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     config: Path,
     host_root: Path,
@@ -117,11 +121,11 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     log_format: str,
     once_synchronized_exit: bool,
 ) -> None:
-    """Run the daemon: connect to the container runtime and place its containers.
+    """Run the daemon, which places the runtime's containers.
 
-    It goes on until SIGTERM. While the runtime is away it waits and connects again; containers keep
-    running as they are whenever the daemon is not there. Started by the runtime, as its plugin, it
-    ends with the runtime.
+    It runs until SIGTERM. If the runtime goes away, it waits and connects again. While no daemon
+    runs, containers keep what they have. A daemon that the runtime has started, as its plugin, ends
+    with the runtime.
     """
     try:
         identity = Identity(name=nri_plugin_name, index=nri_plugin_index)

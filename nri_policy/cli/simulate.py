@@ -48,8 +48,8 @@ from nri_policy.wording import printable
     "--stay",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="After the last step go on until Ctrl-C, as a node that can be asked at"
-    " FOLDER/control.sock and keeps its journal in FOLDER, which must be new.",
+    help="Keep the simulated node running after the last step, until Ctrl-C. Ask it at"
+    " FOLDER/control.sock; FOLDER, which must be new, also has its journal.",
 )
 @click.pass_context
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -60,11 +60,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     form: str,
     stay: Path | None,
 ) -> None:
-    """Play a scenario and show after each step who runs where.
+    """Run a scenario of pods on a simulated node.
 
-    The pods run on an embedded container runtime that starts no processes, and are placed by the
-    daemon's own engine over a real NRI connection. Exits with 1 if the scenario's expectations are
-    not met, or a step fails and no expectation after it names that.
+    Shows who runs where after each step. The daemon's own code places the pods over a real NRI
+    connection, on a simulated runtime that starts no processes. Exits with 1 if an expectation of
+    the scenario is not met, or if a step fails unexpectedly.
     """
     machine = source.machine(settings.memory_kinds) if settings else source.machine()
     try:

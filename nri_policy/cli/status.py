@@ -23,7 +23,7 @@ from nri_policy.settings import Reload
 @socket_option
 @form_option
 def command(watch: bool, control_socket: Path, form: str) -> None:
-    """Show how the running daemon is."""
+    """Show the state of the running daemon."""
     repeat(lambda: _show(control_socket, form), watch=watch)
 
 

@@ -18,11 +18,10 @@ from nri_policy.cli.output import Paper
 @click.command
 @socket_option
 def command(control_socket: Path) -> None:
-    """Show who runs where, second by second, and the latest decisions.
+    """Show who runs where, live, and the latest decisions.
 
-    Keys: q ends it; p, n, c and u sort containers by when they were placed, by name, by CPU and by
-    the CPUs that they use; j, k, the arrows and the page keys scroll. While the daemon is away it
-    waits for it.
+    Keys: q quits; p, n, c and u sort containers by time of placement, name, CPU, and CPU in use; j,
+    k, the arrows and the page keys scroll. While the daemon is away, top waits for it.
     """
     console = Paper(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:

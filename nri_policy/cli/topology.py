@@ -27,7 +27,7 @@ from nri_policy.settings import Settings
 @click.command
 @machine_options
 @settings_option
-@click.option("--cpu-ids", is_flag=True, help="Draw each CPU as its id, not as a letter.")
+@click.option("--cpu-ids", is_flag=True, help="Show CPU ids instead of letters.")
 @picture_form_option
 def command(source: Source, settings: Settings | None, cpu_ids: bool, form: str) -> None:
     """Show a machine and its pool tree.

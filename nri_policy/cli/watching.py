@@ -10,7 +10,7 @@ from contextlib import suppress
 import click
 
 watch_option = click.option(
-    "-w", "--watch", is_flag=True, help="Show it again every second, until Ctrl-C."
+    "-w", "--watch", is_flag=True, help="Repeat every second, until Ctrl-C."
 )
 
 

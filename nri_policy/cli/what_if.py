@@ -72,19 +72,19 @@ class _Replicas(click.ParamType[int]):
     "--filename",
     "file",
     type=click.File(encoding="utf-8-sig", lazy=True),
-    help="Manifests of pods, or of what makes pods; - for stdin.",
+    help="Manifests of pods, Deployments, Jobs and so on; - for stdin.",
 )
 @click.option(
     "--settings",
     "settings_file",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="A TopologyAwarePolicy document that comes into force first; - for stdin.",
+    help="Try these settings first, a TopologyAwarePolicy document; - for stdin.",
 )
 @click.option(
     "--replicas",
     type=_Replicas(),
-    help="How many of each, or as many as fit.  [default: as the manifest says]",
+    help="Replicas of each manifest, or as many as fit.  [default: as in the manifest]",
 )
 @socket_option
 @picture_form_option
@@ -97,13 +97,15 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     control_socket: Path,
     form: str,
 ) -> None:
-    """Show where pods would go if they came now, and what that would change for others.
+    """Show where new pods would go, or what new settings would do.
 
-    With --settings, who would move if these were the daemon's: its own settings may leave CPUs and
-    memory alone (pinCPU, pinMemory), then it is compared with where containers run by the kernel.
+    The daemon tries it on a copy and changes nothing. Pods are tried in the order of the file, the
+    replicas of each until one does not fit.
 
-    Nothing is changed. Pods come in the order of the file, and of each so many until one does not
-    fit. Exits with 1 if not all fit, with --replicas max if none does, or if the settings would be
+    With --settings, shows which containers would move under these settings. If the daemon does not
+    pin now (pinCPU, pinMemory), they are compared with where the kernel has the containers.
+
+    Exits with 1 if not all pods fit (--replicas max: if none fits), or if the settings would be
     refused.
     """
     if file is None and settings_file is None:
@@ -212,6 +214,8 @@ def _drawn(
         yield Text(_sentence(pod), style="bold")
         if pod.misfits:
             yield Text(_misfits(pod, pod.misfits), style="yellow")
+    for warning in report.warnings:
+        yield Text(f"warning: {warning}", style="yellow")
     if report.settings is not None:
         yield from _consequences(report, placed)
     if after.changes:
@@ -224,8 +228,6 @@ def _drawn(
     if report.settings is None:
         yield ""
         yield from _consequences(report, placed)
-    for warning in report.warnings:
-        yield Text(f"warning: {warning}")
 
 
 def _consequences(report: WhatIfReport, placed: int) -> Iterator[RenderableType]:
