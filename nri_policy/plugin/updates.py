@@ -14,7 +14,8 @@ only.
 Rule 1: one call at a time, and none by who handles a request or has the engine's turn: the runtime
 may be waiting for our answer with the lock that it needs for the call. Rule 2: so a response can
 overtake a call, and the call's old news comes last; whoever that hits is told again at once.
-Rule 3: a lost connection loses nothing, for Synchronize compares everything.
+Rule 3: a lost connection loses nothing, for Synchronize compares everything but limits of disks,
+and those that were not told wait on.
 """
 
 from __future__ import annotations
@@ -107,13 +108,21 @@ class Telling:
         return replace(left, shares=decided.shares, limits=decided.limits)
 
     def only(self, changes: Iterable[Placement]) -> None:
-        """Have nobody else told: the runtime has just said what it has."""
+        """Have nobody else told: the runtime has just said what it has.
+
+        It does not say how disks are limited: who was to hear of that still is.
+        """
+        still = [
+            replace(now, limits=waiting.limits)
+            for each, waiting in self._untold.items()
+            if waiting.limits and (now := self._node.view.placement(each)) is not None
+        ]
         self._untold.clear()
         self._along.clear()
         self._tries.clear()
         self._reminders.clear()
         self.refused.clear()
-        self.note(changes)
+        self.note([*still, *changes])
         if self.leaving:
             self._widen()
 

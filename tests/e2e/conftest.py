@@ -21,6 +21,7 @@ from tests.e2e.crio import Crio
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet
 from tests.e2e.runtime import Runtime
+from tools import new_runtime
 from tools.debs import DebsError
 
 HERE = Path(__file__).parent
@@ -116,6 +117,18 @@ def containerds(
             suite: stack.enter_context(running(make_runtime(suite), archive))
             for suite in packages.SUITES
         }
+
+
+@pytest.fixture(scope="module")
+def newest(archive: Path) -> Iterator[Runtime]:
+    """A containerd and a runc that have scheduling classes: none of Debian's do yet."""
+    folder = new_runtime.folder()
+    if folder is None:
+        pytest.skip("no containerd 2.2.1 at hand: python -m tools.new_runtime builds one")
+    if os.geteuid() != 0:
+        unavailable("runtimes need root")
+    with running(Containerd(packages.programs_in(folder, folder / "runc")), archive) as runtime:
+        yield runtime
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
 """A private container runtime: its own folder, sockets and cgroups, beside the system's and others.
 
 Three runtime handlers: `runc` is the real thing; `played` is runc behind `oci_wrapper`, which
-records cpusets instead of applying them, so that containers can be placed on hardware that is not
-here; `slow` is runc that takes two seconds to create a container.
+records cpusets, limits of disks and scheduling attributes instead of applying them, so that
+containers can be placed on hardware that is not here; `slow` is runc that takes two seconds to
+create a container.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from nri_policy.cpuset import CPUSet
 from tests.e2e import cgroup, oci_wrapper
@@ -33,6 +34,9 @@ class Recorded:
     command: str  # create, update
     cpus: str
     mems: str
+    unified: dict[str, str]  # contents of the cgroup's files, by their names
+    scheduler: dict[str, Any] | None  # of the first process, as config.json has it
+    io_priority: dict[str, Any] | None
 
 
 class Runtime(ABC):

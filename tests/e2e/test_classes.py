@@ -6,8 +6,7 @@ The runtime that is new enough is built by `python -m tools.new_runtime`; withou
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,10 @@ import pytest
 
 from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of
 from tests.e2e import packages
-from tests.e2e.conftest import running
-from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet
 from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
-from tools import new_runtime
 
 KEY = "scheduling-class.resource-policy.nri.io/pod"
 CLASSES: list[dict[str, Any]] = [
@@ -82,18 +78,6 @@ def test_a_runtime_that_is_too_old_is_named(daemon: Daemon, kubelet: Kubelet) ->
     assert [each["state"] for each in items] == ["unsupported", "unsupported"]
     assert "runtime too old: containerd" in items[0]["wanted"]
     assert json.loads(daemon.ask("status", "-o", "json").stdout)["lacking_classes"] == 1
-
-
-@pytest.fixture(scope="module")
-def newest(archive: Path) -> Iterator[Runtime]:
-    """A containerd that has scheduling classes."""
-    folder = new_runtime.folder()
-    if folder is None:
-        pytest.skip("no containerd 2.2.1 at hand: python -m tools.new_runtime builds one")
-    if os.geteuid() != 0:
-        pytest.skip("runtimes need root")
-    with running(Containerd(packages.programs_in(folder, folder / "runc")), archive) as runtime:
-        yield runtime
 
 
 @pytest.fixture

@@ -260,6 +260,24 @@ def test_limits_go_with_the_creation_and_a_disk_that_comes_follows(tmp_path: Pat
     run(test)
 
 
+def test_limits_that_wait_to_be_told_survive_a_new_registration(tmp_path: Path) -> None:
+    """As the runtimes have that cannot be called: they are told of a disk by registering again."""
+
+    async def test() -> None:
+        host = Host(disks=(SDA,))
+        async with host.serving(tmp_path, version="2.1.9", control=IO) as up:
+            assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
+            web = up.runtime.container("web/main")
+            host.attach(up, SDB)
+            await up.daemon.equip()
+            count = up.runtime.synchronizations
+            await up.runtime.restart()
+            await up.runtime.synchronized(after=count)
+            assert io_of(web) == {"io.max": f"{LINE.format('8:0')}\n{LINE.format('8:16')}"}
+
+    run(test)
+
+
 def test_a_class_that_matches_no_disk_degrades_until_there_is_one(tmp_path: Path) -> None:
     async def test() -> None:
         host = Host()
