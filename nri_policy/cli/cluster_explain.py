@@ -9,11 +9,14 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from nri_policy.cli.cluster_service import Service
 from nri_policy.cli.cluster_source import (
     ClusterSource,
     cluster_options,
+    documents_of,
     documents_option,
     groups_of,
+    service_option,
     told,
 )
 from nri_policy.cli.cluster_tree import blocks, topology_name
@@ -24,8 +27,9 @@ from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.explanation import Change, Explanation, explain
 from nri_policy.cluster.group import PlacementGroup
 from nri_policy.cluster.tree_report import placed_on_hosts, tree_report
+from nri_policy.cluster.trial import find_group
 from nri_policy.picture import racks
-from nri_policy.wording import counted, did_you_mean, quoted
+from nri_policy.wording import counted
 
 
 @click.command("explain")
@@ -33,12 +37,14 @@ from nri_policy.wording import counted, did_you_mean, quoted
 @documents_option
 @cluster_options
 @picture_form_option
+@service_option
 @click.pass_context
-def explain_command(
+def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     context: click.Context,
     source: ClusterSource,
     name: str | None,
     asked: tuple[Path, ...],
+    service: Service | None,
     form: str,
 ) -> None:
     """Show what of a group fits where, and what limits it.
@@ -48,23 +54,39 @@ def explain_command(
     """
     if (name is None) == (not asked):
         raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")
-    engine, _ = source.load()
-    with told():
-        group = _found(engine, name) if name is not None else _read(asked)
-        explanation = explain(engine, group)
-    if form == "table":
-        print_drawing(*_drawn(group, explanation))
-    elif form in ("svg", "html"):
-        named = next((each.request.topology for each in group.pod_sets if each.request), None)
-        report = tree_report(engine, topology_name(engine, named))
-        shown = blocks(report, placed_on_hosts([explanation]))
-        if form == "svg":
-            print_page(racks.document(shown))
+    if service is not None:
+        question = name if name is not None else documents_of(asked)
+        explanation = service.ask("explain", question, Explanation)
+        _print(name or f"{_read(asked).namespace}/{_read(asked).name}", explanation, form)
+    else:
+        engine, _ = source.load()
+        with told():
+            group = find_group(engine, name) if name is not None else _read(asked)
+            explanation = explain(engine, group)
+        if form in ("svg", "html"):
+            _print_picture(engine, group, explanation, form)
         else:
-            print_page(racks.page_of(f"Group {group.name}", shown, [*_notes(explanation)]))
+            _print(f"{group.namespace}/{group.name}", explanation, form)
+    context.exit(Exit.NO if explanation.status.state == "Unplaceable" else 0)
+
+
+def _print(name: str, explanation: Explanation, form: str) -> None:
+    if form == "table":
+        print_drawing(*_drawn(name, explanation))
     else:
         print_document(explanation, form)
-    context.exit(Exit.NO if explanation.status.state == "Unplaceable" else 0)
+
+
+def _print_picture(
+    engine: Engine, group: PlacementGroup, explanation: Explanation, form: str
+) -> None:
+    named = next((each.request.topology for each in group.pod_sets if each.request), None)
+    report = tree_report(engine, topology_name(engine, named))
+    shown = blocks(report, placed_on_hosts([explanation]))
+    if form == "svg":
+        print_page(racks.document(shown))
+    else:
+        print_page(racks.page_of(f"Group {group.name}", shown, [*_notes(explanation)]))
 
 
 def _read(asked: tuple[Path, ...]) -> PlacementGroup:
@@ -74,19 +96,8 @@ def _read(asked: tuple[Path, ...]) -> PlacementGroup:
     return groups[0]
 
 
-def _found(engine: Engine, name: str) -> PlacementGroup:
-    namespace, _, own = name.rpartition("/")
-    group = engine.groups.get((namespace or "default", own))
-    if group is None:
-        known = [f"{space}/{each}" for space, each in engine.groups]
-        hint = did_you_mean(f"{namespace or 'default'}/{own}", known)
-        raise Failure(f"there is no group {quoted(name)} in the cluster{hint}")
-    return group
-
-
-def _drawn(group: PlacementGroup, explanation: Explanation) -> Iterator[Table | Text]:
-    status = explanation.status
-    yield Text(f"{group.namespace}/{group.name}: {status.message or 'it fits'}")
+def _drawn(name: str, explanation: Explanation) -> Iterator[Table | Text]:
+    yield Text(f"{name}: {explanation.status.message or 'it fits'}")
     for each in explanation.pod_sets:
         yield Text("")
         yield Text(f"pod set {each.pod_set}: {each.wanted} {each.unit}")

@@ -8,17 +8,21 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from nri_policy.cli.cluster_service import Service
 from nri_policy.cli.cluster_source import (
     ClusterSource,
     cluster_options,
+    documents_of,
     documents_option,
     groups_of,
+    service_option,
     told,
 )
 from nri_policy.cli.cluster_tree import blocks, left, topology_name
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.tree_report import placed_on_hosts, tree_report
 from nri_policy.cluster.trial import Part, Tried, try_group
@@ -30,9 +34,14 @@ from nri_policy.wording import counted
 @documents_option
 @cluster_options
 @picture_form_option
+@service_option
 @click.pass_context
 def place(
-    context: click.Context, source: ClusterSource, asked: tuple[Path, ...], form: str
+    context: click.Context,
+    source: ClusterSource,
+    asked: tuple[Path, ...],
+    service: Service | None,
+    form: str,
 ) -> None:
     """Show where groups of pods would go, or why they would not.
 
@@ -41,23 +50,30 @@ def place(
     """
     if not asked:
         raise click.UsageError("nothing to place: give -f FILE")
-    engine, snapshot = source.load()
-    with told():
-        tried = [try_group(engine, group, snapshot.failures) for group in groups_of(asked)]
-    if form in ("svg", "html"):
-        report = tree_report(engine, topology_name(engine, None))
-        shown = blocks(report, placed_on_hosts(tried))
-        refused = [f"{_name(each)}: {each.status.message}" for each in tried if not each.parts]
-        if form == "svg":
-            print_page(racks.document(shown))
-        else:
-            names = ", ".join(map(_name, tried))
-            print_page(racks.page_of(f"Placement of {names}", shown, [*refused, *left(report)]))
-    elif form == "table":
-        print_drawing(drawn(tried))
+    if service is not None:
+        tried = service.ask("place", documents_of(asked), list[Tried])
     else:
+        engine, snapshot = source.load()
+        with told():
+            tried = [try_group(engine, group, snapshot.failures) for group in groups_of(asked)]
+        if form in ("svg", "html"):
+            _print_picture(engine, tried, form)
+    if form == "table":
+        print_drawing(drawn(tried))
+    elif form in ("json", "yaml"):
         print_document(tried, form)
     context.exit(Exit.NO if any(each.status.state != "Placed" for each in tried) else 0)
+
+
+def _print_picture(engine: Engine, tried: Sequence[Tried], form: str) -> None:
+    report = tree_report(engine, topology_name(engine, None))
+    shown = blocks(report, placed_on_hosts(tried))
+    refused = [f"{_name(each)}: {each.status.message}" for each in tried if not each.parts]
+    if form == "svg":
+        print_page(racks.document(shown))
+    else:
+        names = ", ".join(map(_name, tried))
+        print_page(racks.page_of(f"Placement of {names}", shown, [*refused, *left(report)]))
 
 
 def drawn(tried: Sequence[Tried]) -> Table:

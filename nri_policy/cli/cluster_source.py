@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from nri_policy.cli.cluster_run import read_cluster_settings
+from nri_policy.cli.cluster_service import Service, service_options
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cluster import synthetic
 from nri_policy.cluster.document import DocumentError
@@ -51,6 +52,11 @@ class ClusterSource:
     synthetic: str | None
     settings: Path | None
     kubeconfig: Path | None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether an option names a cluster or settings."""
+        return bool(self.files or self.synthetic or self.settings or self.kubeconfig)
 
     def load(self) -> tuple[Engine, Snapshot]:
         """Return an engine that knows the cluster; raises Failure or UsageError."""
@@ -135,6 +141,31 @@ def cluster_options(command: _Command) -> _Command:
     return with_source
 
 
+def service_option(command: _Command) -> _Command:
+    """Give *command*, which has a `source` and a `form`, the service that is asked instead."""
+
+    @service_options
+    @wraps(command)
+    def with_service(  # noqa: PLR0913 - click names them; one for each option
+        *args: Any,
+        source: ClusterSource,
+        form: str,
+        service: str | None,
+        ca: Path | None,
+        cert: Path | None,
+        key: Path | None,
+        **named: Any,
+    ) -> Any:
+        if service is not None and source.is_given:
+            raise click.UsageError("the service has its own cluster and settings: --service alone")
+        if service is not None and form in ("svg", "html"):
+            raise click.UsageError("the service draws no pictures: -o table, json or yaml")
+        asked = None if service is None else Service(service, ca, cert, key)
+        return command(*args, source=source, form=form, service=asked, **named)
+
+    return with_service
+
+
 @contextmanager
 def told() -> Iterator[None]:
     """Make a DocumentError within the context the program's: one line, with its path."""
@@ -150,6 +181,12 @@ def text_of(path: Path) -> bytes:
         return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from error
+
+
+def documents_of(paths: Iterable[Path]) -> list[object]:
+    """Return the objects in files; raises Failure."""
+    with told():
+        return [each for path in paths for each in read_documents(text_of(path), str(path))]
 
 
 def groups_of(paths: Iterable[Path]) -> list[PlacementGroup]:

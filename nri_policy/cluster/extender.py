@@ -113,7 +113,7 @@ class Verbs:
     def fit(self, body: bytes) -> bytes:
         """Return for each node what filter and score say of a pod, for people who ask."""
         try:
-            pod = read_pod(_json(body), "")
+            pod = read_pod(read_json(body), "")
         except DocumentError as error:
             raise BadRequestError(str(error)) from error
         self._zones.expire()
@@ -172,13 +172,14 @@ def _arguments(body: bytes) -> tuple[Pod, list[str]]:
 
 def _decoded(body: bytes) -> Object:
     """Return the fields of a document of Go's, with their names in lower case."""
-    given = _json(body)
+    given = read_json(body)
     if not isinstance(given, dict):
         raise BadRequestError(f"{quoted(given)} is not an object")
     return {name.lower(): value for name, value in given.items()}
 
 
-def _json(body: bytes) -> Any:
+def read_json(body: bytes) -> Any:
+    """Return what a body holds; raises BadRequestError."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:

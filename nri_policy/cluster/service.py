@@ -15,11 +15,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from nri_policy.cluster.controller import Controller
 from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.extender import Verbs, error_result, read_binding
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.extender import BadRequestError, Verbs, error_result, read_binding
 from nri_policy.cluster.lease import Lease, LeaseName
 from nri_policy.cluster.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.promises import LiveZones
+from nri_policy.cluster.questions import answer_explain, answer_place
 from nri_policy.cluster.server import Answers, Listen, server
 from nri_policy.cluster.service_spread import ServiceSpread
 from nri_policy.cluster.settings import Settings
@@ -95,12 +97,20 @@ class Service:
         async def of_fit(body: bytes) -> bytes:
             return self.verbs.fit(body)
 
+        async def of_place(body: bytes) -> bytes:
+            return answer_place(self._engine(), body)
+
+        async def of_explain(body: bytes) -> bytes:
+            return answer_explain(self._engine(), body)
+
         return Answers(
             verbs={
                 "filter": of_filter,
                 "prioritize": of_prioritize,
                 "bind": self.bind,
                 "fit": of_fit,
+                "place": of_place,
+                "explain": of_explain,
             },
             ready=self.problem,
             metrics=lambda: generate_latest(self._registry),
@@ -200,6 +210,14 @@ class Service:
         for kind, seconds in self.watch.lost_seconds().items():
             lost.add_metric([kind], seconds)
         yield lost
+
+    def _engine(self) -> Engine:
+        """Return the engine of groups; raises BadRequestError where there is no answer."""
+        if self.controller is None:
+            raise BadRequestError("it places no groups: it runs without --groups")
+        if problem := self.watch.problem(*OF_GROUPS):
+            raise BadRequestError(f"not ready: {problem}")
+        return self.controller.engine
 
     def _may_write(self) -> bool:
         """Whether groups may be placed: we lead, and know all that there is."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.engine import Engine, Key
 from nri_policy.cluster.group import PlacementGroup, Status
 from nri_policy.cluster.node import HOSTNAME
+from nri_policy.wording import did_you_mean, quoted
 
 
 class Part(Struct, frozen=True, rename="camel"):
@@ -45,6 +47,35 @@ def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]
     return Tried(
         namespace=group.namespace, name=group.name, status=status, levels=levels, parts=parts
     )
+
+
+def try_groups(engine: Engine, groups: Iterable[PlacementGroup]) -> list[Tried]:
+    """Place *groups*, each sees those before, and take them out again; raises DocumentError."""
+    before: dict[Key, PlacementGroup | None] = {}
+    tried = []
+    try:
+        for group in groups:
+            key = (group.namespace, group.name)
+            before.setdefault(key, engine.groups.get(key))
+            tried.append(try_group(engine, group, {}))
+    finally:
+        for key, old in before.items():
+            if old is None:
+                engine.remove_group(*key)
+            else:
+                engine.set_group(old)
+    return tried
+
+
+def find_group(engine: Engine, name: str) -> PlacementGroup:
+    """Return the group NAME or NAMESPACE/NAME; raises DocumentError."""
+    namespace, _, own = name.rpartition("/")
+    group = engine.groups.get((namespace or "default", own))
+    if group is None:
+        known = [f"{space}/{each}" for space, each in engine.groups]
+        hint = did_you_mean(f"{namespace or 'default'}/{own}", known)
+        raise DocumentError("", f"there is no group {quoted(name)} in the cluster{hint}")
+    return group
 
 
 def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:

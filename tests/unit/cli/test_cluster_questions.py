@@ -12,8 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
+from nri_policy.cluster.sources import OF_GROUPS
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster.objects import group, node, pod, pod_set, pod_spec
+from tests.unit.cluster.test_extender import replica
 
 RACK = "example.com/rack"
 HOST = "kubernetes.io/hostname"
@@ -268,3 +270,44 @@ def test_groups_are_listed_those_in_need_first(tmp_path: Path) -> None:
     code, text = run("top", "--cluster", path)
     assert code == 0
     assert "1 Degraded, 2 Waiting, 1 Running" in text
+
+
+def test_the_running_service_is_asked(tmp_path: Path) -> None:
+    """It answers from what it knows, and goes on as if nobody had asked."""
+    asked = write(tmp_path / "job.yaml", job("big", 6))
+    large = write(tmp_path / "large.yaml", job("large", 9))
+
+    async def play() -> list[tuple[int, str]]:
+        async with ClusterAPI(tmp_path) as api:
+            for name in ("h1", "h2"):
+                await api.put("nodes", node(name))
+            async with replica(api, groups=True) as at, replica(api) as other:
+                controller = at.service.controller
+                assert controller is not None
+                await at.until(lambda: not at.service.watch.problem(*OF_GROUPS))
+                where = ["--service", f"http://127.0.0.1:{at.port}"]
+                others = ["--service", f"http://127.0.0.1:{other.port}"]
+                found = [
+                    await asyncio.to_thread(run, *arguments)
+                    for arguments in (
+                        ["place", "-f", asked, *where, "-o", "json"],
+                        ["place", "-f", large, *where],
+                        ["explain", "-f", large, *where],
+                        ["explain", "nobody", *where],
+                        ["place", "-f", asked, *others],
+                        ["place", "-f", asked, *where, "--synthetic", SPEC],
+                        ["place", "-f", asked, *where, "-o", "svg"],
+                    )
+                ]
+                assert not controller.engine.groups
+                return found
+
+    placed, refused, explained, unknown, none, twice, picture = asyncio.run(play())
+    (tried,) = json.loads(placed[1])
+    assert (placed[0], tried["status"]["state"], tried["parts"][0]["pods"]) == (0, "Placed", 4)
+    assert (refused[0], "fit only 8 out of 9" in refused[1]) == (1, True)
+    assert explained[1].startswith('default/large: topology "default"')
+    assert "  8 pods in main" in explained[1]
+    assert (unknown[0], "there is no group 'nobody' in the cluster" in unknown[1]) == (3, True)
+    assert (none[0], "it runs without --groups" in none[1]) == (3, True)
+    assert (twice[0], picture[0]) == (2, 2)
