@@ -183,7 +183,7 @@ def values_schema() -> Schema:
         **_object(
             affinity=table,
             alerts=switch,
-            cluster=switch,
+            cluster=_object(enabled=flag, groups=flag),
             clusterSettings=flag,
             config=spec_schema(),
             image={

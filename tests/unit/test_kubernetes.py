@@ -179,6 +179,9 @@ def test_the_chart_makes_the_cluster_side_where_it_is_asked_to() -> None:
     base, switched = documents(rendered()), documents(rendered(cluster={"enabled": True}))
     added = {name: each for name, each in switched.items() if name not in base}
     assert added == documents(built("cluster"))
+    grouped = documents(rendered(cluster={"enabled": True, "groups": True}))
+    added = {name: each for name, each in grouped.items() if name not in base}
+    assert added == documents(built("kustomize/cluster-groups"))
 
 
 def test_a_chart_without_http_has_neither_probes_nor_ports() -> None:

@@ -115,7 +115,7 @@ def test_a_group_is_stored_before_its_gates_are_opened(tmp_path: Path) -> None:
 def rights() -> set[tuple[str, str]]:
     """Verbs and resources that the service has by its roles, those with names apart."""
     found = set()
-    for name in ("rbac.yaml", "groups-rbac.yaml"):
+    for name in ("rbac.yaml", "../kustomize/cluster-groups/rbac.yaml"):
         for each in yaml.safe_load_all((CONFIGS / name).read_text()):
             for rule in each.get("rules", ()):
                 found |= {

@@ -1,0 +1,42 @@
+"""What is applied for placement groups says what the service means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nri_policy.cli.cluster_run import run
+from nri_policy.cluster.settings import Settings
+
+CONFIGS = Path(__file__).parents[3] / "configs" / "kustomize" / "cluster-groups"
+
+
+def documents(name: str) -> list[Any]:
+    return [*yaml.safe_load_all((CONFIGS / name).read_text())]
+
+
+def test_the_policy_and_the_patch_set_the_gate_that_the_service_opens() -> None:
+    gate = Settings().groups.gate
+    policy, binding = documents("gate-policy.yaml")
+    (mutation,) = policy["spec"]["mutations"]
+    assert f'name: "{gate}"' in mutation["applyConfiguration"]["expression"]
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    ((operation,),) = documents("gate-patch.yaml")
+    assert operation["value"] == [{"name": gate}]
+
+
+def test_only_the_account_of_the_service_writes_a_status() -> None:
+    policy, binding = documents("admission.yaml")
+    (subject,) = documents("rbac.yaml")[1]["subjects"]
+    (validation,) = policy["spec"]["validations"]
+    account = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
+    assert validation["expression"] == f"request.userInfo.username == '{account}'"
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+
+
+def test_the_argument_that_is_added_is_one_of_the_command() -> None:
+    (kustomization,) = documents("kustomization.yaml")
+    (operation,) = yaml.safe_load(kustomization["patches"][0]["patch"])
+    assert operation["value"] in {name for each in run.params for name in each.opts}
