@@ -269,7 +269,7 @@ def test_limits_that_wait_to_be_told_survive_a_new_registration(tmp_path: Path) 
             assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
             web = up.runtime.container("web/main")
             host.attach(up, SDB)
-            await up.daemon.equip()
+            await up.daemon.policy.equip()
             count = up.runtime.synchronizations
             await up.runtime.restart()
             await up.runtime.synchronized(after=count)
