@@ -119,9 +119,9 @@ def _key(scene: Scene, room: int) -> Drawn:
         for use in Use
         if use in present and use is not Use.OWN
     ]
-    owners = [place.owner for place in scene.places.values() if place.use is Use.OWN]
-    if owners:  # as the first of them looks
-        mark = scene.marks[owners[0]]
+    owners = {place.owner for place in scene.places.values() if place.use is Use.OWN}
+    if owners:  # as the first letter looks
+        mark = next(mark for name, mark in scene.marks.items() if name in owners)
         meaning = f"{MEANINGS[Use.OWN]}: {mark.letter}…"
         entries.insert(0, (f"cpu own k{mark.colour}", swatch(mark.letter), meaning))
     if scene.moved:
