@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.decisions import TYPICAL
 from benchmarks.requests import CREATE, measure, pod_of, runtime_of
 from benchmarks.startup import SETTINGS, resident
-from benchmarks.table import Section, Timing
+from benchmarks.table import Section, Timing, number
 from nri_policy.hardware import synthetic
 from tests.support import busy_node
 
@@ -35,7 +35,7 @@ class Claim:
 
     def row(self) -> tuple[str, ...]:
         middle, least, most = (
-            f"{value:.2g}"
+            number(value)
             for value in (statistics.median(self.measured), min(self.measured), max(self.measured))
         )
         held = sum(value <= self.limit for value in self.measured)
