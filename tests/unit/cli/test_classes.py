@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from nri_policy.classes import Equipment
 from nri_policy.cli import main
 from nri_policy.hardware.disks import Disk
 from nri_policy.plugin.policy import Sources
+from nri_policy.simulation.cgroups import SimulatedCgroups
 from tests.support.daemon import pod, served
 
+YAML = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 SDA = Disk(number="8:0", name="sda", paths=("/dev/sda",), scheduler="bfq")
 LINE = "8:0 rbps=1000000 wbps=max riops=max wiops=max"
 CLASSES = [
@@ -48,9 +52,9 @@ LATE = pod("late", annotations=annotated("fast", "late"))
 JOB = pod("job", namespace="ci")
 
 
-def shown(control: Path, *command: str, given: str = "") -> str:
+def shown(control: Path, *command: str, given: str = "", width: int = 180) -> str:
     """Return what a command prints."""
-    done = CliRunner(env={"COLUMNS": "180", "NO_COLOR": "1"}).invoke(
+    done = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(
         main, [*command, "--control-socket", str(control)], input=given
     )
     assert done.exit_code == 0, done.output
@@ -98,6 +102,32 @@ def test_explain_tells_of_each_class_what_it_gives_and_who_put_it_there(tmp_path
         assert "Classes" not in shown(control, "explain", "plain")
 
     beside_a_daemon(tmp_path, check, WEB, LATE, JOB, pod("plain"))
+
+
+def test_the_page_about_classes_shows_what_is_printed(tmp_path: Path) -> None:
+    """Of the settings on that page, once the kernel was asked what it has."""
+    page = (Path(__file__).parents[3] / "docs/classes.md").read_text()
+    (spec,) = (yaml.safe_load(text)["spec"] for text in YAML.findall(page))
+    sample = page.partition("\nClasses\n")[2].partition("```")[0]
+    disk = Disk(number="259:0", name="nvme0n1", paths=("/dev/nvme0n1",))
+    sources = Sources(equipment=lambda: Equipment(disks=(disk,)))
+
+    async def both() -> str:
+        async with served(
+            tmp_path, sources=sources, cgroups=SimulatedCgroups, version="2.2.1", **spec
+        ) as node:
+            node.runtime.machine.disks = frozenset({disk.number})
+            web = pod("web", annotations=annotated("background", "slow-writer"))
+            assert not await node.start(web)
+            (container,) = node.runtime.containers
+            auditor = node.daemon.auditor
+            assert container.process is not None
+            auditor.first_processes[container.id] = container.process
+            await auditor.look()
+            return await asyncio.to_thread(shown, node.socket, "explain", "web", width=125)
+
+    printed = asyncio.run(both()).partition("\nClasses\n")[2]
+    assert [line.rstrip() for line in printed.splitlines()] == sample.splitlines()
 
 
 def test_containers_have_a_column_of_classes_where_any_is_in_one(tmp_path: Path) -> None:
