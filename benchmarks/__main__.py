@@ -10,7 +10,7 @@ from importlib import import_module
 
 from benchmarks import report
 
-names = [name for name in sys.argv[1:] if name != "--write"]
+names = [name for name in sys.argv[1:] if not name.startswith("--")]
 for name in names:
     print(f"== {name}")
     import_module(f"benchmarks.{name}").main()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -68,17 +69,25 @@ def parse_amount(resource: str, value: Wire, path: str) -> int:
     Raises DocumentError for what is no quantity, for negative and for absurdly large ones.
     """
     try:
-        return parse_cpu(value) if resource == CPU else parse_bytes(value)
+        return _parsed(resource == CPU, value)
     except ValueError as error:
         raise DocumentError(path, str(error)) from None
 
 
+@lru_cache(maxsize=4096, typed=True)  # pods ask for the same amounts, again and again
+def _parsed(is_cpu: bool, value: Wire) -> int:
+    return parse_cpu(value) if is_cpu else parse_bytes(value)
+
+
 def parse_amounts(values: Mapping[str, Wire] | None, path: str) -> Amounts:
     """Return the quantities of a pod; raises DocumentError, also for negative ones."""
-    return {
-        resource: parse_amount(resource, value, join(path, resource))
-        for resource, value in (values or {}).items()
-    }
+    amounts = {}
+    for resource, value in (values or {}).items():
+        try:
+            amounts[resource] = _parsed(resource == CPU, value)
+        except ValueError as error:
+            raise DocumentError(join(path, resource), str(error)) from None
+    return amounts
 
 
 def parse_supply(values: Mapping[str, Wire] | None, path: str) -> Amounts:

@@ -57,6 +57,7 @@ class Engine:
         self._used: dict[str, Amounts] = {}  # node -> what its pods use
         self._pods: dict[Key, tuple[str, Amounts]] = {}  # bound, of no group
         self._members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
+        self._group_of: dict[Key, Key] = {}  # by pod
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
         self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
         self._passing: dict[object, list[Usage]] = {}  # what is assumed for a while
@@ -106,6 +107,7 @@ class Engine:
             if not pod.finished:
                 self._run(pod.node, 1)
             key = (pod.namespace, group)
+            self._group_of[pod.namespace, pod.name] = key
             with self._recounted(key):
                 self._members.setdefault(key, {})[pod.name] = pod
         elif not pod.finished:
@@ -124,15 +126,15 @@ class Engine:
             self._run(found[0], -1)
             self._use(*found, -1)
             return
-        for key, members in self._members.items():
-            if key[0] == namespace and name in members:
-                if not members[name].finished:
-                    self._run(members[name].node, -1)
-                with self._recounted(key):
-                    del members[name]
-                if not members:
-                    del self._members[key]
-                return
+        key = self._group_of.pop((namespace, name), None)
+        if key is not None:
+            members = self._members[key]
+            if not members[name].finished:
+                self._run(members[name].node, -1)
+            with self._recounted(key):
+                del members[name]
+            if not members:
+                del self._members[key]
 
     def pods(self) -> dict[Key, tuple[str, Amounts]]:
         """Return the bound pods of no group: their nodes and what they request."""

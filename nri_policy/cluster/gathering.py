@@ -22,11 +22,12 @@ from nri_policy.wording import counted, quoted
 MAIN = "main"  # the pod set of pods that name none
 
 
-class Member(Struct, frozen=True):
+class Member(Struct):
     """A pod and what it says of its group."""
 
     pod: Pod
     membership: Membership
+    likeness: bytes = b""  # what `_likeness` has found, once it was asked
 
 
 class Incomplete(Exception):  # noqa: N818 - a group that waits is no error
@@ -42,22 +43,26 @@ def gather(key: Key, members: Sequence[Member], levels: Collection[str]) -> Plac
     members = sorted(members, key=lambda each: each.pod.name)
     _check_complete(key, members)
     pod_sets: dict[str, PodSet] = {}
+    counts: Counter[str] = Counter()
+    like: dict[str, bytes] = {}
     for name, each in zip(pod_set_names(members, levels), members, strict=True):
-        pod, known = each.pod, pod_sets.get(name)
-        if known is None:
+        pod = each.pod
+        counts[name] += 1
+        if name not in pod_sets:
             template = Template(spec=pod.spec, labels=pod.labels, annotations=pod.annotations)
             request = read_request(pod.annotations, pod.labels, "metadata")
             pod_sets[name] = PodSet(name=name, count=1, template=template, request=request)
-            continue
-        if _likeness(pod, levels) != _likeness_of(known, levels):
+            like[name] = _likeness(each, levels)
+        elif _likeness(each, levels) != like[name]:
             raise DocumentError(
                 "", f"pods of pod set {quoted(name)} are not alike: {quoted(pod.name)} differs"
             )
-        pod_sets[name] = msgspec.structs.replace(known, count=known.count + 1)
     return PlacementGroup(
         namespace=key[0],
         name=key[1],
-        pod_sets=tuple(pod_sets.values()),
+        pod_sets=tuple(
+            msgspec.structs.replace(each, count=counts[name]) for name, each in pod_sets.items()
+        ),
         priority=max((each.pod.priority for each in members), default=0),
     )
 
@@ -92,7 +97,7 @@ def pod_set_names(
     for each in members:
         name = each.membership.pod_set
         if name is None:
-            likeness = _likeness(each.pod, levels)
+            likeness = _likeness(each, levels)
             name = names.get(likeness)
             if name is None:
                 number = sum(one.startswith(MAIN) for one in names.values())
@@ -148,9 +153,13 @@ def _size_of_parts(members: Sequence[Member]) -> int:
     return size
 
 
-def _likeness(pod: Pod, levels: Collection[str]) -> bytes:
+def _likeness(member: Member, levels: Collection[str]) -> bytes:
     """Return what pods of one pod set have in common."""
-    return _encoded(pod.spec, read_request(pod.annotations, pod.labels, "metadata"), levels)
+    if not member.likeness:
+        pod = member.pod
+        request = read_request(pod.annotations, pod.labels, "metadata")
+        member.likeness = _encoded(pod.spec, request, levels)
+    return member.likeness
 
 
 def _likeness_of(pod_set: PodSet, levels: Collection[str]) -> bytes:

@@ -219,10 +219,10 @@ def _spec(spec: _Spec, path: str) -> PodSpec:
 def _containers(given: list[_Container] | None, path: str) -> tuple[Container, ...]:
     containers = []
     for number, each in enumerate(given or ()):
-        place = join(path, number)
+        place = f"{path}[{number}].resources"
         resources = each.resources or _Resources()
-        limits = parse_amounts(resources.limits, join(place, "resources.limits"))
-        requests = parse_amounts(resources.requests, join(place, "resources.requests"))
+        limits = parse_amounts(resources.limits, f"{place}.limits")
+        requests = parse_amounts(resources.requests, f"{place}.requests")
         containers.append(
             Container(
                 name=each.name,

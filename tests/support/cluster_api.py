@@ -40,6 +40,7 @@ class ClusterAPI:
         self._revision = 1
         self._oldest = 0  # revisions before are gone
         self._events: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
+        self._names: dict[str, list[str]] = {}  # of the last list, by kind: its pages go on
         self._changed = asyncio.Condition()
         self._serving: set[asyncio.Task[None]] = set()
         self._port = 0
@@ -190,8 +191,10 @@ class ClusterAPI:
         return 201, {"kind": "Status", "status": "Success"}
 
     def _list(self, kind: str, query: dict[str, str]) -> Object:
-        names = sorted(self.objects[kind])
         begin = int(query.get("continue", 0))
+        if not begin:
+            self._names[kind] = sorted(self.objects[kind])
+        names = [name for name in self._names[kind] if name in self.objects[kind]]
         end = begin + int(query.get("limit", len(names) + 1))
         metadata = {"resourceVersion": str(self._revision)}
         if end < len(names):

@@ -1,0 +1,229 @@
+"""Time the service's own part of placing groups: from objects as they are read to patches.
+
+1,000 Jobs of 64 pods on 5,000 nodes; a Job of 10,000 pods; a start with 100,000 pods that run, from
+the tests' API server. CPU time of this process: what others of the machine do does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import multiprocessing
+import pstats
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks import cluster
+from nri_policy.cluster.controller import Controller
+from nri_policy.cluster.group import API_VERSION, KIND, read_group
+from nri_policy.cluster.membership import read_job
+from nri_policy.cluster.node import HOSTNAME
+from nri_policy.cluster.pod import read_pod
+from nri_policy.cluster.service import Service
+from nri_policy.cluster.sources import OF_GROUPS
+from nri_policy.cluster.writes import CreateGroup, Notice, OpenGate, WriteStatus
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from tests.support.cluster_api import ClusterAPI
+
+Object = dict[str, Any]
+GATE = "placement.nri/group"
+NODES = 5_000
+
+
+def job(name: str, pods: int) -> Object:
+    metadata = {"name": name, "namespace": "default", "uid": f"u-{name}"}
+    return {"metadata": metadata, "spec": {"parallelism": pods, "completions": pods}}
+
+
+def pod(of: str, index: int, *, at: str = "", level: str = "zone") -> Object:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": of, "uid": f"u-{of}"}
+    requests = {"cpu": "1", "memory": "2Gi"}
+    return {
+        "metadata": {
+            "name": f"{of}-{index}",
+            "namespace": "default",
+            "uid": f"u-{of}-{index}",
+            "resourceVersion": "1",
+            "labels": {"batch.kubernetes.io/job-completion-index": str(index)},
+            "annotations": {"kueue.x-k8s.io/podset-preferred-topology": level},
+            "ownerReferences": [owner | {"controller": True}],
+        },
+        "spec": {
+            "containers": [{"name": "c", "resources": {"requests": requests, "limits": requests}}],
+            "schedulingGates": [] if at else [{"name": GATE}],
+            **({"nodeName": at} if at else {}),
+        },
+        "status": {"phase": "Running" if at else "Pending"},
+    }
+
+
+class Clock:
+    """CPU seconds by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        began = time.process_time()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - began
+
+
+def place(jobs: int, pods: int) -> Clock:
+    """Take Jobs and their pods in, place them, and let them go; writes are done at once."""
+    controller = Controller(cluster.SETTINGS, time.monotonic)
+    for node in cluster.nodes(NODES):
+        controller.set_node(node)
+    controller.engine.tree("default")
+    items = {f"j{n}-{at}": pod(f"j{n}", at) for n in range(jobs) for at in range(pods)}
+    clock, revision, placed, gone = Clock(), 1, 0, 0
+    for number in range(jobs):
+        controller.set_job(read_job(job(f"j{number}", pods), ""))
+    with clock.timed("pods read"):
+        for item in items.values():
+            controller.set_pod(read_pod(item, ""))
+    groups: dict[str, Object] = {}
+    while True:
+        before = time.process_time()
+        writes = controller.step()
+        kinds = {type(each).__name__ for each in writes} - {"Notice"}
+        name = " and ".join(sorted(kinds)) or "nothing"
+        clock.seconds[name] = clock.seconds.get(name, 0.0) + time.process_time() - before
+        if not writes:
+            break
+        for write in writes:
+            revision += 1
+            if isinstance(write, Notice):
+                continue
+            with clock.timed("patches"):
+                made = write.object() if isinstance(write, CreateGroup) else write.patch()
+            if isinstance(write, OpenGate):
+                item = items[write.opening.pod.name]
+                item["metadata"]["annotations"] |= made["metadata"]["annotations"]
+                item["spec"] |= {"nodeSelector": made["spec"]["nodeSelector"]}
+                item["spec"]["schedulingGates"] = []
+                gone += 1
+                with clock.timed("pods read again"):
+                    controller.set_pod(read_pod(item, ""))
+                continue
+            key = write.group.name
+            groups[key] = groups.get(key, {}) | made if isinstance(write, WriteStatus) else made
+            groups[key]["metadata"] = {"name": key, "namespace": "default"}
+            placed += isinstance(write, WriteStatus)
+            with clock.timed("groups read"):
+                controller.set_group(read_group(groups[key]), str(revision))
+    assert (placed, gone) == (jobs, jobs * pods), (placed, gone)
+    return clock
+
+
+def serve(path: Path, ready: Any) -> None:
+    """Serve 5,000 nodes, and 100,000 pods of groups that have their places."""
+
+    async def serving() -> None:
+        async with ClusterAPI(path) as api:
+            fill(api)
+            ready.set()
+            await asyncio.Event().wait()
+
+    asyncio.run(serving())
+
+
+def fill(api: ClusterAPI) -> None:
+    for node in cluster.nodes(NODES):
+        allocatable = {name: str(amount) for name, amount in node.allocatable.items()}
+        allocatable["cpu"] = f"{node.allocatable['cpu']}m"
+        api.objects["nodes"][node.name] = {
+            "metadata": {"name": node.name, "labels": node.labels, "resourceVersion": "1"},
+            "spec": {},
+            "status": {
+                "allocatable": allocatable,
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+    hosts, per_host = [*api.objects["nodes"]], 20
+    for number in range(NODES * per_host // 100):
+        name = f"j{number}"
+        api.objects["jobs"][f"default/{name}"] = job(name, 100)
+        own = hosts[number * 5 : number * 5 + 5]
+        for at in range(100):
+            item = pod(name, at, at=own[at // per_host])
+            item["metadata"]["annotations"][GATE] = f"job-{name}"
+            api.objects["pods"][f"default/{name}-{at}"] = item
+        domains = [{"values": [host], "count": per_host} for host in own]
+        requests = {"containers": [{"resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}]}
+        api.objects["placementgroups"][f"default/job-{name}"] = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {
+                "name": f"job-{name}",
+                "namespace": "default",
+                "resourceVersion": "1",
+                "ownerReferences": [{"uid": f"u-{name}"}],
+            },
+            "spec": {
+                "podSets": [
+                    {
+                        "name": "main",
+                        "count": 100,
+                        "template": {"spec": requests},
+                        "request": {"preferred": "zone"},
+                    }
+                ]
+            },
+            "status": {
+                "state": "Running",
+                "pods": 100,
+                "assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}],
+            },
+        }
+
+
+async def start(kubeconfig: Path) -> tuple[float, float]:
+    """Return the seconds, and those of CPU, until a replica could place its first group."""
+    connect = access(kubeconfig)
+    assert connect is not None
+    client = Client(connect)
+    began, cpu = time.monotonic(), time.process_time()
+    service = Service(cluster.SETTINGS, client, groups=True)
+    task = asyncio.create_task(service.run())
+    assert service.writer is not None
+    while service.watch.problem(*OF_GROUPS) or service.writer._woken.is_set():  # noqa: ASYNC110, SLF001 - who is ready says nothing
+        await asyncio.sleep(0.01)
+    assert len(service.writer.controller.groups()) == NODES * 20 // 100
+    took = time.monotonic() - began, time.process_time() - cpu
+    assert not service.writer.written, service.writer.written
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await client.close()
+    return took
+
+
+def main() -> None:
+    """Print the figures; with `--profile` where the time of the first goes."""
+    if "--profile" in sys.argv:
+        profile = cProfile.Profile()
+        profile.runcall(place, 200, 64)
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
+        return
+    for jobs, pods in ((1_000, 64), (1, 10_000)):
+        clock = place(jobs, pods)
+        total = sum(clock.seconds.values())
+        print(f"{jobs} groups of {pods} pods: {jobs * pods / total:.0f} pods/s, {total:.2f} s")
+        for name, seconds in clock.seconds.items():
+            print(f"  {name:20} {seconds * 1e3:8.0f} ms")
+    with tempfile.TemporaryDirectory() as folder:
+        context = multiprocessing.get_context("spawn")
+        ready = context.Event()
+        server = context.Process(target=serve, args=(Path(folder), ready), daemon=True)
+        server.start()
+        ready.wait()
+        seconds, cpu = asyncio.run(start(Path(folder) / "kubeconfig"))
+        print(f"start with {NODES} nodes, {NODES * 20} pods: {seconds:.1f} s, {cpu:.1f} s of CPU")
+        server.terminate()
