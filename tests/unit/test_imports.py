@@ -68,7 +68,7 @@ ALLOWED = {
 CLUSTER_MAY_IMPORT = {
     *("backoff", "units", "glob", "wording", "yamltext"),
     *("kube", "nrt"),  # the API, and what reads NodeResourceTopology objects
-    "settings",  # what reads documents of settings
+    *("settings", "settings_source"),  # what reads documents of settings, and follows their file
     "cluster",
     *CLUSTER_KERNELS,
 }
