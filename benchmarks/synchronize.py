@@ -73,7 +73,7 @@ async def measure(containers: int) -> dict[str, tuple[float, float, int]]:
             host = Host(state_dir=Path(folder) / str(repeat))
             for life in ("installed", "restarted"):
                 daemon = Daemon(nodes.machine(MACHINE), nodes.settings(), host)
-                service = Service(daemon.policy, daemon.node.turn, Clock())
+                service = Service(daemon.plugin, daemon.node.turn, Clock())
                 for what in (life, "again") if life == "restarted" else (life,):
                     milliseconds, changed[what] = await synchronize(service, request)
                     taken.setdefault(what, []).append(milliseconds)

@@ -21,7 +21,7 @@ from nri_policy.audit.cgroup import Cgroups
 from nri_policy.audit.source import NodeSource
 from nri_policy.clock import Clock
 from nri_policy.control.administration import Administration
-from nri_policy.control.decision_log import Chronicle
+from nri_policy.control.decision_log import DecisionLog
 from nri_policy.control.endpoint import listening
 from nri_policy.control.health import SERVICE as HEALTH
 from nri_policy.control.health import Health
@@ -42,15 +42,15 @@ from nri_policy.nrt.topology import Topology
 from nri_policy.observability.decision_events import DecisionEvents
 from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.observability.exporter import Exporter
-from nri_policy.observability.loop_lag import Beat
+from nri_policy.observability.loop_lag import LoopLag
 from nri_policy.observability.metrics import Elsewhere, Metrics
-from nri_policy.observability.watchdog import Heart
+from nri_policy.observability.watchdog import Watchdog
 from nri_policy.plugin.enforcement import Cgroups as Writer
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.overlaps import Cpusets, Overlaps
-from nri_policy.plugin.policy import Policy, Sources
-from nri_policy.plugin.updates import Telling
+from nri_policy.plugin.plugin import PolicyPlugin, Sources
+from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.reload import Reloads
 from nri_policy.settings import OnExit, Reload, Settings
 from nri_policy.status import Status
@@ -108,17 +108,17 @@ class Daemon:
         self.node = Node(
             Engine(machine, settings, self._store.held.earlier), took=self.metrics.took
         )
-        self.beat = Beat(observe=self.metrics.lagged)
-        self.heart = Heart(self.node.turn, Clock())
-        self._telling = Telling(self.node)
+        self.loop_lag = LoopLag(observe=self.metrics.lagged)
+        self.watchdog = Watchdog(self.node.turn, Clock())
+        self._update_queue = UpdateQueue(self.node)
         findings = Findings(
             host.node_name, record=host.record, count=self.metrics.found, now=self._now
         )
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
-        self.policy = Policy(
+        self.plugin = PolicyPlugin(
             self.node,
             Exposure(host.containers_dir or host.state_dir / "containers"),
-            self._telling,
+            self._update_queue,
             sources=replace(
                 host.sources, held=lambda: self._store.held.grants, cgroups=self._cgroups
             ),
@@ -129,32 +129,34 @@ class Daemon:
             started=self._started,
         )
         self._overlaps = Overlaps(
-            self.node, self.policy.enforcement, self._cgroups, self._telling.clock
+            self.node, self.plugin.enforcement, self._cgroups, self._update_queue.clock
         )
         self._session = Session(
-            self.policy,
+            self.plugin,
             host.identity,
             turn=self.node.turn,
             delay=host.delay,
             observe=self.metrics.requested,
-            came=self.beat.came,
+            came=self.loop_lag.came,
         )
-        self._called = Service(self.policy, self.node.turn, Clock(), self.metrics.requested)
-        source = NodeSource(self.node, self.policy, self._session, findings, self._telling.untold)
+        self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.requested)
+        source = NodeSource(
+            self.node, self.plugin, self._session, findings, self._update_queue.untold
+        )
         self.auditor = Auditor(source, self._cgroups, now=self._now, drifted=self.metrics.drifted)
         self.topology = Topology(
             Feed(
                 self.node,
                 name=host.node_name,
-                pods=self.policy.pods.exclusive.values,
-                coming=self.policy.pods.guaranteed.values,
+                pods=self.plugin.pods.exclusive.values,
+                coming=self.plugin.pods.guaranteed.values,
                 synchronized=self.synchronized,
                 devices=host.devices,
             )
         )
         self.reloads = Reloads(
             self.node,
-            self.policy,
+            self.plugin,
             self.metrics,
             root=host.root,
             read=host.load,
@@ -163,22 +165,22 @@ class Daemon:
         )
         self.status = Status(
             self.node,
-            self.policy,
+            self.plugin,
             self._session,
             self._called,
             self.auditor,
             findings,
             synchronized=self.synchronized,
-            not_taken=self._telling.refused,
+            not_taken=self._update_queue.refused,
             notes=host.notes,
         )
-        self._decision_log = Chronicle()
+        self._decision_log = DecisionLog()
         self._control = Control(
             self.node,
             self._decision_log,
             status=self.status,
             what_if=Hypotheses(
-                self.node, self.policy.pods, self.reloads, self.auditor, host.unused
+                self.node, self.plugin.pods, self.reloads, self.auditor, host.unused
             ),
             auditor=self.auditor,
             cgroups=self._cgroups,
@@ -225,17 +227,17 @@ class Daemon:
         """Return what others than the metrics count."""
         return Elsewhere(
             generation=self.topology.feed.generation,
-            late_answers=self.policy.late_answers,
+            late_answers=self.plugin.late_answers,
             publish_errors=sum(each.failed for each in self.topology.publications),
         )
 
     async def _serve(self, runtime: Path | int) -> None:
         async with asyncio.TaskGroup() as group:
             others = [
-                group.create_task(self._telling.run(self._session), name="telling"),
-                group.create_task(self.policy.enforcement.run(), name="enforcement"),
+                group.create_task(self._update_queue.run(self._session), name="telling"),
+                group.create_task(self.plugin.enforcement.run(), name="enforcement"),
                 group.create_task(self._overlaps.run(), name="overlaps"),
-                group.create_task(self.beat.run(), name="beat"),
+                group.create_task(self.loop_lag.run(), name="beat"),
             ]
             if isinstance(runtime, int):
                 await self._session.run_inherited(runtime)
@@ -255,7 +257,7 @@ class Daemon:
     def endpoint(self) -> Endpoint:
         """Return what serves probes and metrics, listening nowhere yet."""
         ready = {"runtime": self.status.missing, "nrt": self.topology.trouble}
-        probes = Probes(alive=self.heart.trouble, ready=ready)
+        probes = Probes(alive=self.watchdog.trouble, ready=ready)
         return Endpoint(probes, Exporter(self.metrics, self.node, time.monotonic))
 
     @asynccontextmanager
@@ -280,11 +282,11 @@ class Daemon:
 
     async def tell(self) -> None:
         """Tell the runtime what it has not heard, without waiting for a response to do so."""
-        await self._telling.tell(self._session)
+        await self._update_queue.tell(self._session)
 
     async def leave(self) -> None:
         """Do for the containers what the settings want when the daemon is stopped for good."""
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
             called = self._called.synchronized
-            told = await self._telling.leave(self._session, LEAVING, called=called)
+            told = await self._update_queue.leave(self._session, LEAVING, called=called)
             log.log(logging.INFO if told else logging.WARNING, "event=widened complete=%s", told)

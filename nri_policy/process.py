@@ -34,7 +34,7 @@ from nri_policy.nrt.publisher import Sink
 from nri_policy.observability.logs import Debug, tell_repeats
 from nri_policy.observability.service_manager import ServiceManager
 from nri_policy.plugin.equipment import HostEquipment
-from nri_policy.plugin.policy import Sources
+from nri_policy.plugin.plugin import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Reload, Settings, SettingsError
 from nri_policy.settings_source.cluster import ClusterSettings
@@ -110,9 +110,9 @@ async def run(file: SettingsFile, options: Options) -> None:
             "deadlines": partial(_elapse, daemon),
             "audit": daemon.auditor.run,
             "first looks": daemon.auditor.watch_starts,
-            "heart": partial(_beat, daemon, manager),
+            "watchdog": partial(_beat, daemon, manager),
             "hotplug": partial(_follow_hardware, daemon, options),
-            "disks": partial(equipment.run, daemon.policy.equip),
+            "disks": partial(equipment.run, daemon.plugin.equip),
         }
         if events is not None:
             beside["events"] = events.run
@@ -241,7 +241,7 @@ async def _beat(daemon: Daemon, manager: ServiceManager) -> None:
         manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status.line())
         tell_repeats()
 
-    await daemon.heart.beat(beat, manager.rhythm)
+    await daemon.watchdog.beat(beat, manager.rhythm)
 
 
 async def _follow_hardware(daemon: Daemon, options: Options) -> None:
@@ -253,7 +253,7 @@ async def _follow_hardware(daemon: Daemon, options: Options) -> None:
 
     async def replace_machine(old: Machine, new: Machine) -> None:
         # one that came with settings may be seen in another way than *new* was
-        await daemon.policy.reconfigure(machine=new, instead_of=old)
+        await daemon.plugin.reconfigure(machine=new, instead_of=old)
 
     await Hotplug(options.host_root, read).run(
         lambda: daemon.node.view.layout.machine, replace_machine
@@ -320,7 +320,7 @@ async def _elapse(daemon: Daemon) -> None:
     """Look once a second whether anything is due: deadlines are minutes away, and may move."""
     while True:
         await asyncio.sleep(1.0)
-        await daemon.policy.elapse()
+        await daemon.plugin.elapse()
 
 
 async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceManager) -> None:

@@ -14,7 +14,7 @@ from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session
 from nri_policy.plugin.findings import Findings
-from nri_policy.plugin.policy import Policy
+from nri_policy.plugin.plugin import PolicyPlugin
 from nri_policy.reload import log_notices
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class Status:
     def __init__(  # noqa: PLR0913, PLR0917 - whom it asks
         self,
         node: Node,
-        policy: Policy,
+        plugin: PolicyPlugin,
         session: Session,
         called: Service,
         auditor: Auditor,
@@ -42,7 +42,7 @@ class Status:
         runtime does not take, by container id.
         """
         self._node = node
-        self._policy = policy
+        self._plugin = plugin
         self._session = session
         self._called = called
         self._auditor = auditor
@@ -79,7 +79,7 @@ class Status:
     def doubts(self) -> Iterator[str]:
         """Yield what is to be known of the node, and what of the decisions is not in force."""
         yield from self._notes
-        enforcement = self._policy.enforcement
+        enforcement = self._plugin.enforcement
         if count := enforcement.overdue:
             yield f"containers that were told, and not yet seen in their place: {count}"
         if count := enforcement.unwritable:

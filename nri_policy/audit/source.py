@@ -11,7 +11,7 @@ from nri_policy.audit.presence import Books
 from nri_policy.node import Node
 from nri_policy.nri.session import Session
 from nri_policy.plugin.findings import Findings
-from nri_policy.plugin.policy import Policy
+from nri_policy.plugin.plugin import PolicyPlugin
 from nri_policy.settings import Audit
 
 log = logging.getLogger(__name__)
@@ -23,14 +23,14 @@ class NodeSource:
     def __init__(
         self,
         node: Node,
-        policy: Policy,
+        plugin: PolicyPlugin,
         session: Session,
         findings: Findings,
         untold: Collection[str],
     ) -> None:
         """*untold* are the ids of containers that the runtime has not heard the latest of."""
         self._node = node
-        self._policy = policy
+        self._plugin = plugin
         self._session = session
         self._findings = findings
         self._untold = untold
@@ -46,16 +46,16 @@ class NodeSource:
 
     async def retell(self, container_ids: Collection[str]) -> None:
         """Tell the runtime again where these containers are to be, whatever it believes."""
-        await self._policy.retell(container_ids)
+        await self._plugin.retell(container_ids)
 
     async def books(self) -> Books:
         """Return who runs, and whom there is, by the books."""
         async with self._node.turn:  # the pods change in turns
-            return books(self._node.view, self._policy.pids, self._policy.pods.folders)
+            return books(self._node.view, self._plugin.pids, self._plugin.pods.folders)
 
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended, though the runtime has not said so."""
-        for each in await self._policy.release(container_ids):
+        for each in await self._plugin.release(container_ids):
             self._findings.ended(each)
 
     async def admit(self, cgroups: Collection[str]) -> None:

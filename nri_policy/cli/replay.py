@@ -18,7 +18,7 @@ from nri_policy.cli.options import Source, form_option, machine_options, setting
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pieces import path as broken
 from nri_policy.cli.progress import progress
-from nri_policy.node import Score, Tally
+from nri_policy.node import Score, Statistics
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import (
     DifferenceReport,
@@ -82,7 +82,7 @@ def command(
         raise Failure(f"{file}: {error}") from error
     except CapacityError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
-    if not course.recorded.tally.fates and course.recorded.engine is None:
+    if not course.recorded.statistics.fates and course.recorded.engine is None:
         raise Failure(f"{file}: the journal has no record that a replay can start from")
     report = _report(file, course)
     if form == "table":
@@ -124,7 +124,7 @@ def _run(journal: Journal, course: _Course) -> None:
 
 def _report(file: Path, course: _Course) -> ReplayReport:
     """Return what is shown of a replay."""
-    recorded = course.recorded.tally
+    recorded = course.recorded.statistics
     report = ReplayReport(
         journal=str(file),
         records=course.records,
@@ -146,11 +146,11 @@ def _report(file: Path, course: _Course) -> ReplayReport:
     )
     if course.alternative is None:
         return report
-    replayed = course.alternative.tally
+    replayed = course.alternative.statistics
     return replace(report, replayed=replayed.score(), changes=_changes(recorded, replayed))
 
 
-def _changes(recorded: Tally, replayed: Tally) -> dict[str, TwoFates]:
+def _changes(recorded: Statistics, replayed: Statistics) -> dict[str, TwoFates]:
     """Return the containers that end up elsewhere, before and after."""
     pairs = {
         name: TwoFates(

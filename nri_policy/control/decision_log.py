@@ -1,4 +1,4 @@
-"""Chronicle: what was decided lately, as far as the engine's state does not say it.
+"""Decision log: what was decided lately, as far as the engine's state does not say it.
 
 Owns the last refusals, what changed each container last, and who watches the decisions. All of it
 is bounded, and nothing here makes a decision wait.
@@ -78,7 +78,7 @@ class Watcher:
         return message
 
 
-class Chronicle:
+class DecisionLog:
     """Follows the decisions of one node."""
 
     def __init__(self) -> None:

@@ -15,13 +15,13 @@ import grpc
 from msgspec.structs import replace
 
 from nri_policy.classes import Classes
-from nri_policy.control.decision_log import Chronicle, LaggingError, Refusal
+from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
 from nri_policy.control.handler import service_handler
 from nri_policy.control.name import UnknownNameError, named
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Placement
-from nri_policy.node import Cpuset, Node, NodeView, Placed, Trial, Wanted
+from nri_policy.node import Cpuset, Node, NodeView, Placed, Wanted, WhatIf
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.report import (
     AuditReport,
@@ -173,7 +173,7 @@ class Control:
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
         self,
         node: Node,
-        decision_log: Chronicle,
+        decision_log: DecisionLog,
         *,
         status: Status,
         what_if: Hypotheses,
@@ -380,7 +380,7 @@ class Control:
             except ValueError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             found = {} if event is None else await self._what_if.found()
-            trial = Trial(
+            trial = WhatIf(
                 self._node.fork(), most=request.most, found=found, devices=self._what_if.unused()
             )
             if event is None or trial.reconfigure(event):

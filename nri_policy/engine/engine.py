@@ -15,7 +15,6 @@ from copy import copy
 from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.admission import noted, squeeze
 from nri_policy.engine.classification import (
     check_supported,
     classes_of,
@@ -25,6 +24,7 @@ from nri_policy.engine.classification import (
     updatable_limits,
     with_limits,
 )
+from nri_policy.engine.degraded_admission import admit_degraded, noted
 from nri_policy.engine.event import (
     Created,
     Drifted,
@@ -41,7 +41,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.interim import until_decided
-from nri_policy.engine.layout import Layout, heirs, layout_of
+from nri_policy.engine.layout import Layout, layout_of, successors
 from nri_policy.engine.placement import Held, RefusalError, place
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import check_amounts, overlay, requested, understood
@@ -200,13 +200,13 @@ class Engine:
         except RefusalError as refusal:
             if not admitted:
                 raise
-            notes = squeeze(state, container, request, refusal)
+            notes = admit_degraded(state, container, request, refusal)
         if admitted:
             noted(state, container.id, *warnings)
         if resizing is not None:
             state.await_resize(container.id, resizing)
         placed = state.placed[container.id]
-        # one that was squeezed keeps the weight that it came with
+        # one that was degraded keeps the weight that it came with
         placement = state.tell(container.id, "asked for", with_shares=placed.request is request)
         return Decision(
             container_id=container.id,
@@ -256,7 +256,7 @@ class Engine:
             resized=placed.container.resized or merged != placed.container.resources,
         )
         request, warnings = requested(container, self.layout)
-        # one that was squeezed asks for more than it has anyway, not now
+        # one that was degraded asks for more than it has anyway, not now
         if request == placed.request or merged == placed.container.resources:
             state.placed[container_id] = replace(placed, container=container)
             if resizing is not None:
@@ -451,7 +451,7 @@ class Engine:
             ),
             forced=forced or _asks_no_more(settings, old.layout),
         )
-        places = heirs(old.layout.tree, layout.tree)
+        places = successors(old.layout.tree, layout.tree)
         self._state = new = State(layout)
         new.latest = old.latest
         new.told = old.told.copy()
@@ -461,7 +461,7 @@ class Engine:
             request, _ = requested(placed.container, layout)
             normal = placed.grant.sort is Sort.NORMAL
             pool = places[placed.grant.pool] if normal else layout.tree.top.id
-            held, squeezed = None, None
+            held, degraded = None, None
             if pool is None:
                 pass  # nothing of its place is left
             elif same_entitlement(request, placed.request):
@@ -470,7 +470,7 @@ class Engine:
                 entitled, _ = requested(placed.container, old.layout)
                 if same_entitlement(request, entitled):  # a machine that shrank left it less
                     held = replace(placed.grant, pool=pool)
-                    squeezed = with_entitlement(request, placed.request)
+                    degraded = with_entitlement(request, placed.request)
             cpus, mems = old.told.get(placed.container.id, (EMPTY, EMPTY))
             candidates.append(
                 Candidate(
@@ -479,8 +479,8 @@ class Engine:
                     cpus=cpus,
                     mems=mems,
                     held=held,
-                    same=squeezed is None,
-                    squeezed=squeezed,
+                    same=degraded is None,
+                    degraded=degraded,
                     there=layout.capacity.reserved == old.layout.capacity.reserved,
                 )
             )

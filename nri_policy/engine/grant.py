@@ -24,7 +24,8 @@ class Grant(Struct, frozen=True, kw_only=True):
     isolated: bool  # whether the exclusive CPUs are kernel-isolated ones
     shared: int  # milli-CPU
     shares: bool  # whether it uses its pool's free CPUs
-    guest: bool  # shares without a request, and may be moved to make room
+    # shares without a request, and may be moved to make room; stored by its first name
+    preemptible: bool = field(name="guest")
     mems: CPUSet  # node ids
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.admission import keep, noted
+from nri_policy.engine.degraded_admission import keep, noted
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.recognition import Candidate, claimed_once, read_grant
 from nri_policy.engine.state import State
@@ -155,7 +155,9 @@ def possible(state: State, candidate: Candidate, grant: Grant) -> bool:
     if grant.sort is Sort.PRESERVE:
         return True
     cpus = state.layout.tree.pools[grant.pool].cpus
-    slack = state.supply.slack(grant.pool, grant.shared, grant.shares and not grant.guest, False)
+    slack = state.supply.slack(
+        grant.pool, grant.shared, grant.shares and not grant.preemptible, False
+    )
     if grant.isolated:
         return grant.exclusive <= state.supply.free_isolated_cpus() & cpus and slack.permits(EMPTY)
     return grant.exclusive <= state.supply.free_cpus() & cpus and slack.permits(grant.exclusive)

@@ -132,7 +132,7 @@ def _closeness(tree: PoolTree, level: Level) -> array[float]:
     return closeness
 
 
-def heirs(old: PoolTree, new: PoolTree) -> list[int | None]:
+def successors(old: PoolTree, new: PoolTree) -> list[int | None]:
     """Return which pool of *new* stands for each of *old*: the one around what is left of it.
 
     Names will not do: a socket that loses one of its two NUMA nodes is the other one. None where

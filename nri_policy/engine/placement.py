@@ -274,7 +274,7 @@ def _in_a_pool(
     if found.pool is not None:
         return _choice(case, offers, found)
     findings = Findings(table=found.table, pulls=pulls, notes=notes)
-    if request.guest and (offers is None or offers.zone(tree.top.id) is not None):
+    if request.preemptible and (offers is None or offers.zone(tree.top.id) is not None):
         return _at_top(state, container, request, Outcome.SPILLED, findings)
     short = shortage(layout, request, found.table, offers)
     raise _refusal(state, container, request, findings, short)
@@ -463,6 +463,6 @@ def plain_grant(request: Request, pool: int, mems: CPUSet) -> Grant:
         isolated=False,
         shared=request.shared,
         shares=request.shares,
-        guest=request.guest,
+        preemptible=request.preemptible,
         mems=mems,
     )

@@ -103,7 +103,7 @@ def _movable(state: State) -> Iterator[Placed]:
             grant.sort is Sort.NORMAL
             and grant.pool != top
             and not grant.exclusive
-            and not grant.guest
+            and not grant.preemptible
             and placed.request.movable
         ):
             yield placed
@@ -133,5 +133,5 @@ def _put(state: State, sharer: Placed, pool: int, before: int | None = None) -> 
     """Book a sharer on *pool* instead of where it is booked: its own pool, or *before*."""
     grant = sharer.grant
     old = grant.pool if before is None else before
-    state.supply.unbook(old, grant.shared, grant.shares, grant.guest)
-    state.supply.book(pool, grant.shared, grant.shares, grant.guest)
+    state.supply.unbook(old, grant.shared, grant.shares, grant.preemptible)
+    state.supply.book(pool, grant.shared, grant.shares, grant.preemptible)

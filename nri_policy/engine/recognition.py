@@ -32,7 +32,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     held: Grant | None = None  # its pool is an id of the layout that places it now
     same: bool = True  # it asks for what `held` was given for
     there: bool = False  # the reserved CPUs are those of the time when `held` was given
-    squeezed: Request | None = None  # what `held` is for since the machine could not give it more
+    degraded: Request | None = None  # what `held` is for since the machine could not give it more
 
 
 def claimed_once(cpusets: Iterable[CPUSet]) -> CPUSet:
@@ -64,7 +64,7 @@ def read_grant(state: State, candidate: Candidate, alone: CPUSet) -> Grant | Non
         pool = layout.tree.around(cpus)
         mems = mems if candidate.mems else _unpinned(state, candidate, pool)
         grant = replace(grant, exclusive=own, isolated=own <= layout.capacity.isolated, mems=mems)
-    elif request.guest and cpus == layout.capacity.reserved:
+    elif request.preemptible and cpus == layout.capacity.reserved:
         pool = top
     else:
         alike = [

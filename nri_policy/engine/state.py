@@ -155,7 +155,7 @@ class State:
             raise ValueError(f"container {container_id} holds a grant already")
         if grant.sort is Sort.NORMAL:
             self.supply.take(grant.exclusive)
-            self.supply.book(grant.pool, grant.shared, grant.shares, grant.guest)
+            self.supply.book(grant.pool, grant.shared, grant.shares, grant.preemptible)
         self.placed[container_id] = placed
         self.latest = max(self.latest, placed.container.created)
         self.peers.add(placed.container, grant.pool)
@@ -197,7 +197,7 @@ class State:
         container, grant = placed.container, placed.grant
         if grant.sort is Sort.NORMAL:
             self.supply.give(grant.exclusive)
-            self.supply.unbook(grant.pool, grant.shared, grant.shares, grant.guest)
+            self.supply.unbook(grant.pool, grant.shared, grant.shares, grant.preemptible)
         elif grant.sort is Sort.RESERVED:
             self.reserved_milli -= grant.shared
         if grant.shares:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nri_policy.classes import Equipment
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.admission import keep, noted, squeeze
+from nri_policy.engine.degraded_admission import admit_degraded, keep, noted
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
@@ -211,8 +211,8 @@ def restore(
         except RefusalError as refusal:
             state.restore(before)
             may_stay = held is not None and possible(state, candidate, held)
-            if held is not None and may_stay and candidate.squeezed:
-                left_to_it = replace(candidate, request=candidate.squeezed)
+            if held is not None and may_stay and candidate.degraded:
+                left_to_it = replace(candidate, request=candidate.degraded)
                 keep_one(state, left_to_it, held, result)
                 result.notes.append(f"{name}: {refusal}; it keeps less")
             elif held is not None and may_stay and not candidate.same:
@@ -223,7 +223,7 @@ def restore(
             else:
                 homeless.append((candidate, refusal))
     for candidate, why in homeless:
-        texts = squeeze(state, candidate.container, candidate.request, why)
+        texts = admit_degraded(state, candidate.container, candidate.request, why)
         result.flagged += [f"{candidate.container.full_name}: {text}" for text in texts]
         _note_move(state, candidate)
     _warm(state, left)

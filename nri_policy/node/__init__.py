@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nri_policy.engine.state import Placed
 from nri_policy.node.node import Node, Observer, Outcome
-from nri_policy.node.statistics import Fate, Score, Tally
+from nri_policy.node.statistics import Fate, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, view_of
 from nri_policy.node.what_if import (
     Cpuset,
@@ -15,8 +15,8 @@ from nri_policy.node.what_if import (
     NewSettings,
     Result,
     Start,
-    Trial,
     Wanted,
+    WhatIf,
 )
 
 __all__ = [
@@ -36,8 +36,8 @@ __all__ = [
     "Result",
     "Score",
     "Start",
-    "Tally",
-    "Trial",
+    "Statistics",
     "Wanted",
+    "WhatIf",
     "view_of",
 ]

@@ -1,4 +1,4 @@
-"""Tally: what became of each container over many events, and how well that was.
+"""Statistics: what became of each container over many events, and how well that was.
 
 Owns the counting, by the decisions of one engine. A container is counted once by its name: as it
 was last, before it stopped.
@@ -44,7 +44,7 @@ class Score(Struct, frozen=True, kw_only=True):
     updates: int  # of running containers, for others; most only share a CPU more or less
 
 
-class Tally:
+class Statistics:
     """Follows the decisions of one engine."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Trial: what would be if settings changed, or pods came; on a copy that nobody else sees.
+"""What-if: what would be if settings changed, or pods came; on a copy that nobody else sees.
 
 Owns the order in which a pod's containers come, as the kubelet has it: init containers one after
 the other, each gone before the next unless it is a sidecar; one that is refused ends its pod, any
@@ -106,7 +106,7 @@ class Result(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-class Trial:
+class WhatIf:
     """Settings, then pods one after the other, and what becomes of them and of everybody else."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Beat: how late the event loop is, as a timer sees it that should fire on time."""
+"""Loop lag: how late the event loop is, as a timer sees it that should fire on time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _unobserved(seconds: float) -> None:
     """Take no note."""
 
 
-class Beat:
+class LoopLag:
     """Measures as long as `run` runs."""
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Heart: whether the loop that serves requests comes round, and its turn with it.
+"""Watchdog: whether the loop that serves requests comes round, and its turn with it.
 
-A beat takes the daemon's turn, so a request that never ends stops the heart as much as a loop that
-hangs. Everything that is told or fed regularly hangs on it.
+A beat takes the daemon's turn, so a request that never ends stops the watchdog as much as a loop
+that hangs. Everything that is told or fed regularly hangs on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INTERVAL = 1.0  # seconds between two beats, at most
 STILL = 10.0  # seconds without a beat after which it is dead
 
 
-class Heart:
+class Watchdog:
     """Beats until it is cancelled."""
 
     def __init__(self, turn: AbstractAsyncContextManager[None], clock: Clock) -> None:

@@ -15,7 +15,7 @@ from nri_policy.node import Node
 from nri_policy.nri.errors import Refused
 from nri_policy.nri.plugin import overdue
 from nri_policy.plugin.exposed_resources import ExposedResources
-from nri_policy.plugin.updates import Telling
+from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.workload.annotations import AnnotationError
 
 log = logging.getLogger(__name__)
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 class Decisions:
     """Has one node decide."""
 
-    def __init__(self, node: Node, telling: Telling, resources: ExposedResources) -> None:
+    def __init__(self, node: Node, update_queue: UpdateQueue, resources: ExposedResources) -> None:
         self._node = node
-        self._telling = telling
+        self._update_queue = update_queue
         self._resources = resources
 
     @property
@@ -77,9 +77,9 @@ class Decisions:
                 decision.placement.mems,
                 decision.explanation.pool_name,
             )
-        self._telling.note(decision.changes)
+        self._update_queue.note(decision.changes)
         if decision.placement is not None and overdue():
-            self._telling.note([decision.placement])
+            self._update_queue.note([decision.placement])
         for change in decision.changes:
             self._resources.update(change.container_id)
         asked = decision.explanation.container if decision.explanation else "-"

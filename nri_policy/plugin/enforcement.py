@@ -24,7 +24,7 @@ from nri_policy.engine.grant import Placement
 from nri_policy.engine.synchronization import parsed
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import LIVING, SETTLED, Phase
-from nri_policy.plugin.updates import MAX_TRIES, Telling
+from nri_policy.plugin.update_queue import MAX_TRIES, UpdateQueue
 from nri_policy.workload.pod import Container, Resources
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Enforcement:
     def __init__(  # noqa: PLR0913 - keywords: who hears of what
         self,
         node: Node,
-        telling: Telling,
+        update_queue: UpdateQueue,
         cgroups: Cgroups | None,
         *,
         resize_overdue: Callable[[str, Resources | None], Awaitable[None]],
@@ -119,10 +119,10 @@ class Enforcement:
         what was found of its cgroup.
         """
         self._node = node
-        self._telling = telling
-        self._confirmations = telling.confirmations
+        self._update_queue = update_queue
+        self._confirmations = update_queue.confirmations
         self._cgroups = cgroups
-        self._clock = telling.clock
+        self._clock = update_queue.clock
         self._resize_overdue = resize_overdue
         self._wrote = wrote
         self._overlapped = overlapped
@@ -152,8 +152,8 @@ class Enforcement:
         """Look at what was told until it is seen in force."""
         delay = FIRST_LOOK
         while True:
-            self._telling.sent.clear()
-            sent = asyncio.ensure_future(self._telling.sent.wait())
+            self._update_queue.sent.clear()
+            sent = asyncio.ensure_future(self._update_queue.sent.wait())
             try:
                 if not self._polled():
                     await sent
@@ -173,7 +173,7 @@ class Enforcement:
 
     def expect(self) -> None:
         """Look soon: what was told can be in force now."""
-        self._telling.sent.set()
+        self._update_queue.sent.set()
 
     async def observe(self, paths: Mapping[str, str]) -> Mapping[str, Resources]:
         """Return what the kernel says of containers, by id; *paths* are the runtime's names.
@@ -200,7 +200,7 @@ class Enforcement:
         if placed is None or self._cgroups is None:
             return
         own, others = placed.grant.exclusive, len(self._confirmations.sent) > 1
-        untold = container_id in self._telling.untold
+        untold = container_id in self._update_queue.untold
         if not (untold or self._confirmations.lost(container_id) or (own and others)):
             return
         look = asyncio.create_task(self.look(container_id), name="look")
@@ -215,9 +215,9 @@ class Enforcement:
         Needs no turn: a request that has it waits for this.
         """
         async with self._looking:
-            if self._telling.leaving:
+            if self._update_queue.leaving:
                 return ()
-            ids = dict.fromkeys([*also, *self._confirmations.sent, *self._telling.untold])
+            ids = dict.fromkeys([*also, *self._confirmations.sent, *self._update_queue.untold])
             cases = [case for each in ids if (case := self._case(each)) is not None]
             if self._cgroups is not None and cases:
                 await asyncio.to_thread(enforce, self._cgroups, cases, self._node.view.taken)
@@ -244,11 +244,11 @@ class Enforcement:
             own=placed.grant.exclusive | (resizing.kept if resizing else EMPTY),
             lost=self._confirmations.lost(container_id)
             or (
-                container_id in self._telling.untold
+                container_id in self._update_queue.untold
                 and self._confirmations.phase(container_id) is Phase.STARTING
             ),
             settled=container_id not in self._confirmations.sent
-            and container_id not in self._telling.untold,
+            and container_id not in self._update_queue.untold,
         )
 
     def _conclude(self, case: Case) -> None:
@@ -284,7 +284,7 @@ class Enforcement:
             log.info("event=enforced container=%s cpus=%s", name, case.cpus)
             # what it was sent, and can still do, it will know without being reminded
             if case.lost or case.placement.container_id not in self._confirmations.sent:
-                self._telling.remind([case.placement])
+                self._update_queue.remind([case.placement])
         elif case.error and case.cgroup not in self._unwritable:
             self._unwritable.add(case.cgroup)
             log.warning("event=not-writable container=%s reason=%r", name, case.error)
@@ -330,8 +330,8 @@ class Enforcement:
         self._tries[each] = self._tries.get(each, 0) + 1
         if self._tries[each] < MAX_TRIES:
             log.info("event=telling-again container=%s cpus=%s", name, placement.cpus)
-            self._telling.note([placement], hurry=hurry)
+            self._update_queue.note([placement], hurry=hurry)
             return
         del self._tries[each]
-        self._telling.refused[each] = placement
+        self._update_queue.refused[each] = placement
         log.error("event=not-in-force container=%s cpus=%s", name, placement.cpus)

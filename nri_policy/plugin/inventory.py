@@ -19,7 +19,7 @@ from nri_policy.node import Node
 from nri_policy.plugin.convert import resources_of
 from nri_policy.plugin.enforcement import Enforcement
 from nri_policy.plugin.pods import Pods
-from nri_policy.plugin.updates import Telling
+from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.pod import Container, Resources
 
@@ -31,14 +31,14 @@ class Inventory:
         self,
         node: Node,
         pods: Pods,
-        telling: Telling,
+        update_queue: UpdateQueue,
         enforcement: Enforcement,
         held: Callable[[], Mapping[str, StoredGrant]],
     ) -> None:
         """*held* returns what an earlier daemon granted, by container id."""
         self._node = node
         self._pods = pods
-        self._telling = telling
+        self._update_queue = update_queue
         self._enforcement = enforcement
         self._held = held
         self._unseen: tuple[str, ...] = ()  # containers that were listed, and have no cgroup here
@@ -101,8 +101,9 @@ class Inventory:
                 said = not_older(before, milli, said, found)
             elif stored is not None and stored.resources is not None:
                 said = not_older(stored.resources, stored.request.milli, said, found)
-        elif listed.id not in self._telling.untold and not self._telling.confirmations.lost(
-            listed.id
+        elif (
+            listed.id not in self._update_queue.untold
+            and not self._update_queue.confirmations.lost(listed.id)
         ):
             return listed
         return replace(listed, resources=replace(said, cpus=cpus, mems=mems))

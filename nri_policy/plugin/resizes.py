@@ -15,7 +15,7 @@ from nri_policy.node import Node
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.decisions import Decisions
 from nri_policy.plugin.exposed_resources import ExposedResources
-from nri_policy.plugin.updates import Telling
+from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.workload.pod import Container, Resources
 
 
@@ -26,13 +26,13 @@ class Resizes:
         self,
         node: Node,
         decisions: Decisions,
-        telling: Telling,
+        update_queue: UpdateQueue,
         resources: ExposedResources,
     ) -> None:
         self._node = node
         self._decisions = decisions
-        self._telling = telling
-        self._confirmations = telling.confirmations
+        self._update_queue = update_queue
+        self._confirmations = update_queue.confirmations
         self._resources = resources
         self._overdue: dict[str, Resources] = {}  # what was asked for, and refused as it seems
 
@@ -49,7 +49,7 @@ class Resizes:
 
     def answered(self, container_id: str) -> None:
         """Take note that the answer about a resize is on its way."""
-        self._telling.answered(container_id)
+        self._update_queue.answered(container_id)
         if self._confirmations.phase(container_id) is Phase.RUNNING:
             self._confirmations.enter(container_id, Phase.UPDATING)
 
@@ -63,7 +63,7 @@ class Resizes:
         elif overdue is not None:
             decision = self._decisions.decide(Resized(container_id=container_id, resources=overdue))
             if decision.placement is not None:
-                self._telling.note([decision.placement])
+                self._update_queue.note([decision.placement])
 
     async def overdue(self, container_id: str, found: Resources | None) -> None:
         """Take back a resize of which no end was heard, unless it was *found* in force."""

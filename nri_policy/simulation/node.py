@@ -25,7 +25,7 @@ from nri_policy.hardware.synthetic_devices import write_devices
 from nri_policy.hardware.sysfs import Tree
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.resources import Kubelet
-from nri_policy.plugin.policy import Sources
+from nri_policy.plugin.plugin import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import container_report, occupied_pools
 from nri_policy.settings import Settings, SettingsError, from_spec
@@ -136,7 +136,7 @@ class SimulatedNode:
         """Move the clock that daemon and runtime share, and do what falls due."""
         self._time += seconds
         if self._daemon is not None:
-            await self._daemon.policy.elapse()
+            await self._daemon.plugin.elapse()
             await self._told(self._daemon)
 
     async def snapshot(self) -> Snapshot:
@@ -165,7 +165,7 @@ class SimulatedNode:
         if self._daemon is None:
             return
         try:
-            await self._daemon.policy.reconfigure(settings=settings, machine=machine)
+            await self._daemon.plugin.reconfigure(settings=settings, machine=machine)
         except (CapacityError, RefusalError) as error:
             raise NodeError(str(error)) from error
         await self._told(self._daemon)

@@ -29,7 +29,7 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import Outcome as Became
-from nri_policy.node import Tally, view_of
+from nri_policy.node import Statistics, view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Settings
 from nri_policy.store.database import Link
@@ -53,7 +53,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.engine: Engine | None = None  # None where its state is not known
-        self.tally = Tally()
+        self.statistics = Statistics()
         self.skipped = 0  # records whose beginning is not known
 
     def step(self, record: Record) -> Iterator[Difference]:
@@ -66,7 +66,7 @@ class Recorded:
             self.skipped += 1
         else:
             outcome = handle(self.engine, record.event)
-            self.tally.note(record.event, outcome, view_of(self.engine))
+            self.statistics.note(record.event, outcome, view_of(self.engine))
             yield from _differences(record, outcome)
 
     def _rebase(self, record: Record, picture: Synchronized) -> Iterator[Difference]:
@@ -80,7 +80,7 @@ class Recorded:
             self.engine = Engine.resumed(record.layout, picture)
         except KeyError as error:
             raise ValueError(f"record {record.seq} misses {error}") from error
-        self.tally.take(view_of(self.engine))
+        self.statistics.take(view_of(self.engine))
 
 
 class Alternative:
@@ -91,7 +91,7 @@ class Alternative:
         self._machine = machine
         self._engine: Engine | None = None
         self._whole = False  # whether all that happened until now is known
-        self.tally = Tally()
+        self.statistics = Statistics()
 
     def step(self, record: Record) -> None:
         """Go on by one record; CapacityError where the circumstances are impossible."""
@@ -139,7 +139,7 @@ class Alternative:
         for gone in [each for each in view_of(self._engine).placed if each not in containers]:
             self._handle(Stopped(container_id=gone))
         for container in containers.values():
-            fate = self.tally.fates.get(container.full_name)
+            fate = self.statistics.fates.get(container.full_name)
             refused = fate is not None and fate.refusal is not None
             if container.id not in view_of(self._engine).placed and not refused:
                 self._handle(Created(container=self._seen(container)))
@@ -155,7 +155,7 @@ class Alternative:
     def _handle(self, event: Event) -> None:
         assert self._engine is not None, "there is one before anything is handled"
         outcome = handle(self._engine, event)
-        self.tally.note(event, outcome, view_of(self._engine))
+        self.statistics.note(event, outcome, view_of(self._engine))
 
 
 def handle(engine: Engine, event: Event) -> Became:

@@ -87,7 +87,7 @@ class Request(Struct, frozen=True, kw_only=True):
         return self.sort is Sort.NORMAL and (self.exclusive == 0 or self.shared > 0)
 
     @property
-    def guest(self) -> bool:
+    def preemptible(self) -> bool:
         """Whether it shares without a request and may be moved: no reason to refuse another."""
         return self.shares and self.shared == 0 and self.movable
 

@@ -359,7 +359,7 @@ class Campaign:
             # overbooked reserved CPUs who is not there yet
             told = books.living(self.node)[container_id].updated_by
             spilled = before.sort is Sort.RESERVED and bool(told)
-            if not (before.guest or spilled):
+            if not (before.preemptible or spilled):
                 name = held[container_id].full_name
                 assert replace(after, mems=before.mems) == before, f"{name}: {before} to {after}"
             self.counts["grants kept by a new life"] += 1

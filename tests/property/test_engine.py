@@ -307,7 +307,7 @@ class Node(RuleBasedStateMachine):
         sharers = {
             i: each
             for i, each in known.items()
-            if each.grant.sort is Sort.NORMAL and each.grant.shares and not each.grant.guest
+            if each.grant.sort is Sort.NORMAL and each.grant.shares and not each.grant.preemptible
         }
         heirs = {
             i: tree.around(cpus_of[each.grant.pool] & tree.top.cpus)
@@ -389,7 +389,7 @@ def _request(container: Container, engine: Engine) -> Request:
 
 def placeable(engine: Engine, request: Request) -> bool:
     """Whether any pool and any choice of CPUs meets the rules of §2, tried one by one."""
-    if request.guest:
+    if request.preemptible:
         return True
     return any(_fits(engine, request, pool) for pool in range(len(engine.layout.tree.pools)))
 
@@ -433,7 +433,7 @@ def _need(engine: Engine, pool_id: int, newcomer: Request | None) -> int:
         for placed in engine.state.placed.values()
         if placed.grant.sort is Sort.NORMAL
         and placed.grant.shares
-        and not placed.grant.guest
+        and not placed.grant.preemptible
         and tree.pools[pool_id]
         in tree.path(tree.top if _floats(placed) else tree.pools[placed.grant.pool])
     ]

@@ -72,13 +72,13 @@ def test_any_requests_leave_a_daemon_whose_books_are_right(
 async def _asked(daemon: Daemon, requests: list[tuple[str, Message]]) -> set[int]:
     """Make the requests; return how they were refused."""
     codes = set()
-    service = Service(daemon.policy, daemon.node.turn, Clock())
+    service = Service(daemon.plugin, daemon.node.turn, Clock())
     for method, request in requests:
         try:
             await service.answer(method, request.SerializeToString(), received=0, budget=math.inf)
         except Refused as refusal:
             codes.add(refusal.code)
-    updating = daemon.policy._resources._updating
+    updating = daemon.plugin._resources._updating
     if updating is not None:
         await updating
     return codes

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nri_policy.node import Trial
+from nri_policy.node import WhatIf
 from nri_policy.report import plain, what_if_report
 from tests.support import nodes
 from tests.support.daemon import Served, served
@@ -105,7 +105,7 @@ async def _compare(machine: str, there: list[dict[str, Any]], new: list[dict[str
 
 def _tried(node: Served, new: list[dict[str, Any]]) -> Any:
     text = "\n---\n".join(map(json.dumps, new))
-    trial = Trial(node.daemon.node.fork())
+    trial = WhatIf(node.daemon.node.fork())
     for wanted in node.daemon._control._what_if.pods(text, 0):
         for _ in trial.run(wanted):
             pass

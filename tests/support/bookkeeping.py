@@ -90,7 +90,9 @@ def check_grants(
         wanted = reserved if grant.sort is Sort.RESERVED else set(grant.exclusive)
         if grant.shares:
             shared = free & set(pools[grant.pool].cpus)
-            assert shared or (grant.guest and pools[grant.pool] is layout.tree.top), "I3: no CPU"
+            assert shared or (grant.preemptible and pools[grant.pool] is layout.tree.top), (
+                "I3: no CPU"
+            )
             wanted |= shared or reserved
         assert wanted, "I3: an empty cpuset"
         if request.hide_hyperthreads:

@@ -125,7 +125,7 @@ class Twin:
 
     def _need(self, pool: Pool) -> int:
         within = self._within(pool)
-        sharers = any(g.shares and not g.guest for g in self.grants if g.pool in within)
+        sharers = any(g.shares and not g.preemptible for g in self.grants if g.pool in within)
         return max(self._shared(pool), 1000 if sharers else 0)
 
     def _cuttable(self, cpus: set[int]) -> int:

@@ -96,7 +96,7 @@ def test_who_is_pinned_stays_there_when_pinning_is_turned_off(tmp_path: Path) ->
     async def check(node: Served) -> None:
         seen = []
         for pinned in (True, False):
-            await node.daemon.policy.reconfigure(
+            await node.daemon.plugin.reconfigure(
                 settings=load(document(pinCPU=pinned, pinMemory=pinned), "test")
             )
             await node.daemon.tell()

@@ -46,7 +46,7 @@ class Door:
 @contextmanager
 def door(folder: Path) -> Iterator[Door]:
     daemon = Daemon(nodes.machine(), nodes.settings(), Host(state_dir=folder))
-    opened = Door(daemon, Service(daemon.policy, daemon.node.turn, Clock()))
+    opened = Door(daemon, Service(daemon.plugin, daemon.node.turn, Clock()))
     opened.ask("Synchronize", b"")
     yield opened
     daemon._store.close()

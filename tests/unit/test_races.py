@@ -102,12 +102,12 @@ class Race:
 
     async def plug(self, it: Served) -> None:
         machine = nodes.machine(nodes.SMALL + self.chance.choice(OFFLINE))
-        await it.daemon.policy.reconfigure(
+        await it.daemon.plugin.reconfigure(
             machine=machine, instead_of=it.daemon.node.view.layout.machine
         )
 
     async def drift(self, it: Served) -> None:
-        await it.daemon.policy.retell([*it.daemon.node.view.placed][:3])
+        await it.daemon.plugin.retell([*it.daemon.node.view.placed][:3])
 
     async def restart(self, it: Served) -> None:
         async with self.restarting:
@@ -171,6 +171,6 @@ def test_the_books_are_right_whatever_comes_first(seed: int, version: str, tmp_p
                 await race.round(it)
                 await settle(it)
                 check(it)
-            assert it.daemon.policy.late_answers.total()
+            assert it.daemon.plugin.late_answers.total()
 
     asyncio.run(run())

@@ -18,6 +18,7 @@ from nri_policy.cli import main
 from nri_policy.hardware.disks import Disk
 from nri_policy.plugin.policy import Sources
 from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.plugin.plugin import Sources
 from tests.support.daemon import pod, served
 
 YAML = re.compile(r"```yaml\n(.*?)```", re.DOTALL)

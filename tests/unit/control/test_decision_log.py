@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.control.decision_log import MOST_REFUSALS, MOST_WAITING, Chronicle, LaggingError
+from nri_policy.control.decision_log import MOST_REFUSALS, MOST_WAITING, DecisionLog, LaggingError
 from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
 from nri_policy.engine.placement import RefusalError
 from nri_policy.node import view_of
@@ -12,20 +12,20 @@ from tests.support.engine_driver import Life
 
 
 class Told(Life):
-    """A life that a chronicle follows."""
+    """A life that a decision log follows."""
 
     def __init__(self, machine: str = nodes.SMALL) -> None:
         super().__init__(machine)
-        self.chronicle = Chronicle()
+        self.decision_log = DecisionLog()
 
     def note(self, event: Event) -> None:
-        """Apply *event* and tell the chronicle what became of it."""
+        """Apply *event* and tell the decision log what became of it."""
         try:
             outcome = self.handle(event)
         except RefusalError as refusal:
-            self.chronicle.note(event, refusal, view_of(self.engine))
+            self.decision_log.note(event, refusal, view_of(self.engine))
         else:
-            self.chronicle.note(event, outcome, view_of(self.engine))
+            self.decision_log.note(event, outcome, view_of(self.engine))
 
 
 def created(container: Container) -> Created:
@@ -38,7 +38,7 @@ def test_the_oldest_refusals_are_forgotten() -> None:
     for container in refused:
         life.note(created(container))
     life.note(created(refused[1]))
-    names = list(life.chronicle.refusals)
+    names = list(life.decision_log.refusals)
     assert len(names) == MOST_REFUSALS
     assert refused[0].full_name not in names
     assert names[-1] == refused[1].full_name, "refused again, it is the latest"
@@ -50,7 +50,7 @@ def test_a_refusal_outlives_its_pod_and_says_so() -> None:
     life.note(created(one))
     life.note(created(other))
     life.note(PodStopped(pod_id=one.pod.id))
-    refusals = life.chronicle.refusals
+    refusals = life.decision_log.refusals
     assert not refusals[one.full_name].pod_exists
     assert refusals[other.full_name].pod_exists
     assert "98 exclusive CPUs" in refusals[other.full_name].reason
@@ -63,9 +63,9 @@ def test_a_refused_resize_is_forgotten_with_its_container() -> None:
     container = nodes.container(1000)
     life.note(created(container))
     life.note(Resized(container_id=container.id, resources=nodes.resources(99_000, 99_000)))
-    assert container.full_name in life.chronicle.refusals
+    assert container.full_name in life.decision_log.refusals
     life.note(Stopped(container_id=container.id))
-    assert not life.chronicle.refusals
+    assert not life.decision_log.refusals
 
 
 def test_who_was_changed_by_another_is_remembered_while_it_runs() -> None:
@@ -74,17 +74,17 @@ def test_who_was_changed_by_another_is_remembered_while_it_runs() -> None:
     life.note(created(guest))
     life.note(created(own))
     cause = f"{own.full_name} was placed"
-    assert life.chronicle.causes == {guest.full_name: cause}
+    assert life.decision_log.causes == {guest.full_name: cause}
     life.note(Stopped(container_id=own.id))
-    assert life.chronicle.causes == {guest.full_name: f"{own.full_name} stopped"}
+    assert life.decision_log.causes == {guest.full_name: f"{own.full_name} stopped"}
     life.note(Synchronized(containers=()))
-    assert not life.chronicle.causes
+    assert not life.decision_log.causes
 
 
 async def test_a_watcher_that_lags_loses_the_rest_and_hears_of_it() -> None:
     life = Told()
     stop = Stopped(container_id="none")
-    with life.chronicle.watching() as watcher:
+    with life.decision_log.watching() as watcher:
         for _ in range(MOST_WAITING):
             life.note(stop)
         assert (await watcher.next()).event == "stopped"

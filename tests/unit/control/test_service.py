@@ -18,8 +18,8 @@ from nri_policy.engine.event import Started
 from nri_policy.engine.grant import Decision
 from nri_policy.hardware.locality import Locality, Locator
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
-from nri_policy.plugin.policy import Sources
-from nri_policy.plugin.updates import MAX_TRIES
+from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.update_queue import MAX_TRIES
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.proto import nri_pb2
@@ -113,7 +113,7 @@ async def test_watch_tells_of_settings_that_were_refused(tmp_path: Path) -> None
         watch = stub.Watch(pb.WatchRequest())
         await watch.initial_metadata()
         with pytest.raises(CapacityError):
-            await node.daemon.policy.reconfigure(
+            await node.daemon.plugin.reconfigure(
                 settings=nodes.settings(reservedResources={"cpu": 99})
             )
         told = await watch.read()
@@ -164,10 +164,10 @@ async def test_a_container_whose_update_fails_each_time_shows_it(tmp_path: Path)
         at_fault = CPUSet.parse("7")
         node.runtime.machine.online_cpus -= at_fault  # the runtime's kernel, not our own view
         settings = nodes.settings(reservedResources={"cpu": "cpuset:4-5"})
-        await node.daemon.policy.reconfigure(settings=settings)
+        await node.daemon.plugin.reconfigure(settings=settings)
         for _ in range(MAX_TRIES):
             assert (await listed(stub))[guest]["error"] is None
-            await node.daemon._telling._tell(node.daemon._session)
+            await node.daemon._update_queue._tell(node.daemon._session)
         error = (await listed(stub))[guest]["error"]
         assert error.startswith("the runtime does not set its cpuset to 6-7")
         assert (await listed(stub))["default/own/main"]["error"] is None
@@ -496,7 +496,7 @@ async def test_explain_shows_devices_and_that_the_kubelet_is_not_asked(tmp_path:
         assert not await node.start(gpu)
         (shown,) = await explained(stub, "gpu")
         asks = nodes.settings(agent={"podResourceAPI": True})
-        await node.daemon.policy.reconfigure(settings=asks)
+        await node.daemon.plugin.reconfigure(settings=asks)
         (quiet,) = await explained(stub, "gpu")
     assert shown["devices"] == [
         {

@@ -23,7 +23,7 @@ from nri_policy.hardware.hotplug import QUIET, Hotplug, Tell
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
-from nri_policy.plugin.policy import Sources
+from nri_policy.plugin.plugin import Sources
 from nri_policy.process import Options, run
 from nri_policy.report import StatusReport
 from nri_policy.settings_source.file import SettingsFile
@@ -72,7 +72,7 @@ class Plugged:
         return self.served.daemon.node.view.layout.machine
 
     async def changed(self, before: Machine, machine: Machine) -> None:
-        await self.served.daemon.policy.reconfigure(machine=machine, instead_of=before)
+        await self.served.daemon.plugin.reconfigure(machine=machine, instead_of=before)
         await self.served.daemon.tell()
         await self.served.runtime.settled()
         self._done.set()

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nri_policy.node import Start, Trial, Wanted
+from nri_policy.node import Start, Wanted, WhatIf
 from nri_policy.report import plain, what_if_report
 from nri_policy.workload.pod import Container, Pod, QoS
 from tests.support import nodes
@@ -45,7 +45,7 @@ def wanted(name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int
 
 
 def tried(life: Life, *pods: Wanted, devices: dict[str, int] | None = None) -> Any:
-    trial = Trial(life.engine.fork(), devices=devices)
+    trial = WhatIf(life.engine.fork(), devices=devices)
     for pod in pods:
         for _ in trial.run(pod):
             pass
@@ -151,7 +151,7 @@ def test_a_name_that_is_taken_gets_a_number() -> None:
 
 
 def test_it_stops_after_each_container_for_others() -> None:
-    trial = Trial(Life().engine)
+    trial = WhatIf(Life().engine)
     steps = trial.run(wanted("new", 1000, 1000, replicas=2))
     next(steps)
     assert len(trial.result().newcomers) == 1

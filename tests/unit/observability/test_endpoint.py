@@ -95,7 +95,7 @@ async def test_what_the_pools_hold_is_read_once_in_a_period_and_what_is_counted_
         before = await scrape(port)
         await node.start(pod("a", "2"))
         after = await scrape(port)
-        await node.daemon.policy.reconfigure(settings=node.daemon.node.view.layout.settings)
+        await node.daemon.plugin.reconfigure(settings=node.daemon.node.view.layout.settings)
         later = await scrape(port)
     exclusive = [
         value(each, "nri_policy_zone_cpus", zone="root", kind="exclusive")
@@ -212,8 +212,8 @@ async def test_a_loop_that_hangs_fails_probes_and_scrapes_instead_of_holding_the
 ) -> None:
     monkeypatch.setattr("nri_policy.observability.exporter.PATIENCE", 0.05)
     async with scraped(tmp_path) as (node, port):
-        now = node.daemon.heart._clock.now
-        node.daemon.heart._clock = replace(node.daemon.heart._clock, now=lambda: now() + 11)
+        now = node.daemon.watchdog._clock.now
+        node.daemon.watchdog._clock = replace(node.daemon.watchdog._clock, now=lambda: now() + 11)
         answers: list[tuple[int, str]] = []
         answered = threading.Event()
 

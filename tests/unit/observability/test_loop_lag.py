@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from nri_policy.observability.loop_lag import EVERY, Beat
+from nri_policy.observability.loop_lag import EVERY, LoopLag
 from tests.unit.nri.peer import FakeTime
 
 
 async def test_a_beat_knows_how_late_the_loop_is(caplog: pytest.LogCaptureFixture) -> None:
     time = FakeTime()
     observed: list[float] = []
-    beat = Beat(time.clock, observe=observed.append)
+    beat = LoopLag(time.clock, observe=observed.append)
     beating = asyncio.create_task(beat.run())
     for late, most in ((0.0, 0.0), (0.5, 0.5), (0.0, 0.5), (2.0, 2.0), (0.25, 2.0)):
         await time.asleep.wait()
@@ -26,7 +26,7 @@ async def test_a_beat_knows_how_late_the_loop_is(caplog: pytest.LogCaptureFixtur
 
 async def test_what_is_read_after_the_loop_stood_still_may_have_come_at_the_last_beat() -> None:
     time = FakeTime()
-    beat = Beat(time.clock)
+    beat = LoopLag(time.clock)
     assert beat.came(5.0) == 5.0  # it does not beat yet
     beating = asyncio.create_task(beat.run())
     await time.asleep.wait()

@@ -4,7 +4,7 @@ import asyncio
 import math
 
 from nri_policy.clock import Clock
-from nri_policy.observability.watchdog import Heart
+from nri_policy.observability.watchdog import Watchdog
 
 
 class Time:
@@ -31,7 +31,7 @@ class Time:
 async def test_a_heart_beats_every_second() -> None:
     time, beats = Time(), asyncio.Queue[None]()
     task = asyncio.create_task(
-        Heart(asyncio.Lock(), time.clock).beat(lambda: beats.put_nowait(None))
+        Watchdog(asyncio.Lock(), time.clock).beat(lambda: beats.put_nowait(None))
     )
     assert await time.pass_(1.0) == 1.0
     await beats.get()
@@ -40,28 +40,28 @@ async def test_a_heart_beats_every_second() -> None:
 
 async def test_a_rhythm_that_is_faster_is_followed() -> None:
     time = Time()
-    heart = Heart(asyncio.Lock(), time.clock)
-    task = asyncio.create_task(heart.beat(lambda: None, 0.25))
+    watchdog = Watchdog(asyncio.Lock(), time.clock)
+    task = asyncio.create_task(watchdog.beat(lambda: None, 0.25))
     assert await time.pass_(0.25) == 0.25
     task.cancel()
-    task = asyncio.create_task(heart.beat(lambda: None, math.inf))
+    task = asyncio.create_task(watchdog.beat(lambda: None, math.inf))
     await time.asked.get()
     task.cancel()
 
 
 async def test_a_request_that_never_ends_stops_the_heart() -> None:
     time, turn, beats = Time(), asyncio.Lock(), asyncio.Queue[None]()
-    heart = Heart(turn, time.clock)
-    task = asyncio.create_task(heart.beat(lambda: beats.put_nowait(None)))
+    watchdog = Watchdog(turn, time.clock)
+    task = asyncio.create_task(watchdog.beat(lambda: beats.put_nowait(None)))
     await turn.acquire()
     await time.pass_(1.0)
-    assert heart.trouble() == ""
+    assert watchdog.trouble() == ""
     time.reading += 20
     for _ in range(10):
         await asyncio.sleep(0)
-    assert heart.trouble() == "no beat for 21 seconds"
-    assert beats.empty(), "nothing that hangs on the heart is fed"
+    assert watchdog.trouble() == "no beat for 21 seconds"
+    assert beats.empty(), "nothing that hangs on the watchdog is fed"
     turn.release()
     await beats.get()
-    assert heart.trouble() == ""
+    assert watchdog.trouble() == ""
     task.cancel()

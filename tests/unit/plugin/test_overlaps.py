@@ -27,7 +27,7 @@ class Counting:
 async def test_nobody_is_looked_at_while_nobody_has_cpus_of_its_own(tmp_path: Path) -> None:
     async with served(tmp_path, cgroups=SimulatedCgroups) as it:
         counting = Counting({})
-        overlaps = Overlaps(it.daemon.node, it.daemon.policy.enforcement, counting, Clock())
+        overlaps = Overlaps(it.daemon.node, it.daemon.plugin.enforcement, counting, Clock())
         await it.start(pod("guest"))
         await overlaps.look()
         assert counting.looks == 0

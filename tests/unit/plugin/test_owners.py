@@ -16,7 +16,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.kube.events import Event, Subject
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.plugin import enforcement, overlaps
-from nri_policy.plugin import updates as telling
+from nri_policy.plugin import update_queue as telling
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container, CRIError, State
@@ -101,7 +101,7 @@ async def test_an_update_that_a_starting_container_loses_is_made_up_for_before_i
         await starting
         assert owners(it) == {}
         assert slow.cpus == it.daemon.node.view.told[slow.id][0]
-        await until(lambda: not it.daemon.policy.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.plugin.enforcement.unconfirmed)
         # and the runtime's own idea of it is put right with the next answer
         await it.start(pod("next"))
         assert CPUSet.parse(slow.message.linux.resources.cpu.cpus).isdisjoint(own.cpus)
@@ -143,14 +143,14 @@ async def test_what_is_told_counts_only_once_it_is_seen_in_force(
         gate = Gate(it.runtime, "creating", "own")
         starting = asyncio.create_task(it.start(pod("own", "1")))
         await gate.reached.wait()
-        assert shared.id in it.daemon._telling.confirmations.sent
+        assert shared.id in it.daemon._update_queue.confirmations.sent
         assert shared.in_force is not None
         decided, shared.in_force.cpu.cpus = shared.cpus, "1-3"  # it never got that far
         gate.open.set()
         await starting
         assert owners(it) == {}
         assert shared.cpus == decided
-        assert shared.id not in it.daemon._telling.confirmations.sent
+        assert shared.id not in it.daemon._update_queue.confirmations.sent
 
 
 async def test_a_runtime_that_believes_a_container_elsewhere_hears_where_it_is(
@@ -388,7 +388,7 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("own", "1"), pod("missed"))
         own, missed = it.runtime.containers
-        await it.daemon.policy.release([missed.id])  # as if nothing had been heard of it
+        await it.daemon.plugin.release([missed.id])  # as if nothing had been heard of it
         await it.daemon.auditor.round()
         (event,) = events
         assert (event.about, event.reason) == (Subject.node("localhost"), "UnknownContainer")
@@ -413,7 +413,7 @@ async def test_who_is_put_on_a_cpu_of_anothers_own_is_put_off_it_whatever_the_au
         own, guest = it.runtime.containers
         decided = guest.cpus
         assert guest.in_force is not None
-        await until(lambda: not it.daemon.policy.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.plugin.enforcement.unconfirmed)
         assert events == [], "what a runtime loses while it starts a container is nothing unusual"
         guest.in_force.cpu.cpus = str(guest.cpus | own.cpus)
         await until(lambda: guest.cpus == decided)
@@ -434,7 +434,7 @@ async def test_an_overlap_that_cannot_be_ended_here_is_said_to_stay(
     async with served(tmp_path, ONE_POOL, cgroups=Unwritable, record=events.append) as it:
         await it.start(pod("own", "1"), pod("guest"))
         own, guest = it.runtime.containers
-        await until(lambda: not it.daemon.policy.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.plugin.enforcement.unconfirmed)
         assert guest.in_force is not None
         guest.in_force.cpu.cpus = str(own.cpus)
         await until(lambda: events != [])

@@ -23,7 +23,7 @@ from nri_policy.cli import main
 from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
-from nri_policy.plugin.policy import Sources
+from nri_policy.plugin.plugin import Sources
 from nri_policy.report import encode
 from nri_policy.settings_source.file import SettingsFile
 from nri_policy.simulation.cgroups import SimulatedCgroups

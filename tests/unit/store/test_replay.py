@@ -18,7 +18,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision
 from nri_policy.hardware.machine import Machine
-from nri_policy.node import Tally, view_of
+from nri_policy.node import Statistics, view_of
 from nri_policy.settings import Settings
 from nri_policy.store import writer
 from nri_policy.store.database import Link
@@ -38,19 +38,19 @@ COLD = {
 BURSTABLE_ANYWHERE = {"unlimited-burstable.resource-policy.nri.io/pod": "system"}
 
 
-def recorded(path: Path) -> tuple[Tally, list[Difference]]:
+def recorded(path: Path) -> tuple[Statistics, list[Difference]]:
     replay = Recorded()
     differences = [each for record in stores.records(path) for each in replay.step(record)]
-    return replay.tally, differences
+    return replay.statistics, differences
 
 
 def otherwise(
     path: Path, settings: Settings | None = None, machine: Machine | None = None
-) -> Tally:
+) -> Statistics:
     replay = Alternative(settings, machine)
     for record in stores.records(path):
         replay.step(record)
-    return replay.tally
+    return replay.statistics
 
 
 def test_those_who_share_are_told_in_the_same_order_after_a_base(
@@ -155,13 +155,13 @@ def test_the_same_settings_change_nothing(tmp_path: Path) -> None:
     for event, _ in zip(stores.life(engine, seed=3), range(600), strict=False):
         if not isinstance(event, Reconfigured):
             stores.commit(store, engine, event)
-    tally, differences = recorded(store.path)
+    statistics, differences = recorded(store.path)
     assert differences == []
     same = otherwise(store.path, settings=nodes.settings())
-    assert same.fates == tally.fates
-    assert same.score() == tally.score()
-    assert tally.score().placed > 20
-    assert tally.score().refused > 0
+    assert same.fates == statistics.fates
+    assert same.score() == statistics.score()
+    assert statistics.score().placed > 20
+    assert statistics.score().refused > 0
 
 
 def test_other_settings_place_otherwise_and_the_score_tells(tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_other_settings_place_otherwise_and_the_score_tells(tmp_path: Path) -> N
     for container in containers:
         free = replace(container, resources=nodes.resources(500, None))
         stores.commit(store, engine, Created(container=free))
-    tally, _ = recorded(store.path)
+    statistics, _ = recorded(store.path)
     other = otherwise(store.path, settings=nodes.settings(unlimitedBurstable="numa"))
-    assert (tally.score().asking, tally.score().aligned) == (3, 0)
+    assert (statistics.score().asking, statistics.score().aligned) == (3, 0)
     assert (other.score().asking, other.score().aligned) == (3, 3)
     assert {fate.pool for fate in other.fates.values()} <= {f"NUMA node #{n}" for n in range(4)}
 
@@ -258,16 +258,16 @@ def test_who_was_refused_is_not_tried_again_for_running_in_truth(tmp_path: Path)
     stores.commit(store, engine, Synchronized(containers=(listed,)))
     replay = Alternative(None, nodes.machine("package:1 core:4"))
     decided: list[str] = []
-    note = replay.tally.note
+    note = replay.statistics.note
 
     def noted(event: Event, *more: object) -> None:
         decided.append(kind(event))
         note(event, *more)  # type: ignore[arg-type]
 
-    replay.tally.note = noted  # type: ignore[method-assign, assignment]
+    replay.statistics.note = noted  # type: ignore[method-assign, assignment]
     for record in stores.records(store.path):
         replay.step(record)
-    assert replay.tally.score().refused == 1
+    assert replay.statistics.score().refused == 1
     assert decided == ["created"]
 
 

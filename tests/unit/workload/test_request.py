@@ -105,17 +105,17 @@ def test_burstable_containers_share(annotations: dict[str, str], milli: int) -> 
     assert (request.exclusive, request.shared, request.isolated) == (0, milli, NO)
     assert request.cpu_limit == 2 * milli
     assert request.shares
-    assert not request.guest
+    assert not request.preemptible
 
 
 def test_best_effort_containers_are_guests_unless_static() -> None:
     request = asked(nodes.best_effort())
     assert (request.exclusive, request.shared, request.cpu_limit) == (0, 0, None)
-    assert request.guest
+    assert request.preemptible
     static = asked(nodes.best_effort(annotations={f"static-cpus.{DOMAIN}/pod": "true"}))
     assert static.shares
-    assert not static.guest
-    assert asked(nodes.container(0, None, qos=QoS.BURSTABLE)).guest
+    assert not static.preemptible
+    assert asked(nodes.container(0, None, qos=QoS.BURSTABLE)).preemptible
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_namespaces_and_annotations_choose_the_cpus(
         assert request.exclusive == 0
         assert request.shared == (2500 if expected is Sort.RESERVED else 0)
         assert not request.shares
-        assert not request.guest
+        assert not request.preemptible
 
 
 EXACT = "noderesource.dev/resources"

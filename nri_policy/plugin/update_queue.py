@@ -1,4 +1,4 @@
-"""Telling: what the runtime has not heard yet of its containers, and how it hears of it.
+"""The queue of updates: what the runtime has not heard of its containers, and how it hears.
 
 Three ways, the first that is there in time (nri.md §3.7):
 
@@ -50,7 +50,7 @@ LINGER = 1.0  # seconds for a runtime to read the answer to its Synchronize
 _OVERHEAD = 8  # bytes of an update in its message, at most
 
 
-class Telling:
+class UpdateQueue:
     """What one runtime is still to be told."""
 
     def __init__(self, node: Node, clock: Clock | None = None) -> None:

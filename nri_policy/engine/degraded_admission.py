@@ -36,7 +36,7 @@ def keep(state: State, container: Container, request: Request, grant: Grant) -> 
     return [] if shortage is None else [shortage.text]
 
 
-def squeeze(
+def admit_degraded(
     state: State, container: Container, request: Request, refusal: RefusalError
 ) -> tuple[str, ...]:
     """Book what there is for a container after its *refusal*; return what it does without.

@@ -23,9 +23,9 @@ from nri_policy.nri.errors import Code
 from nri_policy.nri.plugin import CALL, Call, Identity
 from nri_policy.nri.session import UPDATE_TIMEOUT, Session
 from nri_policy.nri.ttrpc import Request
-from nri_policy.plugin import updates as telling_module
+from nri_policy.plugin import update_queue as update_queue_module
 from nri_policy.plugin.convert import update_of
-from nri_policy.plugin.updates import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER, Telling
+from nri_policy.plugin.update_queue import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER, UpdateQueue
 from nri_policy.proto import nri_pb2 as pb
 from tests.support import nodes
 from tests.unit.nri.peer import FakeTime, Peer, RecordingPlugin, listening
@@ -49,7 +49,7 @@ class Scene:
 
     engine: Engine
     node: Node
-    telling: Telling
+    update_queue: UpdateQueue
     session: Session
     time: FakeTime
     peers: asyncio.Queue[Peer]
@@ -73,7 +73,7 @@ class Scene:
         self.node.view = view_of(self.engine)
 
     def note(self, *numbers: int) -> None:
-        self.telling.note([self.placement(number) for number in numbers])
+        self.update_queue.note([self.placement(number) for number in numbers])
 
     async def wait(self, seconds: float) -> None:
         """Let *seconds* pass once the telling waits, and for no answer to a call."""
@@ -103,21 +103,21 @@ async def scene(tmp_path: Path, nri: str = "v0.12.2") -> AsyncIterator[Scene]:
     for container in containers:
         engine.handle(Created(container=container))
     node = Node(engine)
-    telling = Telling(node, time.clock)
+    update_queue = UpdateQueue(node, time.clock)
     session = Session(
         RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock, delay=lambda _: 1.0
     )
     async with listening(path) as peers, asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(session.run(str(path)), name="session"),
-            group.create_task(telling.run(session), name="telling"),
+            group.create_task(update_queue.run(session), name="telling"),
         ]
         peer = await peers.get()
         await peer.handshake(nri)
         yield Scene(
             engine=engine,
             node=node,
-            telling=telling,
+            update_queue=update_queue,
             session=session,
             time=time,
             peers=peers,
@@ -131,11 +131,11 @@ async def scene(tmp_path: Path, nri: str = "v0.12.2") -> AsyncIterator[Scene]:
 async def test_the_next_response_takes_along_what_others_have_not_heard(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0, 1, 2)
-        taken = it.telling.take(it.ids[1])
+        taken = it.update_queue.take(it.ids[1])
         assert [update.container_id for update in taken] == [it.ids[0], it.ids[2]]
         assert all(update.ignore_failure for update in taken)
         assert taken[0].linux.resources.cpu.cpus == str(it.placement(0).cpus)
-        assert it.telling.take() == []
+        assert it.update_queue.take() == []
         await idle()
         it.time.advance(PATIENCE)
         await idle()
@@ -156,9 +156,9 @@ async def test_what_no_response_takes_along_is_told_in_one_call(tmp_path: Path, 
         assert [update.container_id for update in updates] == it.ids[:2]
         assert not any(update.ignore_failure for update in updates)
         it.peer.respond(request)
-        await it.telling.tell(it.session)
-        assert it.telling.take() == []
-        assert it.telling.refused == {}
+        await it.update_queue.tell(it.session)
+        assert it.update_queue.take() == []
+        assert it.update_queue.refused == {}
 
 
 @pytest.mark.parametrize("nri", ["v0.12.0", "v0.8.0", ""])
@@ -177,19 +177,19 @@ async def test_a_runtime_that_could_hang_is_told_by_registering_again(
         it.time.advance(1.0)
         await (await it.peers.get()).handshake(nri)
         # the plugin itself returns them from Synchronize
-        assert [update.container_id for update in it.telling.take()] == [it.ids[0]]
+        assert [update.container_id for update in it.update_queue.take()] == [it.ids[0]]
 
 
 async def test_each_change_is_given_the_time_to_go_along(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0)
         await it.wait(PATIENCE - 0.1)
-        assert len(it.telling.take()) == 1
+        assert len(it.update_queue.take()) == 1
         await idle()
         it.note(1)
         await it.wait(PATIENCE - 0.1)
         await idle()
-        assert [u.container_id for u in it.telling.take()] == [it.ids[1]]
+        assert [u.container_id for u in it.update_queue.take()] == [it.ids[1]]
         it.note(2)
         await idle()
         await it.wait(PATIENCE)
@@ -202,14 +202,14 @@ async def test_what_comes_late_after_a_response_is_told_again_at_once(tmp_path: 
         it.note(0, 1)
         await it.wait(PATIENCE)
         request, _ = await it.call()
-        it.telling.note([it.placement(0, "8-11")])
-        (overtaking,) = (u for u in it.telling.take() if u.container_id == it.ids[0])
+        it.update_queue.note([it.placement(0, "8-11")])
+        (overtaking,) = (u for u in it.update_queue.take() if u.container_id == it.ids[0])
         it.peer.respond(request)
         request, (again,) = await it.call()
         assert again.container_id == it.ids[0]
         assert again.linux.resources.cpu.cpus == overtaking.linux.resources.cpu.cpus == "8-11"
         it.peer.respond(request)
-        await it.telling.tell(it.session)
+        await it.update_queue.tell(it.session)
 
 
 async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
@@ -223,17 +223,18 @@ async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
             it.time.advance(0.01)
             request, updates = await it.call()
             assert [u.container_id for u in updates] == it.ids[: 1 if tries else 2]
-            assert it.telling.refused == {}
+            assert it.update_queue.refused == {}
             it.fail(request, updates[0])
             if tries < MAX_TRIES - 1:
                 expected = {it.ids[0]: tries + 1}
-                await until(partial(operator.eq, it.telling._tries, expected))
-                assert it.telling.take() == []  # a response would not say whether it fails again
-        await until(lambda: bool(it.telling.refused))
-        assert it.telling.refused == {it.ids[0]: it.placement(0)}
+                await until(partial(operator.eq, it.update_queue._tries, expected))
+                # a response would not say whether it fails again
+                assert it.update_queue.take() == []
+        await until(lambda: bool(it.update_queue.refused))
+        assert it.update_queue.refused == {it.ids[0]: it.placement(0)}
         assert [r.levelno for r in caplog.records if "not-taken" in r.message] == [logging.ERROR]
         it.note(0)
-        assert it.telling.refused == {}
+        assert it.update_queue.refused == {}
         await it.wait(PATIENCE)
         request, _ = await it.call()
         it.peer.respond(request)
@@ -252,7 +253,7 @@ async def test_a_call_of_which_nobody_knows_what_came_leads_to_a_new_registratio
         else:
             it.peer.refuse(request, Code.UNAVAILABLE, "not now")
         await it.peer.closed_by_plugin()
-        assert [update.container_id for update in it.telling.take()] == [it.ids[0]]
+        assert [update.container_id for update in it.update_queue.take()] == [it.ids[0]]
 
 
 async def test_nothing_is_lost_with_the_connection(tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ async def test_nothing_is_lost_with_the_connection(tmp_path: Path) -> None:
         await it.call()
         it.peer.close()
         await until(lambda: not it.session.synchronized)
-        assert [update.container_id for update in it.telling.take()] == [it.ids[0]]
+        assert [update.container_id for update in it.update_queue.take()] == [it.ids[0]]
 
 
 async def test_more_than_fits_into_a_message_goes_into_several(
@@ -271,7 +272,7 @@ async def test_more_than_fits_into_a_message_goes_into_several(
     async with scene(tmp_path) as it:
         it.note(0, 1, 2)
         size = update_of(it.placement(0), ignore_failure=True).ByteSize()
-        monkeypatch.setattr(telling_module, "MAX_MESSAGE", 5 * (size + 8) // 2)
+        monkeypatch.setattr(update_queue_module, "MAX_MESSAGE", 5 * (size + 8) // 2)
         await it.wait(PATIENCE)
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids[:2]
@@ -279,9 +280,9 @@ async def test_more_than_fits_into_a_message_goes_into_several(
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids[2:]
         it.peer.respond(request)
-        await it.telling.tell(it.session)
+        await it.update_queue.tell(it.session)
         it.note(0, 1, 2)
-        assert [[u.container_id for u in it.telling.take()] for _ in range(3)] == [
+        assert [[u.container_id for u in it.update_queue.take()] for _ in range(3)] == [
             it.ids[:2],
             it.ids[2:],
             [],
@@ -296,7 +297,7 @@ async def test_500_containers_are_one_message(tmp_path: Path) -> None:
             container = nodes.best_effort()
             it.handle(Created(container=container))
             it.ids.append(container.id)
-        it.telling.note(
+        it.update_queue.note(
             replace(it.placement(number), cpus=CPUSet.parse(cpus)) for number in range(400)
         )
         it.note(*range(400, 500))
@@ -315,43 +316,43 @@ async def test_who_is_gone_is_not_told(tmp_path: Path) -> None:
         assert [u.container_id for u in updates] == [it.ids[1]]
         it.handle(Stopped(container_id=it.ids[1]))
         it.fail(request, *updates)
-        await it.telling.tell(it.session)
-        assert it.telling.refused == {}
+        await it.update_queue.tell(it.session)
+        assert it.update_queue.refused == {}
 
 
 async def test_a_response_takes_nothing_along_for_who_is_gone(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0, 1)
-        it.telling.refused[it.ids[2]] = it.placement(2)
+        it.update_queue.refused[it.ids[2]] = it.placement(2)
         for gone in (0, 2):
             it.handle(Stopped(container_id=it.ids[gone]))
-        assert [u.container_id for u in it.telling.take()] == [it.ids[1]]
-        assert it.telling.refused == {}
+        assert [u.container_id for u in it.update_queue.take()] == [it.ids[1]]
+        assert it.update_queue.refused == {}
 
 
 async def test_what_changed_there_and_back_during_a_call_is_told_again(tmp_path: Path) -> None:
     """Which came last, the call or the response that went there, only the runtime knows."""
     async with scene(tmp_path) as it:
         before = it.placement(0)
-        it.telling.note([before])
+        it.update_queue.note([before])
         await it.wait(PATIENCE)
         request, _ = await it.call()
-        it.telling.note([it.placement(0, "8-11")])
-        assert len(it.telling.take()) == 1
-        it.telling.note([it.placement(0, str(before.cpus))])
+        it.update_queue.note([it.placement(0, "8-11")])
+        assert len(it.update_queue.take()) == 1
+        it.update_queue.note([it.placement(0, str(before.cpus))])
         it.peer.respond(request)
         await it.wait(PATIENCE)
         request, (again,) = await it.call()
         assert again.linux.resources.cpu.cpus == str(before.cpus)
         it.peer.respond(request)
-        await it.telling.tell(it.session)
+        await it.update_queue.tell(it.session)
 
 
 async def test_shares_are_not_forgotten_for_a_newer_change(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
-        it.telling.note([replace(it.placement(0), shares=77)])
-        it.telling.note([it.placement(0, "8-11")])
-        (update,) = it.telling.take()
+        it.update_queue.note([replace(it.placement(0), shares=77)])
+        it.update_queue.note([it.placement(0, "8-11")])
+        (update,) = it.update_queue.take()
         assert update.linux.resources.cpu.shares.value == 77
         assert update.linux.resources.cpu.cpus == "8-11"
 
@@ -362,9 +363,9 @@ async def test_a_response_that_comes_too_late_takes_nothing_along(tmp_path: Path
         call = Call(method="StopContainer", came=0, received=0, deadline=1, clock=lambda: 0.0)
         call.answered = True
         token = CALL.set(call)
-        assert it.telling.take() == []
+        assert it.update_queue.take() == []
         CALL.reset(token)
-        assert len(it.telling.take()) == 1
+        assert len(it.update_queue.take()) == 1
 
 
 async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> None:
@@ -374,34 +375,34 @@ async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> No
     container = nodes.container(100, 200)
     engine.handle(Created(container=container))
     node = Node(engine)
-    telling = Telling(node, time.clock)
+    update_queue = UpdateQueue(node, time.clock)
     session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
-    running = asyncio.create_task(telling.run(session), name="telling")
+    running = asyncio.create_task(update_queue.run(session), name="telling")
     told = node.view.placement(container.id)
     assert told is not None
-    telling.note([told])
+    update_queue.note([told])
     for _ in range(3):
         await until(lambda: bool(time.sleepers))
         time.advance(PATIENCE)
         await idle()
     assert not running.done()
-    assert len(telling.take()) == 1
+    assert len(update_queue.take()) == 1
     running.cancel()
 
 
 async def test_those_who_are_left_behind_run_anywhere(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
-        leaving = asyncio.create_task(it.telling.leave(it.session, 10.0))
+        leaving = asyncio.create_task(it.update_queue.leave(it.session, 10.0))
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids
         for update in updates:
             assert update.linux.resources.cpu.cpus == "0-15"
             assert update.linux.resources.cpu.mems == "0-3"
         # from now on nobody is told anything else, whatever is decided
-        it.telling.note([it.placement(0, "8-11")])
-        assert {u.linux.resources.cpu.cpus for u in it.telling.take()} == {"0-15"}
-        it.telling.only([it.placement(1, "8-11")])
-        assert [u.linux.resources.cpu.cpus for u in it.telling.take()] == ["0-15"] * 3
+        it.update_queue.note([it.placement(0, "8-11")])
+        assert {u.linux.resources.cpu.cpus for u in it.update_queue.take()} == {"0-15"}
+        it.update_queue.only([it.placement(1, "8-11")])
+        assert [u.linux.resources.cpu.cpus for u in it.update_queue.take()] == ["0-15"] * 3
         it.peer.respond(request)
         await until(lambda: leaving in it.time.sleepers)
         it.time.advance(1)
@@ -410,32 +411,32 @@ async def test_those_who_are_left_behind_run_anywhere(tmp_path: Path) -> None:
 
 async def test_leaving_does_not_wait_for_ever(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
-        leaving = asyncio.create_task(it.telling.leave(it.session, 10.0))
+        leaving = asyncio.create_task(it.update_queue.leave(it.session, 10.0))
         await it.call()
         it.time.advance(10.0)
         assert not await leaving
 
 
 @asynccontextmanager
-async def deserted(tmp_path: Path) -> AsyncIterator[tuple[Telling, Session, FakeTime]]:
+async def deserted(tmp_path: Path) -> AsyncIterator[tuple[UpdateQueue, Session, FakeTime]]:
     """Yield the telling of a container, and a session without anyone at the other end."""
     time, engine = FakeTime(), Engine(nodes.machine(), nodes.settings())
     engine.handle(Created(container=nodes.container(1000)))
     session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
     running = asyncio.create_task(session.run(str(tmp_path / "none.sock")))
     await session.missing.wait()
-    yield Telling(Node(engine), time.clock), session, time
+    yield UpdateQueue(Node(engine), time.clock), session, time
     running.cancel()
 
 
 async def test_nobody_waits_for_a_runtime_that_is_not_there(tmp_path: Path) -> None:
-    async with deserted(tmp_path) as (telling, session, _):
-        assert not await telling.leave(session, 10.0), "though no time passes"
+    async with deserted(tmp_path) as (update_queue, session, _):
+        assert not await update_queue.leave(session, 10.0), "though no time passes"
 
 
 async def test_a_runtime_that_goes_while_it_is_told_is_not_waited_for(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
-        leaving = asyncio.create_task(it.telling.leave(it.session, 10.0))
+        leaving = asyncio.create_task(it.update_queue.leave(it.session, 10.0))
         await it.call()
         (tmp_path / "nri.sock").unlink()
         it.peer.close()
@@ -448,10 +449,10 @@ async def test_a_runtime_that_goes_while_it_is_told_is_not_waited_for(tmp_path: 
 async def test_a_runtime_that_calls_us_has_its_time_though_there_is_no_session(
     tmp_path: Path,
 ) -> None:
-    async with deserted(tmp_path) as (telling, session, time):
-        leaving = asyncio.create_task(telling.leave(session, 10.0, called=True))
+    async with deserted(tmp_path) as (update_queue, session, time):
+        leaving = asyncio.create_task(update_queue.leave(session, 10.0, called=True))
         await idle()
-        assert len(telling.take()) == 1
+        assert len(update_queue.take()) == 1
         await until(lambda: leaving in time.sleepers)
         time.advance(1.0)
         assert await leaving
@@ -461,4 +462,4 @@ async def test_with_nobody_to_be_told_leaving_takes_no_time(tmp_path: Path) -> N
     async with scene(tmp_path) as it:
         for each in it.ids:
             it.handle(Stopped(container_id=each))
-        assert await it.telling.leave(it.session, 10.0)
+        assert await it.update_queue.leave(it.session, 10.0)

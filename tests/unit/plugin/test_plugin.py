@@ -18,8 +18,8 @@ from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import LATE, Service
 from nri_policy.nri.session import Session
 from nri_policy.plugin.exposure import Exposure
-from nri_policy.plugin.policy import Policy, Sources
-from nri_policy.plugin.updates import Telling
+from nri_policy.plugin.plugin import PolicyPlugin, Sources
+from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.workload.pod import shares_of
 from tests.support import nodes
@@ -34,17 +34,17 @@ class Stage:
     def __init__(self, folder: Path, **spec: Any) -> None:
         self.engine = Engine(nodes.machine(), nodes.settings(**spec))
         self.node = Node(self.engine)
-        self.telling = Telling(self.node)
+        self.update_queue = UpdateQueue(self.node)
         self.synchronized = 0
-        self.policy = Policy(
+        self.plugin = PolicyPlugin(
             self.node,
             Exposure(folder),
-            self.telling,
+            self.update_queue,
             sources=Sources(now=lambda: 0.0),
             synchronized=self._synchronized,
         )
         self.time = FakeTime()
-        self.service = Service(self.policy, self.node.turn, self.time.clock)
+        self.service = Service(self.plugin, self.node.turn, self.time.clock)
 
     def _synchronized(self) -> None:
         self.synchronized += 1
@@ -82,7 +82,8 @@ class Stage:
     def told(self) -> dict[str, str]:
         """Return what is told with the next response: cpusets by container."""
         return {
-            update.container_id: update.linux.resources.cpu.cpus for update in self.telling.take()
+            update.container_id: update.linux.resources.cpu.cpus
+            for update in self.update_queue.take()
         }
 
     async def settle(self) -> None:
@@ -137,12 +138,12 @@ async def test_a_container_for_which_there_is_no_time_waits_on_cpus_that_are_nob
         assert not answer.update
     await stage.settle()
     late = stage.engine.state.placed["late"]
-    (update,) = stage.telling.take()
+    (update,) = stage.update_queue.take()
     assert update.container_id == "late"
     assert update.linux.resources.cpu.cpus == str(late.grant.exclusive)
     assert update.linux.resources.cpu.mems == str(late.grant.mems)
     assert update.linux.resources.cpu.shares.value == shares_of(1000)
-    assert stage.policy.late_answers == {"CreateContainer": 1}
+    assert stage.plugin.late_answers == {"CreateContainer": 1}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ async def test_no_answer_waits_for_the_log(
     caplog.set_level(logging.INFO)
     stage = Stage(tmp_path)
     async with stage.node.turn:
-        await stage.policy.create_container(*made("a", 1000))
+        await stage.plugin.create_container(*made("a", 1000))
     assert "event=placed" not in caplog.text
     await asyncio.sleep(0)
     assert "event=placed container=default/a/main" in caplog.text
@@ -216,7 +217,7 @@ async def test_what_comes_after_a_late_request_is_decided_after_it(tmp_path: Pat
     await stage.settle()
     assert not stage.engine.state.placed
     assert stage.engine.state.supply.free_cpus() == stage.engine.layout.capacity.sharable
-    assert stage.policy.late_answers.total() == 4
+    assert stage.plugin.late_answers.total() == 4
 
 
 async def test_a_late_synchronize_is_answered_without_updates_and_told_later(
@@ -285,8 +286,8 @@ async def test_a_resize_that_is_late_while_we_leave_does_not_pin_who_runs_anywhe
     stage = Stage(tmp_path)
     pod, container = made("a", 1000)
     await stage.create((pod, container))
-    session = Session(stage.policy, Identity(name="a", index="01"))
-    leaving = asyncio.create_task(stage.telling.leave(session, 10.0))
+    session = Session(stage.plugin, Identity(name="a", index="01"))
+    leaving = asyncio.create_task(stage.update_queue.leave(session, 10.0))
     await asyncio.sleep(0)
     request = pb.UpdateContainerRequest(pod=pod, container=container, linux_resources=amounts(3000))
     async with stage.node.turn:

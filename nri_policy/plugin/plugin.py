@@ -1,7 +1,7 @@
 """The policy as a plugin: NRI requests to engine events, decisions to adjustments and updates.
 
 Owns the order of things. What other containers than the one asked about have to hear goes to
-`telling`, which knows when.
+`update_queue`, which knows when.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.inventory import Inventory
 from nri_policy.plugin.pods import Assignments, Pods
 from nri_policy.plugin.resizes import Resizes
-from nri_policy.plugin.updates import Telling
+from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
 from nri_policy.workload.pod import Container, State
@@ -67,14 +67,14 @@ class Sources:
     equipment: Callable[[], Equipment] = Equipment  # of the host, whatever the runtime
 
 
-class Policy:
+class PolicyPlugin:
     """Handles the requests of one runtime with one engine; a `Plugin`."""
 
     def __init__(  # noqa: PLR0913 - keywords: the parts that the daemon wires
         self,
         node: Node,
         exposure: Exposure,
-        telling: Telling,
+        update_queue: UpdateQueue,
         *,
         sources: Sources,
         synchronized: Callable[[], None],
@@ -94,21 +94,21 @@ class Policy:
         self._host_equipment = sources.equipment
         self._runtime: Runtime | None = None
         self._node = node
-        self._telling = telling
-        self._confirmations = telling.confirmations
+        self._update_queue = update_queue
+        self._confirmations = update_queue.confirmations
         self._resources = ExposedResources(node, exposure)
-        self._decisions = Decisions(node, telling, self._resources)
-        self._resizes = Resizes(node, self._decisions, telling, self._resources)
+        self._decisions = Decisions(node, update_queue, self._resources)
+        self._resizes = Resizes(node, self._decisions, update_queue, self._resources)
         self.enforcement = Enforcement(
             node,
-            telling,
+            update_queue,
             sources.cgroups,
             resize_overdue=self._resizes.overdue,
             wrote=enforced,
             overlapped=overlapped,
         )
         self.pods = Pods(node, sources.locator, sources.assignments, pods_changed)
-        self._inventory = Inventory(node, self.pods, telling, self.enforcement, sources.held)
+        self._inventory = Inventory(node, self.pods, update_queue, self.enforcement, sources.held)
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says
         self._synchronized = synchronized
         self._started = started
@@ -149,14 +149,15 @@ class Policy:
             (each.id, Phase.RUNNING if each.state is State.RUNNING else Phase.CREATED)
             for each in present
         )
-        self._telling.only(decision.changes)  # whoever differs from the decisions is among them
+        # whoever differs from the decisions is among them
+        self._update_queue.only(decision.changes)
         if self._runtime is not None and self._runtime.lists_creations:
-            self._telling.note(self._inventory.unseen())
-        self._telling.remind(self._inventory.misremembered(listed))
+            self._update_queue.note(self._inventory.unseen())
+        self._update_queue.remind(self._inventory.misremembered(listed))
         log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
         self._resources.restart()
         self._synchronized()
-        return self._telling.take()
+        return self._update_queue.take()
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Take note of a new pod."""
@@ -191,12 +192,12 @@ class Policy:
             )
         )
         response = nri_pb2.CreateContainerResponse(
-            update=self._telling.take(container.id, creating=True)
+            update=self._update_queue.take(container.id, creating=True)
         )
         if decision.placement is not None:
-            own = self._telling.own(decision.placement)
+            own = self._update_queue.own(decision.placement)
             response.adjust.CopyFrom(adjustment_of(own, decision.classes))
-            self._telling.answered(container.id)
+            self._update_queue.answered(container.id)
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)
         return response
@@ -208,7 +209,7 @@ class Policy:
         """
         self.pods.started(pod, container)
         self._confirmations.heard()
-        self._telling.created(container.id)
+        self._update_queue.created(container.id)
         self._take_in(pod, container)
         self._decisions.decide(Started(container_id=container.id, now=self._now()))
         self._confirmations.enter(container.id, Phase.STARTING)
@@ -247,9 +248,11 @@ class Policy:
         self._confirmations.heard()
         decision = self._resizes.begin(container.id, resources_of(resources))
         if decision.placement is None:
-            return nri_pb2.UpdateContainerResponse(update=self._telling.take(container.id))
-        own = update_of(self._telling.own(decision.placement), ignore_failure=False)
-        response = nri_pb2.UpdateContainerResponse(update=[own, *self._telling.take(container.id)])
+            return nri_pb2.UpdateContainerResponse(update=self._update_queue.take(container.id))
+        own = update_of(self._update_queue.own(decision.placement), ignore_failure=False)
+        response = nri_pb2.UpdateContainerResponse(
+            update=[own, *self._update_queue.take(container.id)]
+        )
         self._resizes.answered(container.id)
         return response
 
@@ -270,8 +273,8 @@ class Policy:
         self._confirmations.heard()
         self._forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
-        self._telling.ended(container.id)
-        return nri_pb2.StopContainerResponse(update=self._telling.take(container.id))
+        self._update_queue.ended(container.id)
+        return nri_pb2.StopContainerResponse(update=self._update_queue.take(container.id))
 
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
@@ -295,7 +298,7 @@ class Policy:
             Created(container=self.pods.container(pod, container), admitted=True, unheard=True)
         )
         if decision.placement is not None:
-            self._telling.note([decision.placement])
+            self._update_queue.note([decision.placement])
         return decision.placement is not None
 
     def _forget(self, container_id: str) -> None:
@@ -388,7 +391,7 @@ class Policy:
                 own = (
                     []
                     if held is None
-                    else [update_of(self._telling.own(held), ignore_failure=False)]
+                    else [update_of(self._update_queue.own(held), ignore_failure=False)]
                 )
                 return nri_pb2.UpdateContainerResponse(update=own)
         response: Message = getattr(nri_pb2, f"{method}Response")()
