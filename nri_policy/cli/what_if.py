@@ -244,7 +244,7 @@ def _sentences(report: WhatIfReport) -> Iterator[str]:
 
 def _verdict(settings: NewSettingsReport) -> str:
     if settings.accepted:
-        return "These settings would be taken."
+        return "These settings would be accepted."
     return f"These settings would be refused: {settings.reason}"
 
 

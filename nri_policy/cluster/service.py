@@ -171,7 +171,7 @@ class Service:
         )
         yield _counted(
             f"{name}unreadable_objects",
-            "Objects that make no sense.",
+            "Malformed objects.",
             "kind",
             self.watch.unreadable,
         )

@@ -102,7 +102,7 @@ CRITERIA = (
         name="undisturbed_memory",
         heading="others' memory",
         doc="whether the memory of all others can stay on the nodes where it is",
-        reason="nobody's memory has to be spread wider for it",
+        reason="no other container's memory has to be spread wider",
         lack="the memory of others would have to be spread wider",
         columns=(Column.UNDISTURBED_MEMORY,),
     ),

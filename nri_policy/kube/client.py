@@ -122,7 +122,7 @@ class Client:
                     return Listing(items=items, revision=metadata["resourceVersion"])
                 query = {**query, "continue": metadata["continue"]}
             except (KeyError, TypeError, AttributeError) as error:
-                raise APIError("the answer makes no sense: it is no list") from error
+                raise APIError("the answer is malformed: it is no list") from error
 
     async def watch(
         self, kind: Kind, revision: str, *, namespace: str = "", name: str = ""
@@ -206,9 +206,9 @@ def _decoded(text: bytes) -> Object:
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise APIError(f"the answer makes no sense: {error}") from error
+        raise APIError(f"the answer is malformed: {error}") from error
     if not isinstance(found, dict):
-        raise APIError("the answer makes no sense: it is no object")
+        raise APIError("the answer is malformed: it is no object")
     return found
 
 
@@ -217,7 +217,7 @@ def _event(line: bytes) -> tuple[str, Object]:
     found = _decoded(line)
     kind, about = found.get("type"), found.get("object")
     if not isinstance(kind, str) or not isinstance(about, dict):
-        raise APIError("the answer makes no sense: it is no event")
+        raise APIError("the answer is malformed: it is no event")
     if kind == "ERROR":
         raise _status(about, about.get("code", 0))
     return kind, about

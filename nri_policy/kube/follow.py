@@ -50,4 +50,4 @@ def _revision(found: Object) -> str:
     try:
         return str(found["metadata"]["resourceVersion"])
     except (KeyError, TypeError) as error:
-        raise APIError("the answer makes no sense: it has no resourceVersion") from error
+        raise APIError("the answer is malformed: it has no resourceVersion") from error

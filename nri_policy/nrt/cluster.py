@@ -170,7 +170,7 @@ def _metadata(found: Object, field: str) -> str:
     try:
         return str(found["metadata"][field])
     except (KeyError, TypeError) as error:
-        raise APIError(f"the answer makes no sense: it has no metadata.{field}") from error
+        raise APIError(f"the answer is malformed: it has no metadata.{field}") from error
 
 
 def _holders(error: APIError) -> list[tuple[str, str]]:

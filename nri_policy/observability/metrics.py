@@ -129,7 +129,7 @@ class Metrics:
         )
         self._findings = Counter(
             "nri_policy_findings",
-            "Containers on CPUs of somebody else's own, ended or running unheard of, as found.",
+            "Containers found on another one's exclusive CPUs, without a process, or unknown.",
             what=("overlap", "ended-unheard", "not-in-the-books"),
         )
         self._store_errors = Counter(
@@ -140,7 +140,7 @@ class Metrics:
         )
         self._lag = Durations(
             "nri_policy_loop_lag_seconds",
-            "How much later than asked for the daemon's loop came round.",
+            "How late the daemon's event loop ran.",
             LAG_BOUNDS,
         )
 
@@ -228,13 +228,13 @@ class Metrics:
         yield partial(
             InfoMetricFamily,
             "nri_policy_build",
-            "The version that runs.",
+            "The version of the daemon.",
             {"version": self._version},
         )
         yield partial(
             CounterMetricFamily,
             "nri_policy_reconnects",
-            "How often a runtime has taken the plugin in again.",
+            "How often the plugin registered again.",
             max(0, self._requests.total("Configure", Result.OK) - 1),
         )
         yield partial(_late, dict(elsewhere.late_answers))
@@ -247,13 +247,13 @@ class Metrics:
         yield partial(
             GaugeMetricFamily,
             "nri_policy_config_last_reload_successful",
-            "Whether the latest settings that were given are in force.",
+            "Whether the latest settings were accepted.",
             float(not self._settings_refused),
         )
         yield partial(
             GaugeMetricFamily,
             "nri_policy_config_last_reload_success_timestamp_seconds",
-            "When the settings in force were taken, in seconds since the epoch.",
+            "When the settings in force were accepted, in seconds since the epoch.",
             self._settings_taken,
         )
         yield partial(

@@ -129,7 +129,7 @@ def test_the_tables_say_that_it_is_on_paper(tmp_path: Path) -> None:
             assert " ".join(shown).count("pinCPU is false and pinMemory is false") == 1, command
         new = settings(tmp_path, pinCPU=True, pinMemory=True)
         result = await asyncio.to_thread(run, node.socket, "what-if", "--settings", new)
-        assert result.stdout.startswith("These settings would be taken.\n")
+        assert result.stdout.startswith("These settings would be accepted.\n")
         shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
         assert "4 of 4 containers would get other CPUs or memory nodes:" in shown
         at = shown.index("database/main before 0-15 0-3 NUMA node #1")

@@ -36,7 +36,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             "upgrade to containerd 1.7.16, CRI-O 1.31 or newer",
         )
     elif not runtime.unsolicited_updates_safe:
-        found += ": changes outside of its events are told in a way that cannot block it"
+        found += ": changes outside of its events are sent in a way that cannot block it"
         yield Finding("runtime", Verdict.OK, found)
     else:
         yield Finding("runtime", Verdict.OK, found)

@@ -65,7 +65,7 @@ async def test_plain_text_and_a_status_are_shown_as_they_are(tmp_path: Path) -> 
 @pytest.mark.parametrize("body", [PROXY, [1], "", "null"])
 async def test_an_answer_that_is_no_object_makes_no_sense(tmp_path: Path, body: object) -> None:
     error = await failing(tmp_path, Answer(status=200, body=body))
-    assert str(error).startswith("the answer makes no sense: ")
+    assert str(error).startswith("the answer is malformed: ")
     assert error.code == 0
 
 
@@ -79,7 +79,7 @@ async def test_a_list_that_is_none_makes_no_sense(tmp_path: Path, body: object) 
 @pytest.mark.parametrize("line", ["{}\n", '{"type": "ADDED"}\n', "nonsense\n", "[]\n"])
 async def test_an_event_that_is_none_makes_no_sense(tmp_path: Path, line: str) -> None:
     async with answered(tmp_path, Answer(status=200, body=line)) as client:
-        with pytest.raises(APIError, match="the answer makes no sense"):
+        with pytest.raises(APIError, match="the answer is malformed"):
             _ = [each async for each in client.watch(NODES, "1")]
 
 
