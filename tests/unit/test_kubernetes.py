@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nri_policy.settings import from_spec
+from nri_policy.settings import SchedulingFlag, from_spec
 from tools import debs, settings_schema
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -108,6 +108,17 @@ def test_the_api_server_takes_every_sample_of_settings() -> None:
     assert [*violations({**sample, "alignment": "numb"}, schema)] == ["alignment"]
     # what the daemon explains reaches the daemon
     assert [*violations({**sample, "pinCPUs": 7, "audit": False, "pinCPU": None}, schema)] == []
+
+
+def test_the_api_server_takes_a_list_of_scheduling_flags() -> None:
+    """The peer's schema has the names of flags on the list instead of its items."""
+    (crd,) = yaml.safe_load_all(manifest("settings-crd.yaml"))
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    flags = schema["properties"]["schedulingClasses"]["items"]["properties"]["flags"]
+    assert (flags["type"], flags.get("pattern"), flags.get("enum")) == ("array", None, None)
+    taken = flags["items"]["pattern"]
+    assert all(re.search(taken, flag) for flag in SchedulingFlag)
+    assert not re.search(taken, "reclaimable")
 
 
 def structural_faults(schema: dict[str, Any], path: str) -> list[str]:
