@@ -128,11 +128,11 @@ def _alone(folder: Path, form: str) -> Iterator[tuple[str, str]]:
         {"expect": {"error": "no room", "nobody/main": None}},
     ]
     scenario = _written(folder / "scenario.yaml", steps)
-    yield from _of_a_cluster(form)
+    yield from _of_a_cluster(folder, form)
     yield "simulate-fails", printed("simulate", scenario, "--synthetic", SMALL, form=form)
 
 
-def _of_a_cluster(form: str) -> Iterator[tuple[str, str]]:
+def _of_a_cluster(folder: Path, form: str) -> Iterator[tuple[str, str]]:
     """Yield what commands print that are about many nodes."""
     groups = PROJECT / "configs/groups"
     cluster = ("--synthetic", "zone:2 rack:4 host:16 cpu:64 memory:256Gi socket:2 numa:2")
@@ -144,6 +144,14 @@ def _of_a_cluster(form: str) -> Iterator[tuple[str, str]]:
     yield "cluster-explain", printed("cluster", "explain", *both[:2], *cluster, form=form)
     failure = groups / "failure.yaml"
     yield "cluster-simulate", printed("cluster", "simulate", failure, *cluster, form=form)
+    waiting: dict[str, Any] = {
+        "kind": "PlacementGroup",
+        "metadata": {"name": "job-a", "creationTimestamp": "2026-08-01T00:00:00Z"},
+        "spec": {"podSets": [{"name": "main", "count": 2}], "priority": 3},
+        "status": {"state": "Waiting", "message": "1 of 2 pods are missing"},
+    }
+    known = _written(folder / "groups.yaml", waiting)
+    yield "cluster-top", printed("cluster", "top", "--cluster", known, form=form)
 
 
 async def _beside(folder: Path, form: str) -> dict[str, str]:
