@@ -21,12 +21,20 @@ import msgspec
 
 from nri_policy.cluster.assignment import Assignment
 from nri_policy.cluster.document import PODS, Amounts, DocumentError, join
-from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, PodSet, Request, Status
+from nri_policy.cluster.group import (
+    GROUP_LABEL,
+    PlacementGroup,
+    PodSet,
+    Request,
+    Status,
+    is_by_host,
+)
+from nri_policy.cluster.message import unknown_level
 from nri_policy.cluster.node import Node
 from nri_policy.cluster.placement import assign, assignment
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.replacement import replace_failed
-from nri_policy.cluster.request import Refused, Unit, asks, is_spread, requested, units
+from nri_policy.cluster.request import Refused, Unit, implied, is_spread, requested, units
 from nri_policy.cluster.settings import ZONE_LEVEL, Settings, Topology
 from nri_policy.cluster.spread_assignment import assignment as spread_assignment
 from nri_policy.cluster.spread_assignment import by_node, choose, not_placed, replace_spread
@@ -34,7 +42,7 @@ from nri_policy.cluster.spreading import SpreadTree, read_preferences
 from nri_policy.cluster.tree import Path, Tree
 from nri_policy.cluster.usage import Usage, in_use, undone, usages_of
 from nri_policy.cluster.zone import NodeZones
-from nri_policy.wording import counted, did_you_mean, quoted
+from nri_policy.wording import quoted
 
 MAX_SPREADS = 8  # trees of label values that are kept; the least recently used goes first
 
@@ -108,7 +116,7 @@ class Engine:
                 self._run(pod.node, 1)
             key = (pod.namespace, group)
             self._group_of[pod.namespace, pod.name] = key
-            with self._recounted(key):
+            with self._recounted(key, pod):
                 self._members.setdefault(key, {})[pod.name] = pod
         elif not pod.finished:
             self.bind(pod.namespace, pod.name, pod.node, self.kind(pod.spec.effective()))
@@ -131,7 +139,7 @@ class Engine:
             members = self._members[key]
             if not members[name].finished:
                 self._run(members[name].node, -1)
-            with self._recounted(key):
+            with self._recounted(key, members[name]):
                 del members[name]
             if not members:
                 del self._members[key]
@@ -362,7 +370,7 @@ class Engine:
         )
         for level in sorted(each for each in named if each is not None):
             if level not in topology.every_level:
-                raise Refused(self._unknown_level(level, topology))
+                raise Refused(unknown_level(level, topology, self.nodes.values()))
         return self.tree(topology.name, depth)
 
     def tree(self, name: str, depth: int = 0) -> Tree:
@@ -390,18 +398,6 @@ class Engine:
                 return each
         known = ", ".join(each.name for each in self.settings.topologies)
         raise Refused(f"there is no topology {quoted(name)}; there are: {known}")
-
-    def _unknown_level(self, level: str, topology: Topology) -> str:
-        """Return that there is no such level, which there are, and how many nodes carry each."""
-        labels = Counter(label for node in self.nodes.values() for label in node.labels)
-        known = ", ".join(f"{each} ({labels[each]} nodes)" for each in topology.levels)
-        if topology.below_host:
-            known += "".join(f", {each}" for each in topology.every_level[len(topology.levels) :])
-        hint = did_you_mean(level, topology.every_level)
-        return (
-            f'no requested topology level: {level}{hint}; topology "{topology.name}" has {known};'
-            f" {counted(labels[level], 'node')} carry the label {level}"
-        )
 
     def _paths(self, tree: Tree, names: Iterable[str]) -> dict[str, Path]:
         """Return the paths of those nodes that still exist, whether they take part or not."""
@@ -443,11 +439,22 @@ class Engine:
             tree.run(node, times)
 
     @contextmanager
-    def _recounted(self, key: Key) -> Iterator[None]:
-        """Take what a group and its pods use out, and in again as it is then."""
-        self._count(key, -1)
+    def _recounted(self, key: Key, pod: Pod | None = None) -> Iterator[None]:
+        """Take what a group and its pods use out, and in again as it is then.
+
+        Where only *pod* comes or goes, no more than that may change is counted anew.
+        """
+        group = self.groups.get(key)
+        assigned = group is not None and bool(group.status.assignments)
+        if pod is None or (assigned and (pod.finished or not is_by_host(group))):
+            self._count(key, -1)
+            yield
+            self._count(key, 1)
+            return
+        times = -1 if pod.name in self._members.get(key, {}) else 1
         yield
-        self._count(key, 1)
+        if not assigned and not pod.finished:  # else its place is in use, whether it runs or not
+            self._use(pod.node, self.kind(pod.spec.effective()), times)
 
     def _count(self, key: Key, times: int) -> None:
         self._apply(self._in_use(key), times)
@@ -496,10 +503,3 @@ class Engine:
                 for usage in usages_of(assignments[each.name], self.kind_of(each))
             ]
         )
-
-
-def implied(steps: Iterable[Unit]) -> bool:
-    """Return whether some pod set asks for nothing, nor does its mate in a leader group."""
-    return any(
-        not any(asks(each.request) or is_spread(each) for each in unit.pod_sets) for unit in steps
-    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine import Engine, implied
+from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Status
 from nri_policy.cluster.message import exclusions
 from nri_policy.cluster.placement import count
 from nri_policy.cluster.preemption import victims
-from nri_policy.cluster.request import Refused, Unit, asks, is_spread, plan, units
+from nri_policy.cluster.request import Refused, Unit, asks, implied, is_spread, plan, units
 
 
 class AtLevel(Struct, frozen=True, rename="camel"):

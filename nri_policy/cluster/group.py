@@ -167,6 +167,11 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
     )
 
 
+def is_by_host(group: PlacementGroup | None) -> bool:
+    """Whether the places of a group are hosts, and neither more than that nor parts of one."""
+    return group is not None and all(each.levels == [HOSTNAME] for each in group.status.assignments)
+
+
 def hosts_of(group: PlacementGroup) -> Counter[str]:
     """Return how many places a group has on each host; none where its levels name no hosts."""
     places: Counter[str] = Counter()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
+
 from nri_policy._counts import Counts
 from nri_policy.cluster.filter import Filter
+from nri_policy.cluster.node import Node
 from nri_policy.cluster.request import Plan
+from nri_policy.cluster.settings import Topology
+from nri_policy.wording import counted, did_you_mean
 
 
 def not_fit(  # noqa: PLR0913 - what the text is made of
@@ -53,3 +59,16 @@ def exclusions(counts: Counts, kind: Filter) -> tuple[int, dict[str, int]]:
     if outside:
         reasons["topologyDomain"] = outside
     return total, dict(sorted(reasons.items()))
+
+
+def unknown_level(level: str, topology: Topology, nodes: Collection[Node]) -> str:
+    """Return that there is no such level, which there are, and how many nodes carry each."""
+    labels = Counter(label for node in nodes for label in node.labels)
+    known = ", ".join(f"{each} ({labels[each]} nodes)" for each in topology.levels)
+    if topology.below_host:
+        known += "".join(f", {each}" for each in topology.every_level[len(topology.levels) :])
+    hint = did_you_mean(level, topology.every_level)
+    return (
+        f'no requested topology level: {level}{hint}; topology "{topology.name}" has {known};'
+        f" {counted(labels[level], 'node')} carry the label {level}"
+    )

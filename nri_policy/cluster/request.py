@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -255,3 +255,10 @@ def _check_leader_group(name: str, members: Sequence[PodSet]) -> None:
                 path,
                 f"leader group {quoted(name)} asks for {kind} {quoted(one)} and {quoted(other)}",
             )
+
+
+def implied(steps: Iterable[Unit]) -> bool:
+    """Return whether some pod set asks for nothing, nor does its mate in a leader group."""
+    return any(
+        not any(asks(each.request) or is_spread(each) for each in unit.pod_sets) for unit in steps
+    )
