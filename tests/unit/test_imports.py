@@ -65,6 +65,8 @@ ALLOWED = {
 }
 
 
+FACED = ("node", "report", "classes", "settings")
+
 CLUSTER_MAY_IMPORT = {
     *("backoff", "units", "glob", "wording", "yamltext"),
     *("kube", "nrt"),  # the API, and what reads NodeResourceTopology objects
@@ -121,6 +123,21 @@ def test_who_reads_the_node_reads_a_view() -> None:
         text = path.read_text()
         assert "nri_policy.engine.state" not in text, path
         assert not re.search(r"engine\.(state|tables)\b", text), path
+
+
+def test_what_a_face_hides_is_imported_by_nobody_else() -> None:
+    """Rooms whose `__init__` names all that others may use."""
+    inside = re.compile(rf"from nri_policy\.({'|'.join(FACED)})\.\w")
+    for path in ROOT.rglob("*.py"):
+        for room in inside.findall(path.read_text()):
+            assert path.relative_to(ROOT).parts[0] == room, path
+
+
+def test_the_engine_knows_no_format() -> None:
+    formats = re.compile(r"import (json|yaml|click|rich)\b|\b(msgspec\.json|yamltext)\b")
+    for folder in ("engine", "node", "pools", "classes"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert not formats.search(path.read_text()), path
 
 
 def test_the_engine_and_what_is_below_do_no_io() -> None:
