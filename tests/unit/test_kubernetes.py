@@ -195,6 +195,15 @@ def test_the_chart_makes_the_cluster_side_where_it_is_asked_to() -> None:
     assert added == documents(built("kustomize/cluster-groups"))
 
 
+@pytest.mark.parametrize("name", ["kubernetes/daemonset.yaml", "cluster/deployment.yaml"])
+def test_arguments_are_texts(name: str) -> None:
+    """A plain scalar that ends with a colon is a map."""
+    documents = yaml.safe_load_all((CONFIGS / name).read_text())
+    (made,) = (each for each in documents if each["kind"] in ("DaemonSet", "Deployment"))
+    for container in made["spec"]["template"]["spec"]["containers"]:
+        assert all(isinstance(each, str) for each in container["args"]), container["args"]
+
+
 def test_a_chart_without_http_has_neither_probes_nor_ports() -> None:
     made = documents(rendered(config={"instrumentation": {"httpEndpoint": ""}}))
     template = made["DaemonSet nri-policy"]["spec"]["template"]
