@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +14,6 @@ import pytest
 from nri_policy.engine.placement import RefusalError
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.nri.errors import Refused
-from nri_policy.nri.service import LATE
-from nri_policy.nri.versions import DEFAULT_REQUEST_TIMEOUT_MS
 from nri_policy.settings import OnExit
 from nri_policy.simulation.containers import CRIError
 from nri_policy.units import parse_cpu
@@ -95,10 +92,7 @@ async def test_500_containers_are_told_of_a_reload(version: str, tmp_path: Path)
     async with served(tmp_path, version=version) as it:
         for number in range(500):
             await it.start(pod(f"guest{number}"))
-        began = time.monotonic()
         await reload(it, {"cpu": "cpuset:1,4,8,12"})
-        # it holds the turn: tens of milliseconds, but this machine may be slow
-        assert time.monotonic() - began < LATE * DEFAULT_REQUEST_TIMEOUT_MS / 1000
         await settle(it)
         check(it)
         causes = {each.updated_by[-1].cause for each in it.runtime.containers}
