@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.failure import Failures
-from nri_policy.cluster.gathering import Incomplete, Member, check_members, gather
+from nri_policy.cluster.gathering import Incomplete, Member, check_gated, check_members, gather
 from nri_policy.cluster.group import PlacementGroup, Status, disagreement, hosts_of
 from nri_policy.cluster.group_statistics import GroupStatistics
 from nri_policy.cluster.members import Members
@@ -46,7 +46,6 @@ from nri_policy.cluster.writes import (
 )
 from nri_policy.cluster.zone import NodeZones
 from nri_policy.units import parse_duration
-from nri_policy.wording import quoted
 
 
 class _Seen(Struct, frozen=True):
@@ -280,7 +279,7 @@ class Controller:
 
     def _create(self, key: Key, members: list[Member]) -> Iterator[Write]:
         try:
-            self._check_gated(members)
+            check_gated(members, self._gate)
             group = gather(key, members, self._levels)
         except (Incomplete, DocumentError) as problem:
             reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
@@ -298,9 +297,10 @@ class Controller:
         """Have a group without places wait in the queue, if all of its pods are there."""
         group = seen.group
         key = (group.namespace, group.name)
+        size = sum(each.count for each in group.pod_sets)
         try:
-            check_members(group, members, self._levels)
-            self._check_gated(members)
+            check_members(group, self.members.counted(key, size), self._levels)
+            check_gated(members, self._gate)
         except (Incomplete, DocumentError) as problem:
             self.queue.remove(key)
             if members or group.status.state != "Unplaceable":  # else it says why they had to go
@@ -481,13 +481,6 @@ class Controller:
         news = self.problems.get(key) != problem
         self.problems[key] = problem
         return news
-
-    def _check_gated(self, members: list[Member]) -> None:
-        """Raise DocumentError for a pod that does not wait for a place of its group."""
-        for each in members:
-            if self._gate not in each.pod.gates:
-                text = f"pod {quoted(each.pod.name)} does not wait behind the gate {self._gate}"
-                raise DocumentError("", text)
 
     def _look_at_hosts(self, old: Node | None, new: Node | None) -> None:
         """Look at the groups that have places on hosts whose health has changed."""

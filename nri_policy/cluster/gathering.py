@@ -84,6 +84,14 @@ def check_members(
         raise DocumentError("", f"it has no pod set {quoted(min(there))}")
 
 
+def check_gated(members: Sequence[Member], gate: str) -> None:
+    """Raise DocumentError for a pod that does not wait for a place of its group."""
+    for each in members:
+        if gate not in each.pod.gates:
+            text = f"pod {quoted(each.pod.name)} does not wait behind the gate {gate}"
+            raise DocumentError("", text)
+
+
 def pod_set_names(
     members: Sequence[Member], levels: Collection[str], known: Sequence[PodSet] = ()
 ) -> list[str]:

@@ -67,6 +67,16 @@ class Members:
         """Return the pods of a group that have not ended, and are not about to."""
         return [each for each in self.of(group) if not (each.pod.finished or each.pod.deleted)]
 
+    def counted(self, group: Key, size: int) -> list[Member]:
+        """Return the pods of which a group of *size* is complete.
+
+        Those that are live, and as many as are missing of those that succeeded: these are not made
+        anew if the group loses its places.
+        """
+        live = self.live(group)
+        done = [each for each in self.of(group) if each.pod.phase == "Succeeded"]
+        return live + done[: max(size - len(live), 0)] if live else []
+
     def set_job(self, job: Job) -> list[Pod]:
         """Take in that a Job came or changed; return its pods, which are to be taken in again."""
         key = (job.namespace, job.name)

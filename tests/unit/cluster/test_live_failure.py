@@ -251,3 +251,18 @@ def test_pods_that_nobody_makes_anew_are_not_deleted() -> None:
     play.rest()
     assert world.group("job-j").status.state == "Degraded"
     assert {"j-0", "j-1", "j-2"} <= world.objects["pods"].keys()
+
+
+def test_who_had_succeeded_before_its_group_left_is_not_waited_for() -> None:
+    play = started(CASES["no room, fail fast"])
+    world = play.world
+    world.put("pods", world.objects["pods"]["j-2"] | {"status": {"phase": "Succeeded"}})
+    play.rest()
+    world.delete("nodes", "h0")
+    play.rest()
+    world.evict("h0")
+    world.control_jobs()
+    play.rest()
+    running = world.let_go("j")
+    assert running == (3, 3)  # two anew, and the one that is done
+    assert world.group("job-j").status.assignments
