@@ -75,8 +75,8 @@ _PLAIN = {
         "nri-policy cluster fit -f pod.yaml --cluster cluster.json": "in a cluster from a file",
     },
     "cluster top": {
-        "nri-policy cluster top": "which groups run, which wait, and for what?",
-        "nri-policy cluster top --watch": "the same, again every second",
+        "nri-policy cluster top --kubeconfig admin.conf": "which groups run, and which wait?",
+        "nri-policy cluster top --kubeconfig admin.conf --watch": "the same, again every second",
     },
     "cluster tree": {
         "nri-policy cluster tree --cluster cluster.json": "what is free, and who is left out?",

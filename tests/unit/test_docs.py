@@ -48,6 +48,7 @@ NEEDS = {
     "make": "a whole build; its target is looked up in the Makefile",
     "nri-policy cluster fit": "a cluster",
     "nri-policy cluster run": "a cluster",
+    "nri-policy cluster top": "a cluster",
     "nri-policy run": "a runtime, and to be root",
     "nri-policy top": "a terminal",
     "podman": "a registry of images",
