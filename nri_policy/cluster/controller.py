@@ -138,6 +138,9 @@ class Controller:
         """Take in that a Job came or changed."""
         for pod in self.members.set_job(job):
             self.set_pod(pod)
+        group = self.members.group_of_job((job.namespace, job.name))
+        if group is not None:
+            self._dirty[group] = None
 
     def remove_job(self, namespace: str, name: str) -> None:
         """Take in that a Job went; its pods go by themselves."""
@@ -280,7 +283,7 @@ class Controller:
     def _create(self, key: Key, members: list[Member]) -> Iterator[Write]:
         try:
             check_gated(members, self._gate)
-            group = gather(key, members, self._levels)
+            group = gather(key, members, self._levels, self.members.spared(key))
         except (Incomplete, DocumentError) as problem:
             reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
             if self._say(key, str(problem)):  # there is no group yet that one could look at
@@ -297,9 +300,8 @@ class Controller:
         """Have a group without places wait in the queue, if all of its pods are there."""
         group = seen.group
         key = (group.namespace, group.name)
-        size = sum(each.count for each in group.pod_sets)
         try:
-            check_members(group, self.members.counted(key, size), self._levels)
+            check_members(group, members, self._levels, self.members.spared(key))
             check_gated(members, self._gate)
         except (Incomplete, DocumentError) as problem:
             self.queue.remove(key)
@@ -445,7 +447,8 @@ class Controller:
             for each in self.members.of(key)
             if (key[0], each.pod.name) not in elsewhere
         ]
-        running = phases.count("Running") + phases.count("Succeeded")
+        done = max(phases.count("Succeeded"), self.members.spared(key))
+        running = phases.count("Running") + done
         state = "Running" if running >= sum(each.count for each in group.pod_sets) else "Placed"
         status = replace(
             group.status, state=state, message=self._unlabelled(group), unhealthy_nodes=[]

@@ -55,22 +55,45 @@ def given_back(  # noqa: PLR0913, PLR0917 - a group, its pods, and what tells ho
     return back
 
 
+def spared(members: Sequence[Member], job_of: Callable[[Key], Job | None]) -> int:
+    """Return how many of a group's pods nobody makes any more, because as many succeeded."""
+    return sum(
+        _succeeded(own) if job is None else job.pods - _needed_by(job, own)
+        for job, own in _by_job(members, job_of)
+    )
+
+
 def _needed(members: Sequence[Member], job_of: Callable[[Key], Job | None]) -> int:
     """Return how many places a group needs from now on."""
-    needed = 0
-    by_job: dict[str | None, list[Member]] = {}
+    return sum(
+        len(own) - _succeeded(own) if job is None else _needed_by(job, own)
+        for job, own in _by_job(members, job_of)
+    )
+
+
+def _needed_by(job: Job, own: Sequence[Member]) -> int:
+    """Return how many pods a Job has at once from now on."""
+    done = max(_succeeded(own), job.succeeded)  # it hears of a pod a little later, of all for good
+    if job.completions is None:  # after the first success it makes no more pods
+        return sum(not each.pod.finished for each in own) if done else job.pods
+    return max(0, min(job.pods, job.completions - done))
+
+
+def _by_job(
+    members: Sequence[Member], job_of: Callable[[Key], Job | None]
+) -> list[tuple[Job | None, list[Member]]]:
+    """Return *members* by the Job that owns them; None: by none that is known."""
+    by_name: dict[str | None, list[Member]] = {}
     for each in members:
-        by_job.setdefault(owning_job(each.pod), []).append(each)
-    for name, own in by_job.items():
-        job = None if name is None else job_of((own[0].pod.namespace, name))
-        done = sum(each.pod.phase == "Succeeded" for each in own)
-        if job is None:
-            needed += len(own) - done
-        elif job.completions is None:  # after the first success it makes no more pods
-            needed += sum(not each.pod.finished for each in own) if done else job.pods
-        else:
-            needed += min(job.pods, job.completions - done)
-    return needed
+        by_name.setdefault(owning_job(each.pod), []).append(each)
+    return [
+        (None if name is None else job_of((own[0].pod.namespace, name)), own)
+        for name, own in by_name.items()
+    ]
+
+
+def _succeeded(members: Sequence[Member]) -> int:
+    return sum(each.pod.phase == "Succeeded" for each in members)
 
 
 def _key(member: Member) -> Key:

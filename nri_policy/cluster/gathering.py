@@ -34,14 +34,16 @@ class Incomplete(Exception):  # noqa: N818 - a group that waits is no error
     """Pods are missing; the text says how many."""
 
 
-def gather(key: Key, members: Sequence[Member], levels: Collection[str]) -> PlacementGroup:
+def gather(
+    key: Key, members: Sequence[Member], levels: Collection[str], spared: int = 0
+) -> PlacementGroup:
     """Return the group that *members* make, in the order of pod sets' first pods by name.
 
-    *levels* are the labels that placing selects by. Raises Incomplete, and DocumentError for pods
-    that contradict each other.
+    *levels* are the labels that placing selects by, *spared* the pods that nobody makes any more.
+    Raises Incomplete, and DocumentError for pods that contradict each other.
     """
     members = sorted(members, key=lambda each: each.pod.name)
-    _check_complete(key, members)
+    _check_complete(key, members, spared)
     pod_sets: dict[str, PodSet] = {}
     counts: Counter[str] = Counter()
     like: dict[str, bytes] = {}
@@ -68,16 +70,20 @@ def gather(key: Key, members: Sequence[Member], levels: Collection[str]) -> Plac
 
 
 def check_members(
-    group: PlacementGroup, members: Sequence[Member], levels: Collection[str]
+    group: PlacementGroup, members: Sequence[Member], levels: Collection[str], spared: int
 ) -> None:
-    """Raise Incomplete where pods of *group* are missing, DocumentError where some are too many."""
+    """Raise Incomplete where pods of *group* are missing, DocumentError where some are too many.
+
+    None is missing that nobody makes any more: *spared*, of all pod sets.
+    """
     there = Counter(pod_set_names(members, levels, group.pod_sets))
     for pod_set in group.pod_sets:
         more = there.pop(pod_set.name, 0) - pod_set.count
         if more > 0:
             text = f"pod set {quoted(pod_set.name)} has {counted(more, 'pod')} too many"
             raise DocumentError("", text)
-        if more < 0:
+        spared += min(more, 0)
+        if spared < 0:
             texts = f"{pod_set.count + more} of {counted(pod_set.count, 'pod')}"
             raise Incomplete(f"pod set {quoted(pod_set.name)}: {texts} are there")
     if there:
@@ -118,7 +124,7 @@ def pod_set_names(
     return found
 
 
-def _check_complete(key: Key, members: Sequence[Member]) -> None:
+def _check_complete(key: Key, members: Sequence[Member], spared: int) -> None:
     """Raise what is wrong with the number of *members*."""
     sizes = {each.membership.size for each in members}
     if len(sizes) > 1:
@@ -138,7 +144,7 @@ def _check_complete(key: Key, members: Sequence[Member]) -> None:
     there = len(members)
     if size is None:
         size = _size_of_parts(members)
-    if there < size:
+    if there + spared < size:
         raise Incomplete(f"{there} of {counted(size, 'pod')} are there, {size - there} are missing")
     if there > size:
         text = f"group {quoted(key[1])} has {counted(there, 'pod')}, but a size of {size}"

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.finished import spared
 from nri_policy.cluster.gathering import Member
 from nri_policy.cluster.membership import Job, Key, membership, owning_job
 from nri_policy.cluster.pod import Pod
@@ -67,23 +69,23 @@ class Members:
         """Return the pods of a group that have not ended, and are not about to."""
         return [each for each in self.of(group) if not (each.pod.finished or each.pod.deleted)]
 
-    def counted(self, group: Key, size: int) -> list[Member]:
-        """Return the pods of which a group of *size* is complete.
-
-        Those that are live, and as many as are missing of those that succeeded: these are not made
-        anew if the group loses its places.
-        """
-        live = self.live(group)
-        done = [each for each in self.of(group) if each.pod.phase == "Succeeded"]
-        return live + done[: max(size - len(live), 0)] if live else []
+    def spared(self, group: Key) -> int:
+        """Return how many pods of a group nobody makes any more, because as many succeeded."""
+        return spared(self.of(group), self.job)
 
     def set_job(self, job: Job) -> list[Pod]:
         """Take in that a Job came or changed; return its pods, which are to be taken in again."""
         key = (job.namespace, job.name)
-        if self._jobs.get(key) == job:
-            return []
+        old = self._jobs.get(key)
         self._jobs[key] = job
+        if old is not None and replace(old, succeeded=job.succeeded) == job:
+            return []
         return [self._pods[each] for each in self._by_job.get(key, ())]
+
+    def group_of_job(self, key: Key) -> Key | None:
+        """Return the group of a Job's pods, None where it has none."""
+        pods = self._by_job.get(key)
+        return self._group_of.get(next(iter(pods))) if pods else None
 
     def remove_job(self, key: Key) -> None:
         """Take in that a Job went; its pods go by themselves."""

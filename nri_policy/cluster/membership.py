@@ -49,6 +49,7 @@ class Job(Struct, frozen=True):
     name: str
     pods: int  # at once: the smaller of `parallelism` and `completions`
     completions: int | None = None
+    succeeded: int = 0  # pods so far, also those that are gone
 
 
 class Part(Struct, frozen=True):
@@ -80,9 +81,14 @@ class _Spec(Struct):
     completions: int | None = None
 
 
+class _Status(Struct):
+    succeeded: int | None = None
+
+
 class _Job(Struct):
     metadata: _Meta
     spec: _Spec
+    status: _Status | None = None
 
 
 def read_job(value: object, path: str) -> Job:
@@ -94,7 +100,8 @@ def read_job(value: object, path: str) -> Job:
     if not 0 <= at_once <= MAX_COUNT:
         raise DocumentError(join(path, "spec.parallelism"), f"{at_once} is no number of pods")
     namespace = document.metadata.namespace or "default"
-    return Job(namespace, document.metadata.name, at_once, document.spec.completions)
+    succeeded = (document.status and document.status.succeeded) or 0
+    return Job(namespace, document.metadata.name, at_once, document.spec.completions, succeeded)
 
 
 def owning_job(pod: Pod) -> str | None:

@@ -115,9 +115,12 @@ class SimulatedCluster(ClusterAPI):
         return None if item is None else read_group(item)
 
     async def _control_jobs(self) -> None:
-        """Make pods that are missing: failed, gone, or not there yet."""
+        """Make pods that are missing: failed, gone, or not there yet; say how many succeeded."""
         for item in [*self.objects["jobs"].values()]:
             name, spec = item["metadata"]["name"], item["spec"]
+            status = {"succeeded": len(self._done[name])}
+            if item.get("status", {"succeeded": 0}) != status:
+                await self.put("jobs", item | {"status": status})
             active = {
                 int(each["metadata"]["labels"][INDEX])
                 for each in self.pods_of(name)
