@@ -25,16 +25,19 @@ _ALWAYS = ("cpu", "memory", "pods")
 @click.command
 @cluster_options
 @click.option("--topology", help="Its name.  [default: the first of the settings]")
+@click.option(
+    "--zones", is_flag=True, help="Show the zones in each host, too (`belowHost` of the settings)."
+)
 @click.option("--all", "every", is_flag=True, help="Show every domain, however many there are.")
 @picture_form_option
-def tree(source: ClusterSource, topology: str | None, every: bool, form: str) -> None:
+def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, form: str) -> None:
     """Show a topology's domains, and what is used of each.
 
     The table goes only as deep as a person can read. Nodes outside the tree are listed with the
     reason, most often a missing label.
     """
     engine, _ = source.load()
-    report = tree_report(engine, topology_name(engine, topology))
+    report = tree_report(engine, topology_name(engine, topology), zones=zones)
     match form:
         case "table":
             print_drawing(*_drawn(report, every=every))
@@ -107,6 +110,8 @@ def _fullness(domain: Domain) -> float:
 
 def _use(domain: Domain, resource: str) -> str:
     total = domain.total.get(resource, 0)
+    if resource not in domain.total:
+        return ""
     return f"{amount(resource, domain.used(resource))} of {amount(resource, total)}"
 
 

@@ -22,7 +22,7 @@ from nri_policy.cluster.matching import Toleration
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.pod import PodSpec
 from nri_policy.cluster.settings import ZONE_LEVEL, Topology
-from nri_policy.cluster.zone import NodeZones, zones_of
+from nri_policy.cluster.zone import NodeZones, Zone, zones_of
 
 Path = tuple[str, ...]
 
@@ -121,10 +121,10 @@ class Tree:
                 continue
             self._node_at[node.name] = self._host_at[path[-1]] = len(paths)
             self._first_zone[node.name] = len(paths)
-            for names, available in sorted(found.items()):
+            for names, zone in sorted(found.items()):
                 paths.append(path + names)
                 self._nodes.append(node)
-                leaves.append(available)
+                leaves.append(zone.available)
             if node.taints:
                 self._tainted.update(range(self._node_at[node.name], len(paths)))
         self.paths = paths
@@ -187,14 +187,22 @@ class Tree:
         if first is None:
             return reason == why or self.hosts is None or self.hosts.leaf_of(new.node) is None
         if before.keys() != after.keys() or any(
-            before[each].keys() != after[each].keys() for each in before
+            before[each].free.keys() != after[each].free.keys() for each in before
         ):
             return False
-        for leaf, (_, room) in zip(self._from(first), sorted(before.items()), strict=True):
-            self.rows.add(leaf, room, -1)
-        for leaf, (_, room) in zip(self._from(first), sorted(after.items()), strict=True):
-            self.rows.add(leaf, room, 1)
+        for leaf, (_, zone) in zip(self._from(first), sorted(before.items()), strict=True):
+            self.rows.add(leaf, zone.available, -1)
+        for leaf, (_, zone) in zip(self._from(first), sorted(after.items()), strict=True):
+            self.rows.add(leaf, zone.available, 1)
         return True
+
+    def zones(self) -> list[Zone]:
+        """Return the zone of each leaf; only where leaves are zones."""
+        return [
+            zone
+            for node in self._first_zone  # in the order of leaves
+            for _, zone in sorted(zones_of(self._zones.get(node), self._below)[0].items())
+        ]
 
     def _has_twin(self, leaf: int) -> bool:
         """Return whether some node was left out for the hostname of *leaf*."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -46,39 +46,50 @@ class TreeReport(Struct, frozen=True, rename="camel"):
     left_out: list[LeftOut]
 
 
-def tree_report(engine: Engine, name: str) -> TreeReport:
-    """Return what there is of the topology *name*, down to its hosts."""
+def tree_report(engine: Engine, name: str, *, zones: bool = False) -> TreeReport:
+    """Return what there is of the topology *name*, down to its hosts, or to their *zones*.
+
+    A zone's amounts are what its node's NodeResourceTopology says, less what is promised there.
+    """
     tree = engine.tree(name)
     whole = _totals(engine, tree)
+    domains = [*_domains(engine, tree, whole, range(len(tree.levels)))]
+    levels, left_out = tree.levels, tree.left_out
+    below = tree.topology.below_host
+    if zones and below:
+        deep = engine.tree(name, len(below))
+        whole = [Counter(zone.allocatable) for zone in deep.zones()]
+        levels, left_out = deep.levels, left_out | deep.left_out
+        domains += _domains(engine, deep, whole, range(len(tree.levels), len(levels)))
+    domains.sort(key=lambda each: each.values)  # a domain before those in it
+    reasons: dict[str, list[str]] = {}
+    for node, reason in sorted(left_out.items()):
+        reasons.setdefault(reason, []).append(node)
+    return TreeReport(
+        topology=name,
+        levels=[*levels],
+        domains=domains,
+        left_out=[LeftOut(reason=reason, nodes=nodes) for reason, nodes in reasons.items()],
+    )
+
+
+def _domains(
+    engine: Engine, tree: Tree, whole: Sequence[Amounts], levels: Iterable[int]
+) -> Iterator[Domain]:
+    """Yield the domains of some levels; *whole* is what each leaf has in all."""
     groups = _groups(engine, tree)
-    domains: list[Domain] = []
-    starts = [  # sorted, a tree by path
-        (tree.domains.leaves_below(domain).start, level, domain)
-        for level in range(len(tree.levels))
-        for domain in tree.domains.of_level(level)
-    ]
     free = [tree.rows.room(leaf) for leaf in range(tree.domains.leaves)]
-    for first, level, domain in sorted(starts):
-        leaves = tree.domains.leaves_below(domain)
-        domains.append(
-            Domain(
+    for level in levels:
+        for domain in tree.domains.of_level(level):
+            leaves = tree.domains.leaves_below(domain)
+            yield Domain(
                 level=tree.levels[level],
-                values=[*tree.paths[first][: level + 1]],
-                nodes=sum(tree.rows.nodes_at(leaf) for leaf in leaves),
+                values=[*tree.paths[leaves.start][: level + 1]],
+                nodes=sum(map(tree.rows.nodes_at, leaves)) if tree.hosts is None else 1,
                 total=_sum(whole[leaf] for leaf in leaves),
                 free=_sum(free[leaf] for leaf in leaves),
                 groups=sorted({each for leaf in leaves for each in groups.get(leaf, ())}),
             )
-        )
-    reasons: dict[str, list[str]] = {}
-    for node, reason in sorted(tree.left_out.items()):
-        reasons.setdefault(reason, []).append(node)
-    return TreeReport(
-        topology=name,
-        levels=[*tree.levels],
-        domains=domains,
-        left_out=[LeftOut(reason=reason, nodes=nodes) for reason, nodes in reasons.items()],
-    )
 
 
 class _Placed(Protocol):

@@ -27,10 +27,19 @@ class Zone(Struct, frozen=True):
     @property
     def available(self) -> Amounts:
         """What is available, rounded down; less than nothing is nothing."""
-        return {
-            name: max(amount, 0) // (BILLIONTHS // 1000 if name == CPU else BILLIONTHS)
-            for name, amount in self.free.items()
-        }
+        return _rounded(self.free)
+
+    @property
+    def allocatable(self) -> Amounts:
+        """What there is, in the same way."""
+        return _rounded(self.total)
+
+
+def _rounded(exact: Amounts) -> Amounts:
+    return {
+        name: max(amount, 0) // (BILLIONTHS // 1000 if name == CPU else BILLIONTHS)
+        for name, amount in exact.items()
+    }
 
 
 class NodeZones(Struct, frozen=True):
@@ -116,8 +125,8 @@ def _exact(values: Mapping[str, Wire], zone: str) -> Amounts:
 
 def zones_of(
     found: NodeZones | None, below: Sequence[str]
-) -> tuple[dict[tuple[str, ...], Amounts], str]:
-    """Return what a host's zones of the last type *below* have left, by the names down to them.
+) -> tuple[dict[tuple[str, ...], Zone], str]:
+    """Return a host's zones of the last type *below*, by the names down to them.
 
     With a reason instead where there are none, or one of them is in no zone of the types above.
     """
@@ -138,5 +147,5 @@ def zones_of(
                 return {}, f"a zone {zone.type} is in no zone {kind}"
             zone = above  # noqa: PLW2901 - one up
             names.insert(0, zone.name)
-        leaves[tuple(names)] = by_name[names[-1]].available
+        leaves[tuple(names)] = by_name[names[-1]]
     return leaves, "" if leaves else f"no zones {below[-1]}"

@@ -88,6 +88,21 @@ def test_a_tree_as_a_document(cluster: str) -> None:
     )
 
 
+def test_a_tree_shows_zones_below_their_hosts() -> None:
+    where = ["tree", "--synthetic", "rack:1 host:2 cpu:8 memory:8Gi socket:2 numa:1", "--zones"]
+    rows = [line.split() for line in run(*where)[1].splitlines()[2:]]
+    assert [(row[0], row[1], " ".join(row[2:5])) for row in rows[:4]] == [
+        ("rack-1", "2", "0 of 16"),
+        ("host-1-1", "1", "0 of 8"),
+        ("socket-0", "1", "0 of 4"),
+        ("node-0", "1", "0 of 4"),
+    ]
+    assert len(rows) == 1 + 2 * (1 + 2 + 2)
+    hosts = json.loads(run(*where[:-1], "-o", "json")[1])
+    zones = json.loads(run(*where, "-o", "json")[1])
+    assert [each for each in zones["domains"] if each in hosts["domains"]] == hosts["domains"]
+
+
 def test_a_tree_goes_as_deep_as_a_person_can_read() -> None:
     spec = "rack:7 host:9"
     assert "63 domains below example.com/rack not shown" in run("tree", "--synthetic", spec)[1]
