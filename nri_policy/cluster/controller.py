@@ -176,8 +176,6 @@ class Controller:
         self._changes.forget(key)
         self._ending.pop(key, None)
         self.problems.pop(key, None)
-        if self._occupancy.outlives(key):
-            return
         group = self.members.remove_pod(key)
         if group is not None:
             self._dirty[group] = None
@@ -196,7 +194,9 @@ class Controller:
         if lie:
             self._notices.append(Notice(key, "Malformed", lie))
             group = with_status(group, Status(message=lie))
-        self._forget(key)
+        old = self._forget(key)
+        if old is not None and old.group.status.given_back < group.status.given_back:
+            self.queue.changed()
         self._seen[key] = _Seen(group, revision, owners)
         for host in hosts_of(group):
             self._at.setdefault(host, set()).add(key)
@@ -212,8 +212,7 @@ class Controller:
         self._forget(key)
         self._asked.pop(key, None)
         self._again.pop(key, None)
-        for pod in self._occupancy.forget(key):
-            self.remove_pod(*pod)
+        self._occupancy.forget(key)
         self.queue.remove(key)
         self.engine.remove_group(namespace, name)
         self.queue.changed()
@@ -319,6 +318,11 @@ class Controller:
         key = (group.namespace, group.name)
         if self._occupancy.recount(key, group):
             self.queue.changed()
+        status = self._occupancy.give_back(key, group)
+        if status != group.status and not self._changes.under_way(key):
+            self._asked[key] = WriteStatus(with_status(group, status), seen.revision)
+            yield self._asked[key]
+            return
         if not members:  # nobody needs the places now
             self._again.pop(key, None)
             self.queue.remove(key)
@@ -402,7 +406,8 @@ class Controller:
         if found.assignments:
             self.queue.remove(key)
             self.statistics.replacements += 1
-            status, reason = found, "Replaced"
+            status = replace(found, given_back=group.status.given_back)
+            reason = "Replaced"
         elif self._fail_fast and all(
             any(owner.controller for owner in each.pod.owners) for each in self.members.live(key)
         ):
@@ -441,14 +446,8 @@ class Controller:
         """Yield the state of a group on healthy hosts: whether all of its pods run, or did."""
         group = seen.group
         key = (group.namespace, group.name)
-        elsewhere = self._occupancy.elsewhere(key)
-        phases = [
-            each.pod.phase
-            for each in self.members.of(key)
-            if (key[0], each.pod.name) not in elsewhere
-        ]
-        done = max(phases.count("Succeeded"), self.members.spared(key))
-        running = phases.count("Running") + done
+        phases = self._occupancy.phases(key)
+        running = phases["Running"] + max(phases["Succeeded"], group.status.given_back)
         state = "Running" if running >= sum(each.count for each in group.pod_sets) else "Placed"
         status = replace(
             group.status, state=state, message=self._unlabelled(group), unhealthy_nodes=[]
@@ -491,10 +490,11 @@ class Controller:
             for key in self._at.get(host, ()):
                 self._dirty[key] = None
 
-    def _forget(self, key: Key) -> None:
-        """Forget a PlacementGroup as it was seen."""
+    def _forget(self, key: Key) -> _Seen | None:
+        """Forget a PlacementGroup; return it as it was seen."""
         seen = self._seen.pop(key, None)
         for host in hosts_of(seen.group) if seen is not None else ():
             self._at[host].discard(key)
             if not self._at[host]:
                 del self._at[host]
+        return seen

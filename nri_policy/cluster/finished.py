@@ -1,72 +1,71 @@
 """The places that pods which succeeded give back: those that their group will not need again.
 
-A pod that failed is made anew by its owner and keeps its place. Of pods that succeeded, as many
-give theirs back as the group needs fewer from now on: a Job with more completions than parallelism
-goes on with new pods. A place that was given back may be another group's: it is never taken again.
+A pod that failed is made anew by its owner and keeps its place. As many places are given back as
+the group needs fewer pods from now on: a Job with more completions than parallelism goes on with
+new pods. They leave the group's stored assignments, so that nobody has to remember them; once that
+was written they may be another group's, and are never taken again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from nri_policy.cluster.gates import Place, places_of
+from msgspec.structs import replace
+
+from nri_policy.cluster.gates import places_of
 from nri_policy.cluster.gathering import Member
-from nri_policy.cluster.group import PlacementGroup
+from nri_policy.cluster.group import PlacementGroup, Status
 from nri_policy.cluster.membership import Job, Key, owning_job
 from nri_policy.cluster.node import Node
 
 
-def given_back(  # noqa: PLR0913, PLR0917 - a group, its pods, and what tells how many it needs
+def give_back(
     group: PlacementGroup,
     members: Sequence[Member],
     names: Sequence[str],
     job_of: Callable[[Key], Job | None],
     nodes: Mapping[str, Node],
-    before: Collection[Key],
-) -> set[Key]:
-    """Return the pods that succeeded and whose places are free; those *before* stay.
+) -> Status:
+    """Return the status of a group without the places that it will not need again.
 
-    *names* are the pod sets of *members*.
+    They are empty; those of pods that succeeded go first. *names* are the pod sets of *members*.
     """
-    succeeded = [each for each in members if each.pod.phase == "Succeeded"]
-    if not succeeded:
-        return set()
-    back = {_key(each) for each in succeeded} & {*before}
-    free = sum(each.count for each in group.pod_sets) - _needed(members, job_of) - len(back)
+    wanted = {each.name: each.count for each in group.pod_sets}
+    assignments = []
+    given_back = group.status.given_back
     for assignment in group.status.assignments:
         own = [
             each for each, name in zip(members, names, strict=True) if name == assignment.pod_set
         ]
+        live = [each for each in own if not each.pod.finished]
+        counts = [each.count for each in assignment.domains]
+        needed = wanted.get(assignment.pod_set, 0) - spared(own, job_of)
+        free = sum(counts) - max(needed, len(live))
         place_of = places_of(assignment, [each.pod for each in own], nodes)
-        taken = Counter(
-            place_of[each.pod.name] for each in own if not each.pod.finished or _key(each) in back
-        )
-        empty: Counter[Place | None] = Counter(
-            {(*each.values,): each.count for each in assignment.domains}
-        )
-        empty.subtract(taken)
-        for each in sorted(own, key=lambda each: each.pod.name):
-            place = place_of[each.pod.name]
-            if free > 0 and each in succeeded and _key(each) not in back and empty[place] > 0:
-                back.add(_key(each))
-                empty[place] -= 1
-                free -= 1
-    return back
+        taken = Counter(place_of[each.pod.name] for each in live)
+        ended = Counter(place_of[each.pod.name] for each in own if each.pod.phase == "Succeeded")
+        for most in (ended, None):
+            for at, each in enumerate(assignment.domains):
+                place = (*each.values,)
+                empty = counts[at] - taken[place]
+                less = max(0, min(free, empty if most is None else min(empty, most[place])))
+                counts[at] -= less
+                free -= less
+                given_back += less
+        domains = [
+            replace(each, count=count)
+            for each, count in zip(assignment.domains, counts, strict=True)
+            if count
+        ]
+        assignments.append(replace(assignment, domains=domains))
+    return replace(group.status, assignments=assignments, given_back=given_back)
 
 
 def spared(members: Sequence[Member], job_of: Callable[[Key], Job | None]) -> int:
     """Return how many of a group's pods nobody makes any more, because as many succeeded."""
     return sum(
         _succeeded(own) if job is None else job.pods - _needed_by(job, own)
-        for job, own in _by_job(members, job_of)
-    )
-
-
-def _needed(members: Sequence[Member], job_of: Callable[[Key], Job | None]) -> int:
-    """Return how many places a group needs from now on."""
-    return sum(
-        len(own) - _succeeded(own) if job is None else _needed_by(job, own)
         for job, own in _by_job(members, job_of)
     )
 
@@ -94,7 +93,3 @@ def _by_job(
 
 def _succeeded(members: Sequence[Member]) -> int:
     return sum(each.pod.phase == "Succeeded" for each in members)
-
-
-def _key(member: Member) -> Key:
-    return member.pod.namespace, member.pod.name

@@ -73,6 +73,7 @@ class Status(Struct, frozen=True, rename="camel"):
     assignments: list[Assignment] = []
     unhealthy_nodes: list[str] = []
     evicted: str = ""  # why its pods that were let go are to be deleted; empty: they are not
+    given_back: int = 0  # places that are no longer among the assignments: their pods succeeded
 
 
 class PlacementGroup(Struct, frozen=True):
@@ -112,6 +113,7 @@ class _Status(Struct, rename="camel"):
     assignments: list[StoredAssignment] = []
     unhealthy_nodes: list[str] = []
     evicted: str = ""
+    given_back: int = 0
 
 
 class GroupObject(Struct, rename="camel"):
@@ -156,6 +158,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         ],
         unhealthy_nodes=given.unhealthy_nodes,
         evicted=given.evicted,
+        given_back=given.given_back,
     )
     return PlacementGroup(
         namespace=document.metadata.namespace or "default",
@@ -184,17 +187,23 @@ def hosts_of(group: PlacementGroup) -> Counter[str]:
 
 
 def disagreement(group: PlacementGroup) -> str:
-    """Return in what the assignments of a group are not of its pod sets; nothing if they are."""
+    """Return in what the assignments of a group are not of its pod sets; nothing if they are.
+
+    As many places are missing as the status says were given back.
+    """
     if not group.status.assignments:
         return ""
     wanted = {each.name: each.count for each in group.pod_sets if each.count}
     found: Counter[str] = Counter()
+    missing = group.status.given_back
     for each in group.status.assignments:
         if each.pod_set in found:
             return f"status.assignments has pod set {quoted(each.pod_set)} twice"
         found[each.pod_set] = sum(place.count for place in each.domains)
     for name in {**wanted, **found}:
-        if found[name] != wanted.get(name, 0):
+        less = wanted.get(name, 0) - found[name]
+        missing -= less
+        if less < 0 or missing < 0:
             return (
                 f"status.assignments has {counted(found[name], 'pod')} of pod set {quoted(name)},"
                 f" which has {wanted.get(name, 0)}"
@@ -217,6 +226,7 @@ def write_status(group: PlacementGroup) -> dict[str, Any]:
                 assignments=[store(each) for each in status.assignments],
                 unhealthy_nodes=status.unhealthy_nodes,
                 evicted=status.evicted,
+                given_back=status.given_back,
             )
         ),
     )

@@ -41,6 +41,13 @@ class PodChanges:
         """Take in that nothing is under way any more with a pod."""
         self._asked.pop(key, None)
 
+    def under_way(self, group: Key) -> bool:
+        """Whether a pod of a group is about to be let go to a place."""
+        return any(
+            isinstance(each, OpenGate) and (each.opening.pod.namespace, each.group) == group
+            for each in self._asked.values()
+        )
+
     def see(self, pod: Pod) -> None:
         """Take in a pod as it is now."""
         key = (pod.namespace, pod.name)
@@ -53,15 +60,12 @@ class PodChanges:
     ) -> Iterator[Write]:
         """Yield the pods that may go, none to *closed* hosts.
 
-        One that is about to end has its place until it has ended; a place that was given back
-        stays that pod's.
+        One that is about to end has its place until it has ended.
         """
-        back = self._occupancy.given_back((group.namespace, group.name))
         members = [
             each
             for each in members
-            if (not each.pod.finished or (group.namespace, each.pod.name) in back)
-            and not (each.pod.deleted and each.pod.gates)
+            if not each.pod.finished and not (each.pod.deleted and each.pod.gates)
         ]
         names = pod_set_names(members, self._levels, group.pod_sets)
         nodes = self._occupancy.nodes

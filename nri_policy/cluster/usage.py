@@ -62,9 +62,11 @@ def in_use(
         name = pod.labels.get(POD_SET_LABEL) or pod.annotations.get(POD_SET_LABEL, "")
         (finished if pod.finished else running)[name, pod.node] += 1
     found = []
+    unseen = max(0, finished.total() - group.status.given_back)  # the others' places are gone
     for assignment in group.status.assignments:
         for usage in usages_of(assignment, kinds.get(assignment.pod_set, {})):
-            back = _take(finished, assignment.pod_set, usage, usage.count, nodes)
+            back = _take(finished, assignment.pod_set, usage, min(usage.count, unseen), nodes)
+            unseen -= sum(back.values())
             left = usage.count - sum(back.values())
             reported, at = 0, {}
             if HOSTNAME not in usage.levels:

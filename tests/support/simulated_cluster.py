@@ -222,7 +222,6 @@ class SimulatedCluster(ClusterAPI):
             assert selector.keys() == {HOSTNAME}
         used: Counter[str] = Counter()
         own: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by group
-        done = {f"default/job-{job}": Counter(at.values()) for job, at in self._done.items()}
         size: dict[str, int] = {}
         for each in self.objects["pods"].values():
             spec = each["spec"]
@@ -239,8 +238,7 @@ class SimulatedCluster(ClusterAPI):
         for name in {*groups, *own}:
             places = hosts_of(groups[name]) if name in groups else Counter()
             for host in {*places, *own[name]} - {""}:
-                pods = max(places[host] - done.get(name, Counter())[host], own[name][host])
-                held_by[host][name] = pods * size.get(name, 0)
+                held_by[host][name] = max(places[host], own[name][host]) * size.get(name, 0)
         for host, held in held_by.items():
             full = sum(held.values()) + used[host] > CPUS
             assert not full, f"{host} is promised twice: {held}"

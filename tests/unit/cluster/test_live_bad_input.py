@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nri_policy.cluster.writes import OpenGate, WriteStatus
 from tests.support.placement_world import Object, Play
 from tests.unit.cluster.objects import HOSTNAME
 
@@ -287,7 +288,79 @@ def test_the_place_of_a_pod_that_succeeded_is_given_back_once() -> None:
     succeed(play, "end-0", "end-1")
     assert world.let_go("next") == (2, 2)
     assert world.group("job-end").status.state == "Running"
+    status = world.group("job-end").status
+    assert (status.given_back, [one.count for one in status.assignments[0].domains]) == (2, [2])
     world.submit("third", 2, 2, RACK)
     play.begin()
     play.rest()
     assert world.let_go("third") == (0, 2)  # those places are taken
+
+
+def test_a_place_that_was_given_back_is_lost_to_the_group_though_nobody_remembers_it() -> None:
+    """The pods that gave it back are gone, and the service is another; one more pod comes."""
+    play = Play()
+    world = play.world
+
+    def say_succeeded(pods: int) -> None:
+        world.put("jobs", world.objects["jobs"]["end"] | {"status": {"succeeded": pods}})
+        play.rest()
+
+    world.delete("pods", "web")
+    world.submit("end", 4, 2, RACK, job={"completions": 5})
+    world.submit("old", 4, 2, RACK)
+    world.submit("older", 4, 2, RACK)
+    play.rest()
+    world.submit("next", 1, 2, RACK)
+    succeed(play, "end-0", "end-1")
+    assert world.let_go("next") == (1, 1)
+    for name in ("end-0", "end-1"):
+        world.delete("pods", name)
+    play.begin()
+    say_succeeded(2)
+    world.put("pods", world.objects["pods"]["end-3"] | {"status": {"phase": "Failed"}})
+    world.make_pod("end", 3, "end-3-again")
+    play.rest()
+    assert hosts(play, "end-3-again") == hosts(play, "end-2") != hosts(play, "next-0")
+    assert world.group("job-end").status.state == "Running"
+    for name in ("end-2", "end-3", "end-3-again"):
+        world.delete("pods", name)
+    say_succeeded(4)
+    assert world.group("job-end").status.given_back == 3
+    world.submit("third", 2, 2, RACK)
+    play.rest()
+    assert world.let_go("third") == (2, 2)
+
+
+def test_a_place_is_free_for_others_once_the_cluster_knows_that_it_was_given_back() -> None:
+    play = Play()
+    world = play.world
+    for number in range(3):
+        world.submit(f"old{number}", 7 - (number == 0), 1, RACK)
+    play.rest()
+    world.submit("next", 2, 1, RACK)
+    play.rest()
+    world.put("pods", world.objects["pods"]["old1-0"] | {"status": {"phase": "Succeeded"}})
+    play.listen()
+    (asked,) = [each for each in play.controller.step() if isinstance(each, WriteStatus)]
+    assert asked.group.status.given_back == 1
+    play.controller.queue.changed()
+    assert not [each for each in play.controller.step() if isinstance(each, WriteStatus)]
+    world.write(asked)
+    play.rest()
+    assert world.let_go("next") == (2, 2)
+
+
+def test_no_place_is_given_back_to_which_a_pod_is_on_its_way() -> None:
+    play = Play()
+    world = play.world
+    world.submit("j", 3, 1, RACK)
+    play.listen()
+    play.step()
+    play.listen()
+    play.step()
+    play.listen()
+    assert sum(isinstance(each, OpenGate) for each in play.controller.step()) == 3
+    world.put("jobs", world.objects["jobs"]["j"] | {"status": {"succeeded": 1}})
+    world.delete("pods", "j-0")
+    play.listen()
+    assert not play.controller.step()

@@ -96,6 +96,9 @@ def test_assignments_of_groups_are_in_use_and_finished_pods_give_back() -> None:
     assert placed(offline.place(cluster, wanted, RACKS)) == {"main": {"a2": 1, "a3": 4}}
     status = offline.place(cluster, group(pod_set(6, required())), RACKS)
     assert status["message"].startswith('topology "default" allows to fit only 5 out of 6 pod(s)')
+    assignment["domains"][1]["count"] = 3  # type: ignore[index]
+    other["status"]["givenBack"] = 1  # the same place, no other
+    assert offline.place(cluster, group(pod_set(6, required())), RACKS) == status
 
 
 def test_a_group_that_is_placed_already_does_not_stand_in_its_own_way() -> None:
