@@ -234,10 +234,10 @@ class Daemon:
     async def _serve(self, runtime: Path | int) -> None:
         async with asyncio.TaskGroup() as group:
             others = [
-                group.create_task(self._update_queue.run(self._session), name="telling"),
+                group.create_task(self._update_queue.run(self._session), name="update queue"),
                 group.create_task(self.plugin.enforcement.run(), name="enforcement"),
                 group.create_task(self._overlaps.run(), name="overlaps"),
-                group.create_task(self.loop_lag.run(), name="beat"),
+                group.create_task(self.loop_lag.run(), name="loop lag"),
             ]
             if isinstance(runtime, int):
                 await self._session.run_inherited(runtime)

@@ -57,10 +57,6 @@ class Members:
         """Return a pod, None where it is not known."""
         return self._pods.get(key)
 
-    def group_of(self, pod: Key) -> Key | None:
-        """Return the group of a pod, None where it has none."""
-        return self._group_of.get(pod)
-
     def of(self, group: Key) -> list[Member]:
         """Return all pods of a group, those that ended included."""
         return [*self._by_group.get(group, {}).values()]
