@@ -13,6 +13,7 @@ cdef class Supply:
     cdef uint64_t *sharable       # capacity: CPUs that are neither isolated nor reserved
     cdef uint64_t *isolated       # capacity: kernel-isolated CPUs
     cdef char *wide               # whether the pool spans more than one NUMA node
+    cdef int64_t *package_milli   # a limit up to so much fits one package, of which the pool spans several; or 0
     # The state, one block in this order, so that a snapshot is a copy:
     cdef char *state
     cdef size_t state_size

@@ -22,11 +22,13 @@ cdef extern from "bits.h" nogil:
 cdef class Supply:
     """What every pool of a tree has left: free CPUs, shared milli-CPU, booked grants."""
 
-    def __cinit__(self, parents, masks, CPUSet sharable not None, CPUSet isolated not None, wide=()):
+    def __cinit__(self, parents, masks, CPUSet sharable not None, CPUSet isolated not None, wide=(),
+                  package_milli=()):
         """Take the parent id (-1 for the top, the last) and the CPUs of each pool, and the capacities.
 
         *parents* and *masks* are in post-order: a parent comes after all below it. *wide* are the pools that span
-        more than one NUMA node.
+        more than one NUMA node; *package_milli* has for each pool how many milli-CPU one package holds at most, or 0
+        where the pool does not span several.
         """
         cdef int pool, cpu, n = len(parents)
         cdef CPUSet mask = masks[n - 1]
@@ -39,10 +41,11 @@ cdef class Supply:
         self.sharable = <uint64_t *> PyMem_Calloc(self.width, sizeof(uint64_t))
         self.isolated = <uint64_t *> PyMem_Calloc(self.width, sizeof(uint64_t))
         self.wide = <char *> PyMem_Calloc(n, 1)
+        self.package_milli = <int64_t *> PyMem_Calloc(n, sizeof(int64_t))
         self.state_size = n * sizeof(int64_t) + 2 * self.width * sizeof(uint64_t) + 6 * n * sizeof(int)
         self.state = <char *> PyMem_Calloc(self.state_size, 1)
         if not (self.parent and self.depth and self.home and self.sharable and self.isolated and self.wide
-                and self.state):
+                and self.package_milli and self.state):
             raise MemoryError
         at = self.state
         self.shared_milli = <int64_t *> at
@@ -71,6 +74,8 @@ cdef class Supply:
                 self.depth[pool] = self.depth[self.parent[pool]] + 1
         for pool in wide:
             self.wide[pool] = True
+        for pool, milli in enumerate(package_milli):
+            self.package_milli[pool] = milli
         for cpu in range(self.width * 64):
             self.home[cpu] = -1
         for pool in range(n - 1, -1, -1):  # deeper pools come later and overwrite
@@ -86,6 +91,7 @@ cdef class Supply:
         PyMem_Free(self.sharable)
         PyMem_Free(self.isolated)
         PyMem_Free(self.wide)
+        PyMem_Free(self.package_milli)
         PyMem_Free(self.state)
 
     cdef void _move(self, const uint64_t *words, int used, uint64_t *side, int *left, int sign) noexcept nogil:
@@ -266,8 +272,8 @@ cdef class Supply:
             row[<int> ISOLATED_FIT] = isolated_fit or not isolated
             if limit is not None:
                 row[<int> BURST_ROOM] = min(0, self._allocatable_shared(pool) - limit_milli)
-                if self.wide[pool]:
-                    row[<int> BURST_ROOM] -= limit_milli // 4  # as bad as to lack a quarter of it
+                # wider than it need be is as bad as to lack a quarter of the limit, or two
+                row[<int> BURST_ROOM] -= limit_milli // 4 * (self.wide[pool] + (limit_milli <= self.package_milli[pool]))
             elif burst_levels is not None:
                 row[<int> BURST_LEVEL] = burst_levels[pool]
                 row[<int> BURST_ROOM] = self._allocatable_shared(pool)

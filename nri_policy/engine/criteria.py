@@ -76,8 +76,9 @@ CRITERIA = (
     Criterion(
         name="cpu_burst",
         heading="CPU to grow",
-        doc="CPU missing below the limit, and a quarter more across NUMA nodes; without a limit:"
-        " levels off the preferred one, then CPU to grow into",
+        doc="CPU missing below the limit, a quarter of it more across NUMA nodes, another across"
+        " packages where one could hold it; without a limit: levels off the preferred one,"
+        " then CPU to grow into",
         reason="it leaves most room to burst",
         lack="less room to burst",
         columns=(Column.BURST_LEVEL, Column.BURST_ROOM),

@@ -352,10 +352,8 @@ def confined_by(request: Request, table: Table, tree: PoolTree, pool: int) -> in
     """Return the milli-CPU that a Burstable container's limit is above what *pool* leaves it."""
     if request.qos is not QoS.BURSTABLE or request.cpu_limit is None:
         return 0
-    short = -int(table.row(pool)[Column.BURST_ROOM])
-    if short and not tree.within_numa(tree.pools[pool]):
-        short -= request.cpu_limit // 4
-    return short
+    lost = request.cpu_limit // 4 * tree.crossings(tree.pools[pool], request.cpu_limit)
+    return -int(table.row(pool)[Column.BURST_ROOM]) - lost
 
 
 def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:

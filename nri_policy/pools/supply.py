@@ -23,6 +23,7 @@ def supply_of(tree: PoolTree, sharable: CPUSet, isolated: CPUSet) -> Supply:
         sharable,
         isolated,
         [pool.id for pool in tree.pools if not tree.within_numa(pool)],
+        [tree.one_package_holds(pool) for pool in tree.pools],
     )
 
 

@@ -61,7 +61,20 @@ class PoolTree(Struct, frozen=True, kw_only=True):
 
     def within_numa(self, pool: Pool) -> bool:
         """Return whether *pool* lies within one NUMA node."""
-        return any(Level.NUMA in above.levels for above in self.path(pool))
+        return not self._crosses(Level.NUMA, pool)
+
+    def one_package_holds(self, pool: Pool) -> int:
+        """Return how many milli-CPU a package has at most; 0 if *pool* does not span several."""
+        if not self._crosses(Level.PACKAGE, pool):
+            return 0
+        return 1000 * max(len(each.cpus) for each in self.pools if Level.PACKAGE in each.levels)
+
+    def crossings(self, pool: Pool, limit: int) -> int:
+        """Return how many quarters of the *limit* in milli-CPU the width of *pool* costs (§4)."""
+        return (not self.within_numa(pool)) + (limit <= self.one_package_holds(pool))
+
+    def _crosses(self, level: Level, pool: Pool) -> bool:
+        return all(level not in above.levels for above in self.path(pool))
 
     def around(self, cpus: CPUSet) -> Pool:
         """Return the smallest pool that has all of *cpus*, which the top has."""

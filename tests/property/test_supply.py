@@ -24,6 +24,7 @@ class Twin:
     sharable: set[int]
     isolated: set[int]
     wide: set[int] = field(default_factory=set)
+    package_milli: list[int] = field(default_factory=list)
     taken: set[int] = field(default_factory=set)
     bookings: list[tuple[int, int, bool, bool]] = field(default_factory=list)
 
@@ -93,7 +94,16 @@ def trees(draw: st.DrawFn) -> Twin:
     isolated = draw(st.sets(st.sampled_from(cpus), max_size=len(cpus) // 3)) if cpus else set()
     reserved = draw(st.sets(st.sampled_from(cpus), max_size=2)) if cpus else set()
     wide = draw(st.sets(st.integers(0, len(parents) - 1)))
-    return Twin(parents, masks, masks[-1] - isolated - reserved, isolated - reserved, wide)
+    packages = st.sampled_from((0, 1000, 8000))
+    package_milli = draw(st.lists(packages, min_size=len(parents), max_size=len(parents)))
+    return Twin(
+        parents,
+        masks,
+        masks[-1] - isolated - reserved,
+        isolated - reserved,
+        wide,
+        package_milli,
+    )
 
 
 def compare(supply: Supply, twin: Twin) -> None:
@@ -142,7 +152,8 @@ def test_any_sequence_of_grants_is_accounted_as_by_sets(twin: Twin, data: st.Dat
 
 def kernel(twin: Twin) -> Supply:
     masks = [CPUSet(cpus) for cpus in twin.masks]
-    return Supply(twin.parents, masks, CPUSet(twin.sharable), CPUSet(twin.isolated), twin.wide)
+    sharable, isolated = CPUSet(twin.sharable), CPUSet(twin.isolated)
+    return Supply(twin.parents, masks, sharable, isolated, twin.wide, twin.package_milli)
 
 
 def take(supply: Supply, twin: Twin, cpus: set[int]) -> None:
@@ -227,6 +238,7 @@ def compare_scores(supply: Supply, twin: Twin, data: st.DataObject) -> None:
         if limit is not None:
             row["burst_room"] = min(0, twin.allocatable(pool) - limit)
             row["burst_room"] -= limit // 4 if pool in twin.wide else 0
+            row["burst_room"] -= limit // 4 if limit <= twin.package_milli[pool] else 0
         elif levels is not None:
             row["burst_level"], row["burst_room"] = levels[pool], twin.allocatable(pool)
         if wanted is not None:
