@@ -84,10 +84,10 @@ GUESTS = {  # those that take longest first: they are shared out in this order
     # CPUs 6 and 7 stay offline; the memory of node 2, near to 0, and 3, near to 1, is movable only
     "added": Hardware(
         smp=EIGHT,
-        memory=768,
+        memory=1024,
         machine="q35,nvdimm=on",
         numa=[
-            *nodes(["0-3", "4-7", "", ""], [384, 384, 0, 0]),
+            *nodes(["0-3", "4-7", "", ""], [512, 512, 0, 0]),
             *distances({0: 0, 1: 1, 2: 0, 3: 1}),
         ],
         devices=[*added(2, 512), *added(3, 512)],

@@ -13,6 +13,7 @@ from tests.e2e import image, packages
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet
+from tests.guest.inside import kernel
 from tests.guest.inside.scene import SETTINGS, Scene, pods
 
 SUITE = "forky"
@@ -22,9 +23,10 @@ SUITE = "forky"
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the daemon logged, where a test fails."""
+    """Show what the kernel and the daemon logged, where a test fails."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
+        report.sections.append(("log of the kernel", kernel.log()))
         for value in item.funcargs.values():
             if isinstance(value, Scene):
                 report.sections.append(("log of the daemon", value.daemon.tail()))

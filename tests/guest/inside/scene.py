@@ -50,7 +50,7 @@ class Scene:
 
     def run(self, name: str, resources: Resources, **pod: Any) -> Container:
         """Run a pod whose container `main` asks for *resources*."""
-        return self.kubelet.run(name, resources, **pod)
+        return kernel.run(self.kubelet, name, resources, **pod)
 
     def run_all(
         self,

@@ -50,8 +50,8 @@ def crowd(containerd: Containerd, daemon: Daemon) -> Iterator[Crowd]:
             daemon=daemon,
             own=own,
             mixed=mixed,
-            best_effort=kubelet.run("best-effort", BEST_EFFORT),
-            system=kubelet.run("system", BEST_EFFORT, namespace="kube-system"),
+            best_effort=kernel.run(kubelet, "best-effort", BEST_EFFORT),
+            system=kernel.run(kubelet, "system", BEST_EFFORT, namespace="kube-system"),
         )
 
 
