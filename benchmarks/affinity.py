@@ -19,7 +19,7 @@ from nri_policy.pools.attraction import Attraction
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.workload.affinity import Affinity, affinities_of
 from nri_policy.workload.peers import Peers
-from nri_policy.workload.pod import Container, Pod, QoS, Resources, State
+from nri_policy.workload.pod import Container, ContainerState, Pod, QoS, Resources
 from tests.support import affinity_twin, nodes
 
 MACHINE = "package:2 numa:4 l3:4 core:4 pu:2"
@@ -59,7 +59,7 @@ def node(count: int) -> list[Container]:
                 id=f"{index:064x}",
                 pod=pod,
                 name=name,
-                state=State.RUNNING,
+                state=ContainerState.RUNNING,
                 created=index,
                 labels={"io.kubernetes.container.name": name, "io.kubernetes.pod.uid": pod.uid},
                 resources=Resources(),

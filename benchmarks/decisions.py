@@ -29,7 +29,7 @@ STEPS = ("create", "resize", "release")
 Steps = dict[str, list[float]]
 
 
-def life(engine: Engine, kind: str, milli: int) -> Steps:
+def lifecycle(engine: Engine, kind: str, milli: int) -> Steps:
     """Let containers come, be resized and go, one after the other."""
     spent: Steps = {step: [] for step in STEPS}
     for at in range(ROUNDS):
@@ -48,7 +48,7 @@ def life(engine: Engine, kind: str, milli: int) -> Steps:
 
 
 def timed(engine: Engine, kind: str, milli: int) -> dict[str, Timing]:
-    batches = [life(engine, kind, milli) for _ in range(5)]
+    batches = [lifecycle(engine, kind, milli) for _ in range(5)]
     return {
         step: min((Timing.of(batch[step]) for batch in batches), key=lambda timing: timing.p50)
         for step in STEPS

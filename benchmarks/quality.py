@@ -31,7 +31,7 @@ MACHINES = {
     256: "package:2 numa:4(memory=64GiB) l3:2 core:8 pu:2",
 }
 SEEDS = range(1, 6)
-EVENTS = 2000  # of each life
+EVENTS = 2000  # of each run
 LOAD = 0.8  # of the CPUs are requested
 LEVELS = (Level.PACKAGE, Level.NUMA, Level.L3CACHE)
 
@@ -58,7 +58,7 @@ COUNTED = {
 }
 
 
-class Life:
+class ChangingNode:
     """A node on which containers come, grow, shrink and go."""
 
     def __init__(self, cpus: int, seed: int) -> None:
@@ -242,9 +242,9 @@ def counted(cpus: int) -> dict[str, int]:
     """Return the counts of all lives on a machine."""
     total = dict.fromkeys(COUNTED, 0)
     for seed in SEEDS:
-        life = Life(cpus, seed)
-        life.run()
-        for name, count in life.counts.items():
+        changing = ChangingNode(cpus, seed)
+        changing.run()
+        for name, count in changing.counts.items():
             total[name] += count
     return total
 

@@ -19,7 +19,7 @@ from unittest.mock import patch
 from benchmarks.nri_round_trip import Idle
 from benchmarks.table import Section, Timing, number
 from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon, Host
+from nri_policy.daemon import Daemon, Environment
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.plugin import Identity
@@ -98,7 +98,7 @@ async def measure(cpus: int, running: int, *, floor: bool) -> Spent:
             stack.callback(serving.cancel)
         else:
             memory = stack.enter_context(TemporaryDirectory(dir="/dev/shm"))  # as /run is
-            host = Host(state_dir=folder, containers_dir=Path(memory), delay=lambda _: 0.0)
+            host = Environment(state_dir=folder, containers_dir=Path(memory), delay=lambda _: 0.0)
             daemon = Daemon(nodes.machine(busy_node.MACHINES[cpus]), nodes.settings(), host)
             _watch(daemon, watch)
             stack.push_async_callback(daemon.close)

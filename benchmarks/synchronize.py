@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from nri_policy.clock import Clock
 from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon, Host
+from nri_policy.daemon import Daemon, Environment
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb
@@ -70,7 +70,7 @@ async def measure(containers: int) -> dict[str, tuple[float, float, int]]:
         for repeat in range(REPEATS):
             request = pb.SynchronizeRequest()
             request.CopyFrom(unplaced)
-            host = Host(state_dir=Path(folder) / str(repeat))
+            host = Environment(state_dir=Path(folder) / str(repeat))
             for life in ("installed", "restarted"):
                 daemon = Daemon(nodes.machine(MACHINE), nodes.settings(), host)
                 service = Service(daemon.plugin, daemon.node.turn, Clock())

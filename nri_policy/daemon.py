@@ -74,7 +74,7 @@ class ContainerCgroups(Reader, Writer, Cpusets, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Environment:
     """What an engine's session has around it."""
 
     state_dir: Path
@@ -96,7 +96,7 @@ class Host:
 class Daemon:
     """An engine and its session with the runtime."""
 
-    def __init__(self, machine: Machine, settings: Settings, host: Host) -> None:
+    def __init__(self, machine: Machine, settings: Settings, host: Environment) -> None:
         """CapacityError where *settings* ask the impossible; OSError for the state folder.
 
         UnsafeStoreError where others could have written what is stored there.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from nri_policy.daemon import Daemon, Host
+from nri_policy.daemon import Daemon, Environment
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import Hotplug
 from nri_policy.hardware.locality import Locator
@@ -187,7 +187,7 @@ async def _daemon(
     async with AsyncExitStack() as stack:
         assignments = await stack.enter_async_context(Assignments())
         stock = Stock(assignments)
-        host = Host(
+        host = Environment(
             state_dir=options.state_dir,
             containers_dir=options.containers_dir,
             root=options.host_root,

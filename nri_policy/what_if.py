@@ -9,7 +9,7 @@ from nri_policy.audit.decisions import unpinned
 from nri_policy.engine.event import Reconfigured
 from nri_policy.kubelet.hypothetical import Making, wanted_pods
 from nri_policy.kubelet.resources import Kubelet
-from nri_policy.node import Cpuset, Node, Wanted
+from nri_policy.node import CPUsAndMems, Node, Wanted
 from nri_policy.plugin.pods import Pods
 from nri_policy.reload import Reloads
 
@@ -41,7 +41,7 @@ class Hypotheses:
         """Return what the settings in a document would change; ValueError if they cannot."""
         return await self._reloads.proposed(text)
 
-    async def found(self) -> Mapping[str, Cpuset]:
+    async def found(self) -> Mapping[str, CPUsAndMems]:
         """Return where containers run, by the kernel, of which something is left alone."""
         seen = await self._auditor.observe(unpinned(self._node.view))
         return {each: (o.cpus.effective, o.mems.effective) for each, o in seen.items()}

@@ -69,7 +69,7 @@ _V2 = _Hierarchy(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _OpenCgroup:
     """Where a container's cgroup is, with the folder of its cpuset controller open."""
 
     tree: Tree
@@ -246,7 +246,7 @@ class Cgroups:
         self._oldest = {each: self._oldest[each] for each in container_ids if each in self._oldest}
 
     @contextmanager
-    def _opened(self, cgroup: str) -> Iterator[_Place | None]:
+    def _opened(self, cgroup: str) -> Iterator[_OpenCgroup | None]:
         """Open where the runtime's *cgroup* is, or would be; None for one that is none."""
         path = folder_of(cgroup)
         if path is None:
@@ -255,7 +255,7 @@ class Cgroups:
         with Tree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             with tree.folder(f"{hierarchy.mount}/{path}") as folder:
-                yield _Place(tree=tree, hierarchy=hierarchy, path=path, folder=folder)
+                yield _OpenCgroup(tree=tree, hierarchy=hierarchy, path=path, folder=folder)
 
     def _of_each(
         self,

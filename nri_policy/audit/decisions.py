@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from nri_policy.audit.comparison import Decided
 from nri_policy.audit.presence import Books, Present
 from nri_policy.node import NodeView
-from nri_policy.workload.pod import State as Life
+from nri_policy.workload.pod import ContainerState
 
 
 def decisions(view: NodeView, untold: Collection[str]) -> tuple[Decided, ...]:
@@ -59,5 +59,5 @@ def _running(view: NodeView, untold: Collection[str]) -> Iterator[Decided]:
         for container_id, placed in view.placed.items()
         for cpus, mems in [view.told[container_id]]
         for classes in [view.classes.get(container_id)]
-        if placed.container.state is Life.RUNNING
+        if placed.container.state is ContainerState.RUNNING
     )

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nri_policy.classes import Scheduling
-from nri_policy.settings import REALTIME, IOClass, Policy
+from nri_policy.settings import REALTIME, IOClass, SchedulingPolicy
 
 # Fields of /proc/PID/stat behind the name; proc(5) counts from 1, and the name is the second.
 _NICE, _PRIORITY, _POLICY = 19 - 3, 40 - 3, 41 - 3
 _POLICIES = {
-    0: Policy.OTHER,
-    1: Policy.FIFO,
-    2: Policy.RR,
-    3: Policy.BATCH,
-    5: Policy.IDLE,
-    6: Policy.DEADLINE,
+    0: SchedulingPolicy.OTHER,
+    1: SchedulingPolicy.FIFO,
+    2: SchedulingPolicy.RR,
+    3: SchedulingPolicy.BATCH,
+    5: SchedulingPolicy.IDLE,
+    6: SchedulingPolicy.DEADLINE,
 }
 _IO_CLASSES = (IOClass.NONE, IOClass.RT, IOClass.BE, IOClass.IDLE)
 _IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31, "ppc64le": 274, "s390x": 283}
@@ -34,7 +34,7 @@ _PROCESS, _CLASS_SHIFT = 1, 13  # IOPRIO_WHO_PROCESS, IOPRIO_CLASS_SHIFT
 class FirstProcess:
     """What a process runs with."""
 
-    policy: Policy | None  # None: one that is not known here
+    policy: SchedulingPolicy | None  # None: one that is not known here
     nice: int
     priority: int  # of a real-time policy
     io_class: IOClass | None  # None: cannot be read here
@@ -47,7 +47,7 @@ class FirstProcess:
             return "unknown"
         if self.policy in REALTIME:
             return f"{self.policy}, priority {self.priority}"
-        if self.policy in (Policy.IDLE, Policy.DEADLINE):
+        if self.policy in (SchedulingPolicy.IDLE, SchedulingPolicy.DEADLINE):
             return self.policy.value
         return f"{self.policy}, nice {self.nice}"
 

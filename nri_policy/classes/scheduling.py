@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from nri_policy.settings import REALTIME, IOClass, Policy, SchedulingClass, SchedulingFlag
+from nri_policy.settings import REALTIME, IOClass, SchedulingClass, SchedulingFlag, SchedulingPolicy
 
 
 class Scheduler(Struct, frozen=True, kw_only=True):
     """Scheduling attributes, as sched_setattr(2) takes them; times in nanoseconds."""
 
-    policy: Policy
+    policy: SchedulingPolicy
     nice: int = 0
     priority: int = 0
     flags: tuple[SchedulingFlag, ...] = ()
@@ -22,10 +22,10 @@ class Scheduler(Struct, frozen=True, kw_only=True):
         parts = [self.policy.value]
         if self.policy in REALTIME:
             parts.append(f"priority {self.priority}")
-        elif self.policy is Policy.DEADLINE:
+        elif self.policy is SchedulingPolicy.DEADLINE:
             parts += [f"{name} {getattr(self, name)} ns" for name in ("runtime", "deadline")]
             parts.append(f"period {self.period} ns")
-        elif self.policy is not Policy.IDLE:
+        elif self.policy is not SchedulingPolicy.IDLE:
             parts.append(f"nice {self.nice}")
         return ", ".join([*parts, *self.flags])
 
@@ -44,10 +44,10 @@ class IOPriority(Struct, frozen=True, kw_only=True):
 def scheduler_of(given: SchedulingClass) -> Scheduler | None:
     """Return the attributes that a class sets, None if it leaves them alone."""
     policy = given.policy
-    if policy is Policy.NONE:
+    if policy is SchedulingPolicy.NONE:
         if given.nice is None and not given.flags:
             return None
-        policy = Policy.OTHER
+        policy = SchedulingPolicy.OTHER
     return Scheduler(
         policy=policy,
         nice=given.nice or 0,
@@ -69,7 +69,7 @@ def io_priority_of(given: SchedulingClass) -> IOPriority | None:
 
 def impossible(scheduler: Scheduler, *, pinned: bool, no_realtime: str) -> str:
     """Return why the kernel would refuse these attributes to a container, empty if it would not."""
-    if scheduler.policy is Policy.DEADLINE and pinned:
+    if scheduler.policy is SchedulingPolicy.DEADLINE and pinned:
         return (
             "the kernel takes policy deadline from no process that is pinned to some CPUs: it"
             " takes the annotation cpu.preserve, or pinCPU: false"

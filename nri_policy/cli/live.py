@@ -42,7 +42,7 @@ _Told = tuple[datetime, Decision]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glimpse:
+class DaemonSnapshot:
     """What there is to be seen of the daemon at one moment."""
 
     scene: Scene | None  # the last one known, None if there was none yet
@@ -52,7 +52,7 @@ class Glimpse:
     used_in: Mapping[str, float] = field(default_factory=dict)  # and by pool, those below it too
 
 
-class Feed:
+class DaemonWatcher:
     """Asks the daemon at a socket; whether it is there or not, there is something to be seen."""
 
     def __init__(self, socket: Path, now: Callable[[], datetime]) -> None:
@@ -67,7 +67,7 @@ class Feed:
         self._looked: tuple[datetime, Containers] | None = None  # before
         self._decisions: deque[_Told] = deque(maxlen=_MOST_DECISIONS)
 
-    def look(self) -> Glimpse:
+    def look(self) -> DaemonSnapshot:
         """Return what is to be seen now, connecting anew where that is needed."""
         problem, used, used_in = "", dict[str, float](), dict[str, float]()
         try:
@@ -90,7 +90,7 @@ class Feed:
         except (UnreachableError, DeclinedError) as error:
             problem = str(error)
             self.close()
-        return Glimpse(
+        return DaemonSnapshot(
             scene=self._scene,
             decisions=tuple(self._decisions),
             problem=problem,
@@ -141,7 +141,7 @@ def _by_pool(used: Mapping[str, float], running: Running) -> dict[str, float]:
     return totals
 
 
-def show(look: Callable[[], Glimpse], console: Console, moments: Iterable[Moment]) -> None:
+def show(look: Callable[[], DaemonSnapshot], console: Console, moments: Iterable[Moment]) -> None:
     """Show a new glimpse every second, on the whole screen, until q is pressed."""
     view, glimpse = View(), None
     with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -160,7 +160,7 @@ class Frame:
     """A glimpse, cut to the terminal."""
 
     tick: datetime
-    glimpse: Glimpse
+    glimpse: DaemonSnapshot
     view: View = View()  # noqa: RUF009 - it is frozen
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

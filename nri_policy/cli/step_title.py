@@ -8,6 +8,7 @@ from typing import Any
 from nri_policy.simulation.scenario import (
     Advance,
     Apply,
+    ChangeSettings,
     Delete,
     Devices,
     Disks,
@@ -15,7 +16,6 @@ from nri_policy.simulation.scenario import (
     Hotplug,
     Resize,
     Restart,
-    Settings,
     Step,
 )
 
@@ -42,7 +42,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 _TITLES: dict[type, Callable[[Any], str]] = {
-    Settings: lambda _: "new settings",
+    ChangeSettings: lambda _: "new settings",
     Apply: lambda step: f"apply {_few([pod.key.removeprefix('default/') for pod in step.pods])}",
     Delete: lambda step: f"delete {_few(step.names)}",
     Resize: lambda step: f"resize {step.pod}/{step.container}",

@@ -11,7 +11,7 @@ import click
 from nri_policy.cli.asking import socket_option
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.keyboard import moments, single_keys
-from nri_policy.cli.live import Feed, show
+from nri_policy.cli.live import DaemonWatcher, show
 from nri_policy.cli.output import Paper
 
 
@@ -27,7 +27,7 @@ def command(control_socket: Path) -> None:
     if not console.is_terminal:
         raise Failure("it needs a terminal; `pools` prints the same once", Exit.USAGE)
     with (
-        closing(Feed(control_socket, _now)) as feed,
+        closing(DaemonWatcher(control_socket, _now)) as feed,
         single_keys(),
         suppress(KeyboardInterrupt),
     ):

@@ -21,7 +21,7 @@ from nri_policy.control.name import UnknownNameError, named
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import Outcome
 from nri_policy.engine.grant import Placement
-from nri_policy.node import Cpuset, Node, NodeView, Placed, Wanted, WhatIf
+from nri_policy.node import CPUsAndMems, Node, NodeView, Placed, Wanted, WhatIf
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.report import (
     AuditReport,
@@ -111,7 +111,7 @@ class Hypotheses(Protocol):
         """Return what a document of settings would change; ValueError."""
         ...
 
-    async def found(self) -> Mapping[str, Cpuset]:
+    async def found(self) -> Mapping[str, CPUsAndMems]:
         """Return where containers run as far as the policy leaves them alone."""
         ...
 

@@ -61,8 +61,7 @@ from nri_policy.engine.synchronization import (
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier
 from nri_policy.settings import Settings
-from nri_policy.workload.pod import Container
-from nri_policy.workload.pod import State as ContainerState
+from nri_policy.workload.pod import Container, ContainerState
 from nri_policy.workload.request import Request, Sort
 
 

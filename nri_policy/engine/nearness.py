@@ -26,7 +26,7 @@ from nri_policy.workload.hints import Hint
 _A_LEVEL_ABOVE = 0.9
 _MOST_KNOWN = 1024  # combinations of places whose scores are kept
 
-_Place = tuple[CPUSet, CPUSet]  # of a hint: its CPUs, its nodes
+_HintArea = tuple[CPUSet, CPUSet]  # of a hint: its CPUs, its nodes
 
 
 class Scores(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Nearness:
             CPUSet(id_ for id_, near in self._node_cpus.items() if not near.isdisjoint(pool.cpus))
             for pool in tree.pools
         ]
-        self._known: dict[tuple[tuple[_Place, int], ...], Scores] = {}
+        self._known: dict[tuple[tuple[_HintArea, int], ...], Scores] = {}
 
     def scores(self, hints: Iterable[Hint]) -> Scores | None:
         """Return the scores of all pools; None where no hint says anything on this machine."""
@@ -69,7 +69,7 @@ class Nearness:
             self._known[key] = self._measured(places)
         return self._known[key]
 
-    def _measured(self, places: Mapping[_Place, int]) -> Scores:
+    def _measured(self, places: Mapping[_HintArea, int]) -> Scores:
         columns = [
             [score**count for score in (self._by_cpus(cpus) if cpus else self._by_nodes(nodes))]
             for (cpus, nodes), count in places.items()

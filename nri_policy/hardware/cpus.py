@@ -32,14 +32,14 @@ class CPUSets:
     nohz_full: CPUSet
 
 
-class Place(NamedTuple):
+class CPUPosition(NamedTuple):
     """Where a CPU is on one level; None where the kernel does not say. May name offline CPUs."""
 
     id: int | None = None
     cpus: CPUSet | None = None
 
 
-CPU = Mapping[str, Place]  # by level, as in LEVELS; a level that is missing is unknown
+CPU = Mapping[str, CPUPosition]  # by level, as in LEVELS; a level that is missing is unknown
 LEVELS = {
     # level: (id file, set files, those of newer kernels first)
     "drawer": ("drawer_id", ("drawer_siblings",)),
@@ -125,7 +125,10 @@ def cpuinfo(tree: Tree) -> Mapping[int, CPU]:
             fields = found.setdefault(number, {})
         fields[name] = number
     return {
-        cpu: {"package": Place(fields.get("physical id")), "core": Place(fields.get("core id"))}
+        cpu: {
+            "package": CPUPosition(fields.get("physical id")),
+            "core": CPUPosition(fields.get("core id")),
+        }
         for cpu, fields in found.items()
     }
 
@@ -165,7 +168,7 @@ def _read_cpu(topology: Folder) -> CPU:
     return {level: _place(topology, level) for level in LEVELS}
 
 
-def _place(topology: Folder, level: str) -> Place:
+def _place(topology: Folder, level: str) -> CPUPosition:
     id_file, set_files = LEVELS[level]
     number = topology.integer(id_file)
     if number is not None and (number < 0 or number in _UNKNOWN):
@@ -174,9 +177,9 @@ def _place(topology: Folder, level: str) -> Place:
         # A level that an architecture lacks shows as id -1 with a set of the CPU alone
         # (include/linux/topology.h), so that set says nothing. POWER and s390, though, give real
         # sets of packages with the id -1.
-        return Place()
+        return CPUPosition()
     for name in set_files:
         cpus = topology.set(f"{name}_list", name)
         if cpus:
-            return Place(number, cpus)
-    return Place(number)
+            return CPUPosition(number, cpus)
+    return CPUPosition(number)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPUINFO_LIMIT
 from nri_policy.hardware.machine import Device, Distances, MemoryKind, Package
-from nri_policy.hardware.numa import Node
+from nri_policy.hardware.numa import NUMANode
 from nri_policy.hardware.sysfs import Folder, Tree
 
 Verdicts = Mapping[int, tuple[MemoryKind, str]]  # by node id; nodes that a rule cannot judge lack
@@ -32,7 +32,7 @@ class Evidence:
 
     tree: Tree
     settings: Mapping[int, MemoryKind]
-    nodes: tuple[Node, ...]
+    nodes: tuple[NUMANode, ...]
     nearest: Mapping[int, CPUSet]
     distances: Distances
     packages: tuple[Package, ...]
@@ -63,14 +63,14 @@ def judge(evidence: Evidence) -> dict[int, tuple[MemoryKind, str]]:
     return verdicts
 
 
-def _by_settings(evidence: Evidence, nodes: Iterable[Node]) -> Verdicts:
+def _by_settings(evidence: Evidence, nodes: Iterable[NUMANode]) -> Verdicts:
     kinds = evidence.settings
     for id_ in kinds.keys() - {node.id for node in nodes}:
         evidence.tree.notes.add(f"memoryKinds in the settings names node {id_}, which is not here")
     return {node.id: (kinds[node.id], "the settings") for node in nodes if node.id in kinds}
 
 
-def _by_cpus(_: Evidence, nodes: Iterable[Node]) -> Verdicts:
+def _by_cpus(_: Evidence, nodes: Iterable[NUMANode]) -> Verdicts:
     return {
         node.id: (MemoryKind.DRAM, "has CPUs" if node.cpus else "has CPUs, all of them offline")
         for node in nodes
@@ -78,7 +78,7 @@ def _by_cpus(_: Evidence, nodes: Iterable[Node]) -> Verdicts:
     }
 
 
-def _by_driver(evidence: Evidence, nodes: Iterable[Node]) -> Verdicts:
+def _by_driver(evidence: Evidence, nodes: Iterable[NUMANode]) -> Verdicts:
     """Judge by the drivers that brought the memory: dax devices, NVDIMM and CXL regions."""
     tree = evidence.tree
     verdicts: dict[int, tuple[MemoryKind, str]] = {}
@@ -123,7 +123,7 @@ def _node_of_region(evidence: Evidence, region: Folder) -> int | None:
     return None
 
 
-def _by_accelerator(evidence: Evidence, nodes: Iterable[Node]) -> Verdicts:
+def _by_accelerator(evidence: Evidence, nodes: Iterable[NUMANode]) -> Verdicts:
     """Judge memory that belongs to an accelerator; never memory that the kernel itself may use."""
     tree = evidence.tree
     reasons: dict[int, str] = {}
@@ -153,11 +153,11 @@ def _by_accelerator(evidence: Evidence, nodes: Iterable[Node]) -> Verdicts:
     }
 
 
-def _by_emptiness(_: Evidence, nodes: Iterable[Node]) -> Verdicts:
+def _by_emptiness(_: Evidence, nodes: Iterable[NUMANode]) -> Verdicts:
     return {node.id: (MemoryKind.DRAM, "has no memory") for node in nodes if not node.memory}
 
 
-def _by_hmat(_: Evidence, nodes: Iterable[Node], dram: Iterable[Node]) -> Verdicts:
+def _by_hmat(_: Evidence, nodes: Iterable[NUMANode], dram: Iterable[NUMANode]) -> Verdicts:
     """Judge by the firmware's figures, against the best of the dram nodes."""
     figures = [node.access for node in dram if node.access is not None]
     bandwidth = max((a.read_bandwidth for a in figures if a.read_bandwidth), default=None)
@@ -183,7 +183,7 @@ def _by_hmat(_: Evidence, nodes: Iterable[Node], dram: Iterable[Node]) -> Verdic
     return verdicts
 
 
-def _by_tier(_: Evidence, nodes: Iterable[Node], dram: Iterable[Node]) -> Verdicts:
+def _by_tier(_: Evidence, nodes: Iterable[NUMANode], dram: Iterable[NUMANode]) -> Verdicts:
     # The same tier says nothing: it is what the kernel gives to memory that it knows nothing of.
     tiers = [node.tier for node in dram if node.tier is not None]
     if not tiers:
@@ -198,13 +198,13 @@ def _by_tier(_: Evidence, nodes: Iterable[Node], dram: Iterable[Node]) -> Verdic
     return verdicts
 
 
-def _by_zone(_: Evidence, nodes: Iterable[Node], __: Iterable[Node]) -> Verdicts:
+def _by_zone(_: Evidence, nodes: Iterable[NUMANode], __: Iterable[NUMANode]) -> Verdicts:
     # Memory that came after boot: a driver brought it. Main and high-bandwidth memory is there
     # from the start.
     return {node.id: (MemoryKind.PMEM, "movable memory only") for node in nodes if not node.normal}
 
 
-def _by_processor(evidence: Evidence, nodes: Iterable[Node], _: Iterable[Node]) -> Verdicts:
+def _by_processor(evidence: Evidence, nodes: Iterable[NUMANode], _: Iterable[NUMANode]) -> Verdicts:
     # Xeon Phi has neither HMAT nor tiers, and its MCDRAM may be larger than a node's main memory.
     nodes = tuple(nodes)
     if not nodes or not _in_cpuinfo(evidence.tree, _KNIGHTS):
@@ -212,7 +212,7 @@ def _by_processor(evidence: Evidence, nodes: Iterable[Node], _: Iterable[Node]) 
     return {node.id: (MemoryKind.HBM, "MCDRAM of a Xeon Phi") for node in nodes}
 
 
-def _by_size(evidence: Evidence, nodes: Iterable[Node], dram: Iterable[Node]) -> Verdicts:
+def _by_size(evidence: Evidence, nodes: Iterable[NUMANode], dram: Iterable[NUMANode]) -> Verdicts:
     """Judge by size and distance: the last resort."""
     sizes = [node.memory for node in dram if node.memory]
     if not sizes:
@@ -237,7 +237,7 @@ def _by_size(evidence: Evidence, nodes: Iterable[Node], dram: Iterable[Node]) ->
     return verdicts
 
 
-def _is_near(evidence: Evidence, node: Node, packages: Mapping[int, set[int]]) -> bool:
+def _is_near(evidence: Evidence, node: NUMANode, packages: Mapping[int, set[int]]) -> bool:
     """Return whether *node* is nearer to its nearest CPUs than any other package is to them.
 
     *packages* are the ids of the packages that each node's CPUs are in.

@@ -30,7 +30,7 @@ _MEM_FREE = re.compile(r"MemFree:\s*(\d{1,15}) *kB")
 _TIERS = "sys/devices/virtual/memory_tiering"
 
 
-class Node(Struct, frozen=True, kw_only=True):
+class NUMANode(Struct, frozen=True, kw_only=True):
     """What the kernel says of one NUMA node."""
 
     id: int
@@ -44,7 +44,7 @@ class Node(Struct, frozen=True, kw_only=True):
     side_cache: int  # bytes
 
 
-def read_nodes(tree: Tree, sets: CPUSets) -> tuple[tuple[Node, ...], Distances]:
+def read_nodes(tree: Tree, sets: CPUSets) -> tuple[tuple[NUMANode, ...], Distances]:
     """Return the online NUMA nodes, at least one, and the distances between them."""
     with tree.folder(NODE_FOLDER) as folder:
         folders = CPUSet(id_ for id_ in folder.numbered("node") if id_ <= _HIGHEST_NODE)
@@ -59,7 +59,7 @@ def read_nodes(tree: Tree, sets: CPUSets) -> tuple[tuple[Node, ...], Distances]:
         normal = _normal_nodes(folder, online)
         tiers = _read_tiers(tree)
         left = _nodes_of_offline_cpus(tree, sets.offline)
-        nodes: list[Node] = []
+        nodes: list[NUMANode] = []
         rows: dict[int, str] = {}
         for id_ in folders & online:
             with folder.folder(f"node{id_}") as own:
@@ -74,7 +74,7 @@ def read_nodes(tree: Tree, sets: CPUSets) -> tuple[tuple[Node, ...], Distances]:
     return tuple(nodes), distances
 
 
-def nearest(node: Node, nodes: Sequence[Node], distances: Distances) -> CPUSet:
+def nearest(node: NUMANode, nodes: Sequence[NUMANode], distances: Distances) -> CPUSet:
     """Return the ids of the CPU-bearing nodes nearest to *node*: all of them on a tie."""
     if node.cpus:
         return CPUSet((node.id,))
@@ -89,12 +89,12 @@ def nearest(node: Node, nodes: Sequence[Node], distances: Distances) -> CPUSet:
     return CPUSet(id_ for id_, distance in far.items() if distance == least)
 
 
-def _whole_machine(tree: Tree, sets: CPUSets) -> Node:
+def _whole_machine(tree: Tree, sets: CPUSets) -> NUMANode:
     with tree.folder("proc") as proc:
         memory = _mem_total(proc)
     with tree.folder("sys/kernel/mm/hugepages") as folder:
         hugepages = _read_hugepages(folder)
-    return Node(
+    return NUMANode(
         id=0,
         cpus=sets.online,
         has_cpus=True,
@@ -130,7 +130,7 @@ def _read_tiers(tree: Tree) -> dict[int, int]:
 
 def _read_node(
     folder: Folder, id_: int, online: CPUSet, normal: CPUSet | None, tier: int | None
-) -> Node:
+) -> NUMANode:
     listed = folder.set("cpulist", "cpumap")
     linked = CPUSet(cpu for cpu in folder.numbered("cpu") if cpu <= HIGHEST)
     if listed is None:
@@ -138,7 +138,7 @@ def _read_node(
     memory = _mem_total(folder)
     with folder.folder("hugepages") as pages:
         hugepages = _read_hugepages(pages)
-    return Node(
+    return NUMANode(
         id=id_,
         cpus=listed & online,
         has_cpus=bool(listed | linked),
@@ -225,7 +225,7 @@ def _figure(folder: Folder, name: str) -> int | None:
     return figure if figure is not None and figure > 0 else None  # 0 is the kernel's "unknown"
 
 
-def _note_odd_cpus(tree: Tree, online: CPUSet, nodes: Sequence[Node]) -> None:
+def _note_odd_cpus(tree: Tree, online: CPUSet, nodes: Sequence[NUMANode]) -> None:
     seen: CPUSet = EMPTY
     for node in nodes:
         for cpu in node.cpus & seen:

@@ -12,11 +12,11 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.hardware.cpus import CPU, Place
+from nri_policy.hardware.cpus import CPU, CPUPosition
 from nri_policy.hardware.machine import Cluster, Core, CoreKind, Die, Group, Package
 from nri_policy.hardware.notes import Notes
 
-_NOWHERE = Place()
+_NOWHERE = CPUPosition()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +100,11 @@ class _Splitter:
             return [(members.lowest if id_ is None else id_, members) for id_, members in found]
         return self._name(found, level)
 
-    def _place(self, cpu: int, level: str) -> Place:
+    def _place(self, cpu: int, level: str) -> CPUPosition:
         place = self._cpus[cpu].get(level, _NOWHERE)
         if level == "package" and place.cpus is not None and len(place.cpus) == 1:
             # smaller than the core in it: the kernel's default for "unknown"
-            return Place(place.id, place.cpus | (self._place(cpu, "core").cpus or place.cpus))
+            return CPUPosition(place.id, place.cpus | (self._place(cpu, "core").cpus or place.cpus))
         return place
 
     def _by_id(self, within: CPUSet, level: str) -> dict[int, CPUSet]:

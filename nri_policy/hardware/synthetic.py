@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.hardware.synthetic_layout import Core, Layout, Node, lay_out
+from nri_policy.hardware.synthetic_layout import Core, Layout, NodeLayout, lay_out
 from nri_policy.hardware.synthetic_spec import Spec, parse
 
 _CPU = "sys/devices/system/cpu"
@@ -175,7 +175,7 @@ def _write_nodes(writer: _Writer, layout: Layout) -> None:
         writer.put(f"{folder}/nodelist", CPUSet(tier_ids))
 
 
-def _write_node(writer: _Writer, layout: Layout, node: Node) -> None:
+def _write_node(writer: _Writer, layout: Layout, node: NodeLayout) -> None:
     folder = f"{_NODE}/node{node.id}"
     row: Iterable[int] = (_distance(node, to) for to in layout.nodes)
     if layout.spec.distances:
@@ -190,7 +190,7 @@ def _write_node(writer: _Writer, layout: Layout, node: Node) -> None:
         writer.link(f"{folder}/cpu{cpu}", f"../../cpu/cpu{cpu}")
 
 
-def _distance(by: Node, to: Node) -> int:
+def _distance(by: NodeLayout, to: NodeLayout) -> int:
     if by.id == to.id:
         return 10
     if by.cpus and to.cpus:
@@ -201,7 +201,7 @@ def _distance(by: Node, to: Node) -> int:
     return near if by.near & to.near else far
 
 
-def _write_hmat(writer: _Writer, node: Node) -> None:
+def _write_hmat(writer: _Writer, node: NodeLayout) -> None:
     folder = f"{_NODE}/node{node.id}/access1/initiators"
     latency, bandwidth = _HMAT[node.kind]
     for direction in ("read", "write"):
@@ -211,7 +211,7 @@ def _write_hmat(writer: _Writer, node: Node) -> None:
         writer.link(f"{folder}/node{id_}", f"../../../node{id_}")
 
 
-def _write_dax(writer: _Writer, node: Node) -> None:
+def _write_dax(writer: _Writer, node: NodeLayout) -> None:
     name = f"dax{node.id}.0"
     if node.kind == "pmem":
         region = f"devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0012:00/ndbus0/region{node.id}"

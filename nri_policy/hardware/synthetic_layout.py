@@ -26,7 +26,7 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class NodeLayout:
     """A NUMA node to be."""
 
     id: int
@@ -44,7 +44,7 @@ class Layout:
     spec: Spec
     cores: tuple[Core, ...]
     members: dict[tuple[str, int], CPUSet]
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeLayout, ...]
     online: CPUSet
 
 
@@ -98,12 +98,12 @@ def _members(cores: Iterable[Core]) -> dict[tuple[str, int], CPUSet]:
 
 def _nodes(
     spec: Spec, cores: Iterable[Core], members: dict[tuple[str, int], CPUSet]
-) -> tuple[Node, ...]:
+) -> tuple[NodeLayout, ...]:
     packages: dict[int, set[int]] = {}
     for core in cores:
         packages.setdefault(core.units["numa"], set()).add(core.units["package"])
     own = tuple(
-        Node(
+        NodeLayout(
             id=number,
             kind="dram",
             cpus=members["numa", number],
@@ -120,8 +120,10 @@ def _nodes(
     return tuple(nodes)
 
 
-def _memory_only(extra: MemoryOnly, id_: int, cpus: CPUSet, own: Iterable[Node]) -> Node:
-    return Node(
+def _memory_only(
+    extra: MemoryOnly, id_: int, cpus: CPUSet, own: Iterable[NodeLayout]
+) -> NodeLayout:
+    return NodeLayout(
         id=id_,
         kind=extra.kind,
         cpus=EMPTY,

@@ -7,7 +7,7 @@ from nri_policy.node.node import Node, Observer, Outcome
 from nri_policy.node.statistics import Fate, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, view_of
 from nri_policy.node.what_if import (
-    Cpuset,
+    CPUsAndMems,
     Fit,
     Held,
     Misfit,
@@ -20,7 +20,7 @@ from nri_policy.node.what_if import (
 )
 
 __all__ = [
-    "Cpuset",
+    "CPUsAndMems",
     "Fate",
     "Fit",
     "Held",

@@ -28,7 +28,7 @@ from nri_policy.workload.remarks import remarks
 
 _IGNORED = "devices were ignored: {}: it is not known how many are left (agent.podResourceAPI)"
 
-Cpuset = tuple[CPUSet, CPUSet]  # the CPUs and memory nodes of a container
+CPUsAndMems = tuple[CPUSet, CPUSet]  # the CPUs and memory nodes of a container
 
 
 class Start(Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class WhatIf:
         engine: Engine,
         *,
         most: bool = False,
-        found: Mapping[str, Cpuset] | None = None,
+        found: Mapping[str, CPUsAndMems] | None = None,
         devices: Mapping[str, int] | None = None,
     ) -> None:
         """Try on *engine*, a copy of the node's; *most*: as many as fit, there is no number.
@@ -264,7 +264,7 @@ def _odd(starts: tuple[Start, ...]) -> Iterator[str]:
             yield f"{each.full_name}: {remark}"
 
 
-def _told(view: NodeView, otherwise: Mapping[str, Cpuset]) -> dict[str, Cpuset]:
+def _told(view: NodeView, otherwise: Mapping[str, CPUsAndMems]) -> dict[str, CPUsAndMems]:
     """Return where containers run by what the runtime was told; *otherwise* where left alone."""
     cpusets = {}
     for container_id in view.placed:
@@ -274,7 +274,7 @@ def _told(view: NodeView, otherwise: Mapping[str, Cpuset]) -> dict[str, Cpuset]:
     return cpusets
 
 
-def _holdings(view: NodeView, cpusets: Mapping[str, Cpuset]) -> dict[str, Held]:
+def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, Held]:
     """Return what every container holds and where it runs, by name."""
     holdings = {}
     for container_id, placed in view.placed.items():

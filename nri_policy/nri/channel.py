@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from nri_policy.clock import Clock
 from nri_policy.nri.connection import Connection
-from nri_policy.nri.errors import Code, LocalProtocolError, Refused, RemoteProtocolError
+from nri_policy.nri.errors import CallRefused, Code, LocalProtocolError, RemoteProtocolError
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.ttrpc import InvalidRequest, Request, Response
 
@@ -26,7 +26,7 @@ LINGER = 1.0  # seconds
 REQUEST_OVERHEAD = 1 << 10  # bytes, so that empty requests count as well
 
 # a request, the clock's reading when it came, and where the answer goes
-Take = Callable[[Request, float, Callable[[bytes | Refused], None]], None]
+Take = Callable[[Request, float, Callable[[bytes | CallRefused], None]], None]
 
 
 class Channel(asyncio.Protocol):
@@ -112,10 +112,10 @@ class Channel(asyncio.Protocol):
             raise ConnectionResetError(f"connection closed before {method} was answered")
         return answer.result()
 
-    def _answer(self, request: Request, answer: bytes | Refused) -> None:
+    def _answer(self, request: Request, answer: bytes | CallRefused) -> None:
         """Answer with a payload or a failure; the latter, too, if the former is too large."""
         self._waiting -= len(request.payload) + REQUEST_OVERHEAD
-        if isinstance(answer, Refused):
+        if isinstance(answer, CallRefused):
             self._refuse(request, answer.code, answer.message)
             return
         try:

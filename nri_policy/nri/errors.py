@@ -31,7 +31,7 @@ class Code(IntEnum):
     UNAVAILABLE = 14
 
 
-class Refused(Exception):  # noqa: N818 - an answer to one request, not a fault of the program
+class CallRefused(Exception):  # noqa: N818 - an answer to one request, not a fault of the program
     """One request is answered with an error status; the connection lives on.
 
     Raised by a plugin's method to fail the request, and where a call of ours was failed by the

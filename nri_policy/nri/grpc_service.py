@@ -13,7 +13,7 @@ import grpc
 
 from nri_policy.clock import Clock
 from nri_policy.nri.connection import SERVICES
-from nri_policy.nri.errors import Refused
+from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.service import METHODS, Service
 
@@ -44,7 +44,7 @@ def _answerer(
         budget = math.inf if left is None else left
         try:
             return await service.answer(method, payload, received=clock.now(), budget=budget)
-        except Refused as refusal:
+        except CallRefused as refusal:
             status = _STATUS.get(refusal.code, grpc.StatusCode.UNKNOWN)
             await context.abort(status, refusal.message[:MAX_STATUS_TEXT])
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from nri_policy.nri.connection import SERVICES
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.service import Hear, Service
 from nri_policy.nri.ttrpc import Request
@@ -45,7 +45,7 @@ class Requests:
             return
         if request.service != SERVICES[Conn.PLUGIN]:
             text = f"no service {request.service[:64]!r}"
-            answer(Refused(text, code=Code.UNIMPLEMENTED))
+            answer(CallRefused(text, code=Code.UNIMPLEMENTED))
             return
         serving = self.service.serve(
             request.method,
@@ -63,7 +63,7 @@ class Requests:
         if not self.unanswered and not self.finished.done():
             self.finished.set_result(None)
 
-    def _answered(self, stream: int, answer: Hear, outcome: bytes | Refused) -> None:
+    def _answered(self, stream: int, answer: Hear, outcome: bytes | CallRefused) -> None:
         del self.unanswered[stream]
         answer(outcome)
         trouble = self.service.trouble

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from nri_policy.clock import Clock
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.plugin import CALL, Call, Plugin
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
@@ -96,7 +96,7 @@ class Result(StrEnum):
 
 
 Turn = AbstractAsyncContextManager[None]  # what to enter for a method to run; again and again
-Hear = Callable[[bytes | Refused], None]  # an answer: the response, or a status instead
+Hear = Callable[[bytes | CallRefused], None]  # an answer: the response, or a status instead
 Observe = Callable[[str, Result, float], None]  # a method, what came of it, and after what seconds
 
 
@@ -129,9 +129,9 @@ class Service:
 
         Raises Refused with the status to send instead.
         """
-        answered: asyncio.Future[bytes | Refused] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[bytes | CallRefused] = asyncio.get_running_loop().create_future()
 
-        def hear(outcome: bytes | Refused) -> None:
+        def hear(outcome: bytes | CallRefused) -> None:
             if not answered.cancelled():
                 answered.set_result(outcome)
 
@@ -144,7 +144,7 @@ class Service:
         except asyncio.CancelledError:
             serving.cancel()
             raise
-        if isinstance(answer, Refused):
+        if isinstance(answer, CallRefused):
             raise answer
         return answer
 
@@ -166,7 +166,7 @@ class Service:
         """
         if method not in METHODS:
             text = f"this plugin has no method {method[:64]!r}"
-            to(Refused(text, code=Code.UNIMPLEMENTED))
+            to(CallRefused(text, code=Code.UNIMPLEMENTED))
             return
         now = self._clock.now
         call = Call(
@@ -174,11 +174,11 @@ class Service:
         )
         CALL.set(call)
 
-        def answer(outcome: bytes | Refused) -> None:
+        def answer(outcome: bytes | CallRefused) -> None:
             call.answered = True
             to(outcome)
             result = Result.OK
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, CallRefused):
                 result = Result.FAILED if outcome.code == Code.INTERNAL else Result.REFUSED
             self._observe(call.method, result, now() - received)
 
@@ -190,12 +190,12 @@ class Service:
             call.answered = True
             raise
         if call.answered:
-            reason = outcome.message if isinstance(outcome, Refused) else ""
+            reason = outcome.message if isinstance(outcome, CallRefused) else ""
             log.warning("event=overdue-finished method=%s refused=%r", call.method, reason)
         else:
             answer(outcome)
 
-    async def _outcome(self, call: Call, payload: bytes, answer: Hear) -> bytes | Refused:
+    async def _outcome(self, call: Call, payload: bytes, answer: Hear) -> bytes | CallRefused:
         """Return what a request comes to; *answer* what can be answered before, if it is late."""
         try:
             request = _decode(call.method, payload)
@@ -211,19 +211,19 @@ class Service:
             finally:
                 in_time()
             return b"" if response is None else response.SerializeToString()
-        except Refused as refusal:
+        except CallRefused as refusal:
             return refusal
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return Refused(f"{call.method} was cancelled", code=Code.INTERNAL)
+            return CallRefused(f"{call.method} was cancelled", code=Code.INTERNAL)
         except Exception as error:  # noqa: BLE001 - the boundary: a bug must not end the session
             return _bug(call, error)
 
     def _late(self, call: Call, request: Message, answer: Hear) -> None:
         """Answer without waiting for the method, if there is an answer that does no harm."""
-        instead: bytes | Refused | None = None
+        instead: bytes | CallRefused | None = None
         try:
             response = self._plugin.late(call.method, request)
             if response is not None:
@@ -264,7 +264,7 @@ class Service:
         if self._parts.ByteSize() + part.ByteSize() > MAX_SYNCHRONIZE:
             self._parts.Clear()
             self.trouble = "synchronization failed"
-            raise Refused(
+            raise CallRefused(
                 f"Synchronize of more than {MAX_SYNCHRONIZE} bytes", code=Code.RESOURCE_EXHAUSTED
             )
         self._parts.MergeFrom(part)
@@ -300,7 +300,7 @@ def _decode(method: str, payload: bytes) -> Message:
     try:
         return _REQUESTS[method].FromString(payload)
     except DecodeError as error:
-        raise Refused(f"{method} request is garbled", code=Code.INVALID_ARGUMENT) from error
+        raise CallRefused(f"{method} request is garbled", code=Code.INVALID_ARGUMENT) from error
 
 
 def _as_call(event: StateChangeEvent) -> tuple[str, Message]:
@@ -312,7 +312,7 @@ def _as_call(event: StateChangeEvent) -> tuple[str, Message]:
     return method, _REQUESTS[method](**parts)
 
 
-def _bug(call: Call, error: Exception) -> Refused:
+def _bug(call: Call, error: Exception) -> CallRefused:
     log.error("event=failed method=%s", call.method, exc_info=error)
     text = f"internal error in {call.method}: {type(error).__name__}"
-    return Refused(text, code=Code.INTERNAL)
+    return CallRefused(text, code=Code.INTERNAL)

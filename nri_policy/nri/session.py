@@ -21,9 +21,9 @@ from nri_policy.backoff import backoff
 from nri_policy.clock import Clock
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.errors import (
+    CallRefused,
     Code,
     LocalProtocolError,
-    Refused,
     RemoteProtocolError,
 )
 from nri_policy.nri.mux import Conn
@@ -152,9 +152,9 @@ class Session:
         try:
             failed = UpdateContainersResponse.FromString(response.payload).failed
         except DecodeError as error:
-            raise Refused("UpdateContainers response is garbled", code=Code.INTERNAL) from error
+            raise CallRefused("UpdateContainers response is garbled", code=Code.INTERNAL) from error
         if response.code and not failed:
-            raise Refused(response.message, code=response.code)
+            raise CallRefused(response.message, code=response.code)
         return failed
 
     def _check_updates_are_safe(self) -> Channel:

@@ -56,13 +56,13 @@ LETTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CPUUse:
     """What a CPU is for now, and whose own it is."""
 
     use: Use
     owner: str = ""  # container; empty where it is nobody's own
 
-    def moved_from(self, earlier: Place) -> bool:
+    def moved_from(self, earlier: CPUUse) -> bool:
         """Whether the CPU changed hands: that somebody shares it now, or nobody, is no such."""
         common = {Use.SHARED, Use.IDLE}
         return self != earlier and not {self.use, earlier.use} <= common
@@ -74,7 +74,7 @@ class Scene:
 
     machine: MachineReport
     areas: Mapping[int, Area]  # by the pool's id
-    places: Mapping[int, Place]  # of every online and offline CPU
+    places: Mapping[int, CPUUse]  # of every online and offline CPU
     occupants: tuple[Occupant, ...]
     refused: Mapping[str, str]  # why, by name of the container
     marks: Mapping[str, Mark]  # of those with exclusive CPUs, now or earlier
@@ -156,17 +156,17 @@ def headline(machine: MachineReport) -> str:
 
 def _places(
     machine: MachineReport, pools: Sequence[PoolReport], occupants: Iterable[Occupant]
-) -> dict[int, Place]:
+) -> dict[int, CPUUse]:
     (top,) = (pool for pool in pools if pool.parent is None)
     sharable = top.sharable
     in_use = CPUSet.union(each.cpus for each in occupants if each.sort is Sort.NORMAL)
     layers = [
-        (machine.cpus.online, Place(Use.UNAVAILABLE)),
-        (machine.cpus.offline, Place(Use.OFFLINE)),
-        (sharable, Place(Use.IDLE)),
-        (sharable & in_use, Place(Use.SHARED)),
-        (top.reserved, Place(Use.RESERVED)),
-        (top.isolated, Place(Use.ISOLATED)),
-        *((each.exclusive, Place(Use.OWN, each.name)) for each in occupants),
+        (machine.cpus.online, CPUUse(Use.UNAVAILABLE)),
+        (machine.cpus.offline, CPUUse(Use.OFFLINE)),
+        (sharable, CPUUse(Use.IDLE)),
+        (sharable & in_use, CPUUse(Use.SHARED)),
+        (top.reserved, CPUUse(Use.RESERVED)),
+        (top.isolated, CPUUse(Use.ISOLATED)),
+        *((each.exclusive, CPUUse(Use.OWN, each.name)) for each in occupants),
     ]
     return {cpu: place for cpus, place in layers for cpu in cpus}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from nri_policy.picture.layout import Box, plan
 from nri_policy.picture.markup import Element
-from nri_policy.picture.scene import LETTERS, MEANINGS, Place, Scene, Use
+from nri_policy.picture.scene import LETTERS, MEANINGS, CPUUse, Scene, Use
 from nri_policy.picture.svg_parts import (
     LETTER,
     LINE,
@@ -97,7 +97,7 @@ class _Painter:
             data_container=place.owner or None,
         )
 
-    def _told(self, cpu: int, place: Place) -> Iterator[str]:
+    def _told(self, cpu: int, place: CPUUse) -> Iterator[str]:
         """Yield what is said of a CPU to who points at it."""
         yield f"CPU {cpu}: {place.owner or MEANINGS[place.use]}"
         if not place.owner:

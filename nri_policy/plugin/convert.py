@@ -11,20 +11,20 @@ from collections.abc import Iterable
 from nri_policy.classes import Classes, Scheduler
 from nri_policy.engine.grant import Placement
 from nri_policy.proto import nri_pb2
-from nri_policy.settings import IOClass, Policy, SchedulingFlag
+from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy
 from nri_policy.workload.hints import DeviceFile, Mount
-from nri_policy.workload.pod import Container, Pod, QoS, Resources, State
+from nri_policy.workload.pod import Container, ContainerState, Pod, QoS, Resources
 
 # UNKNOWN is what a container is before the runtime has stored it (nri.md §2.5).
 _STATES = {
-    nri_pb2.CONTAINER_UNKNOWN: State.CREATED,
-    nri_pb2.CONTAINER_CREATED: State.CREATED,
-    nri_pb2.CONTAINER_PAUSED: State.RUNNING,
-    nri_pb2.CONTAINER_RUNNING: State.RUNNING,
-    nri_pb2.CONTAINER_STOPPED: State.STOPPED,
+    nri_pb2.CONTAINER_UNKNOWN: ContainerState.CREATED,
+    nri_pb2.CONTAINER_CREATED: ContainerState.CREATED,
+    nri_pb2.CONTAINER_PAUSED: ContainerState.RUNNING,
+    nri_pb2.CONTAINER_RUNNING: ContainerState.RUNNING,
+    nri_pb2.CONTAINER_STOPPED: ContainerState.STOPPED,
 }
 _READ_ONLY = {"ro", "rro"}
-_POLICIES = {each: getattr(nri_pb2, f"SCHED_{each.name}") for each in Policy}
+_POLICIES = {each: getattr(nri_pb2, f"SCHED_{each.name}") for each in SchedulingPolicy}
 _FLAGS = {each: getattr(nri_pb2, f"SCHED_FLAG_{each.name}") for each in SchedulingFlag}
 _IO_CLASSES = {each: getattr(nri_pb2, f"IOPRIO_CLASS_{each.name}") for each in IOClass}
 _DEVICE_KINDS = {"b": "block", "c": "char", "u": "char"}
@@ -57,7 +57,7 @@ def container_of(pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Conta
         id=container.id,
         pod=pod_of(pod),
         name=_part(container.name),
-        state=_STATES.get(container.state, State.CREATED),
+        state=_STATES.get(container.state, ContainerState.CREATED),
         created=container.created_at,
         labels=dict(container.labels),
         resources=resources_of(container.linux.resources, container.linux.oom_score_adj.value),

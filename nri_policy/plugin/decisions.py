@@ -12,7 +12,7 @@ from nri_policy.engine.event import Created, Event, Reconfigured, Resized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
 from nri_policy.node import Node
-from nri_policy.nri.errors import Refused
+from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import overdue
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.update_queue import UpdateQueue
@@ -46,7 +46,7 @@ class Decisions:
             log.warning("event=refused container=%s reason=%r", self._asked(event), str(error))
             if self.on_paper:
                 return Decision()
-            raise Refused(str(error)) from error
+            raise CallRefused(str(error)) from error
         self._follow(decision)
         return decision
 

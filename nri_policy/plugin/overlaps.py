@@ -32,7 +32,7 @@ class Cpusets(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _ContainerCPUs:
     """Where a container is to be."""
 
     container_id: str
@@ -67,7 +67,9 @@ class Overlaps:
         if not taken:
             return
         places = [
-            _Place(container_id=each, cgroup=placed.container.cgroup, allowed=view.told[each][0])
+            _ContainerCPUs(
+                container_id=each, cgroup=placed.container.cgroup, allowed=view.told[each][0]
+            )
             for each, placed in view.placed.items()
             if view.told[each][0]
         ]
@@ -75,7 +77,7 @@ class Overlaps:
             await self._enforcement.look(*found)
 
 
-def _astray(cpusets: Cpusets, places: Iterable[_Place], taken: CPUSet) -> list[str]:
+def _astray(cpusets: Cpusets, places: Iterable[_ContainerCPUs], taken: CPUSet) -> list[str]:
     """Return the ids of containers that use CPUs which are taken, and not theirs."""
     found = cpusets.cpusets(each.cgroup for each in places)
     return [

@@ -50,7 +50,7 @@ from nri_policy.plugin.resizes import Resizes
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
-from nri_policy.workload.pod import Container, State
+from nri_policy.workload.pod import Container, ContainerState
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class PolicyPlugin:
             )
         )
         self._confirmations.restart(
-            (each.id, Phase.RUNNING if each.state is State.RUNNING else Phase.CREATED)
+            (each.id, Phase.RUNNING if each.state is ContainerState.RUNNING else Phase.CREATED)
             for each in present
         )
         # whoever differs from the decisions is among them

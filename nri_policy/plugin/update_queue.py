@@ -32,7 +32,7 @@ from nri_policy.clock import Clock
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
 from nri_policy.node import Node, NodeView
-from nri_policy.nri.errors import Refused
+from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import overdue
 from nri_policy.nri.session import Session
 from nri_policy.plugin.confirmation import Confirmations
@@ -249,7 +249,7 @@ class UpdateQueue:
             failed = {update.container_id for update in updates}
         except ConnectionError:
             return False
-        except (Refused, TimeoutError) as error:
+        except (CallRefused, TimeoutError) as error:
             log.warning("event=not-told containers=%d reason=%r", len(sent), str(error))
             if session.can_register:  # nobody knows what came of it, but the runtime
                 session.reconnect()

@@ -21,9 +21,9 @@ from nri_policy.settings.outcome import Reload
 from nri_policy.settings.scheduling import (
     REALTIME,
     IOClass,
-    Policy,
     SchedulingClass,
     SchedulingFlag,
+    SchedulingPolicy,
 )
 from nri_policy.settings.schema import (
     Agent,
@@ -74,7 +74,6 @@ __all__ = [
     "OnExit",
     "Packing",
     "PodEvents",
-    "Policy",
     "Priority",
     "Problem",
     "Quantity",
@@ -83,6 +82,7 @@ __all__ = [
     "Reserved",
     "SchedulingClass",
     "SchedulingFlag",
+    "SchedulingPolicy",
     "Section",
     "Settings",
     "SettingsError",

@@ -25,7 +25,7 @@ from nri_policy.settings.section import Section
 from nri_policy.wording import quoted
 
 
-class Policy(StrEnum):
+class SchedulingPolicy(StrEnum):
     """A Linux scheduling policy."""
 
     NONE = "none"
@@ -59,7 +59,7 @@ class SchedulingFlag(StrEnum):
     UTIL_CLAMP_MAX = "util-clamp-max"
 
 
-REALTIME = (Policy.FIFO, Policy.RR)
+REALTIME = (SchedulingPolicy.FIFO, SchedulingPolicy.RR)
 PRIORITIES = range(1, 100)
 NICES = range(-20, 20)
 LEVELS = range(8)  # of an I/O class
@@ -77,7 +77,7 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
     """
 
     name: Annotated[str, values.class_name]
-    policy: Annotated[Policy, values.choice(Policy)] = Policy.NONE
+    policy: Annotated[SchedulingPolicy, values.choice(SchedulingPolicy)] = SchedulingPolicy.NONE
     priority: Annotated[int, values.integer] = 0
     flags: Annotated[tuple[SchedulingFlag, ...], values.choices(SchedulingFlag)] = ()
     nice: Annotated[int | None, values.integer] = None
@@ -94,7 +94,7 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield what the kernel or runc would refuse."""
-        if self.policy is Policy.ISO:
+        if self.policy is SchedulingPolicy.ISO:
             yield "policy", "'iso' is not implemented by Linux: the kernel refuses it"
         if self.nice is not None and self.nice not in NICES:
             yield "nice", f"{self.nice} is not from {NICES[0]} to {NICES[-1]}"
@@ -115,7 +115,7 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
 
     def _deadline(self) -> Iterator[tuple[str, str]]:
         times = {"runtime": self.runtime, "deadline": self.deadline, "period": self.period}
-        if self.policy is not Policy.DEADLINE:
+        if self.policy is not SchedulingPolicy.DEADLINE:
             for name, value in times.items():
                 if value:
                     yield name, f"{value}: only policy deadline has a {name}"

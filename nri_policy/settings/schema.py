@@ -17,7 +17,7 @@ from nri_policy.settings import values
 from nri_policy.settings.blockio import BlockIO
 from nri_policy.settings.cpu_classes import ControlCPU, CPUClass, together
 from nri_policy.settings.rdt import RDT
-from nri_policy.settings.scheduling import Policy, SchedulingClass, unique
+from nri_policy.settings.scheduling import SchedulingClass, SchedulingPolicy, unique
 from nri_policy.settings.section import Section
 from nri_policy.settings.values import (
     Alignment,
@@ -238,7 +238,7 @@ class Settings(Section, frozen=True, kw_only=True):
     def remarks(self) -> Iterator[str]:
         """Yield what may not be meant so."""
         for each in self.scheduling_classes:
-            if each.policy is Policy.IDLE and each.nice is not None:
+            if each.policy is SchedulingPolicy.IDLE and each.nice is not None:
                 yield f"scheduling class {each.name}: policy idle has no nice"
         if self.control.blockio.classes and not self.control.blockio.enable:
             yield "control.blockio.enable is false: its classes have no effect"

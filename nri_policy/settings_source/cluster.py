@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from nri_policy.backoff import backoff
 from nri_policy.settings import Reload, Settings, from_spec
-from nri_policy.settings_source.objects import Known, Level, Policy, name_of
+from nri_policy.settings_source.objects import Known, PolicyObject, Scope, name_of
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class API(Protocol):
         """Return the group that a node's label names, empty for none."""
         ...
 
-    async def follow(self, name: str, say: Callable[[Policy | None], None]) -> None:
+    async def follow(self, name: str, say: Callable[[PolicyObject | None], None]) -> None:
         """Say what the object of that name is, and whatever becomes of it, until that fails."""
 
     async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
@@ -78,8 +78,8 @@ class ClusterSettings:
         self._sleep = sleep
         self._delay = delay
         self._known = _read(kept)
-        self._loaded: Policy | None = None
-        self._asked: set[Level] = set()  # with an answer, or in vain
+        self._loaded: PolicyObject | None = None
+        self._asked: set[Scope] = set()  # with an answer, or in vain
         self._all_asked = asyncio.Event()
         self._reported: tuple[str, dict[str, Any]] | None = (
             None  # an object, and what we said of it
@@ -87,7 +87,7 @@ class ClusterSettings:
         self._statuses: dict[str, dict[str, Any] | None] = {}  # to be written, by object
         self._unwritten, self._all_written = asyncio.Event(), asyncio.Event()
         self._all_written.set()
-        self._troubles: dict[Level, str] = {}  # of those that cannot be asked now
+        self._troubles: dict[Scope, str] = {}  # of those that cannot be asked now
 
     def load(self) -> Settings:
         """Return the settings that count now. Raises SettingsError."""
@@ -134,15 +134,15 @@ class ClusterSettings:
     async def run(self) -> None:
         """Follow the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for level, of in ((Level.NODE, self._node), (Level.DEFAULT, "")):
+            for level, of in ((Scope.NODE, self._node), (Scope.DEFAULT, "")):
                 group.create_task(self._follow(level, name_of(level, of)))
             group.create_task(self._follow_group(group))
             group.create_task(self._write())
 
-    async def _follow(self, level: Level, name: str) -> None:
+    async def _follow(self, level: Scope, name: str) -> None:
         failures = 0
 
-        def say(policy: Policy | None) -> None:
+        def say(policy: PolicyObject | None) -> None:
             nonlocal failures
             failures = 0
             self._say(level, policy)
@@ -167,7 +167,7 @@ class ClusterSettings:
             try:
                 group = await self._api.group(self._node)
             except ClusterError as error:
-                self._failed(Level.GROUP, error)
+                self._failed(Scope.GROUP, error)
                 failures += 1
                 await self._sleep(self._delay(failures))
                 continue
@@ -176,15 +176,15 @@ class ClusterSettings:
                 current = group
                 if following is not None:
                     following.cancel()
-                self._known.forget(Level.GROUP)
+                self._known.forget(Scope.GROUP)
                 if group:
-                    name = name_of(Level.GROUP, group)
-                    following = tasks.create_task(self._follow(Level.GROUP, name))
+                    name = name_of(Scope.GROUP, group)
+                    following = tasks.create_task(self._follow(Scope.GROUP, name))
                 else:
-                    self._say(Level.GROUP, None)
+                    self._say(Scope.GROUP, None)
             await self._sleep(GROUP_PERIOD)
 
-    def _say(self, level: Level, policy: Policy | None) -> None:
+    def _say(self, level: Scope, policy: PolicyObject | None) -> None:
         if self._troubles.pop(level, None):
             log.info("event=cluster-settings-heard level=%s", level.name.lower())
         counts = self._known.say(level, policy)
@@ -201,15 +201,15 @@ class ClusterSettings:
             if name == policy.name and self._node not in policy.nodes:  # it was made anew
                 self._have_written(name, status)
 
-    def _failed(self, level: Level, error: ClusterError) -> None:
+    def _failed(self, level: Scope, error: ClusterError) -> None:
         self._attempted(level)
         if self._troubles.get(level) != str(error):
             self._troubles[level] = str(error)
             log.warning("event=cluster-settings-unknown reason=%r: the old ones stay", str(error))
 
-    def _attempted(self, level: Level) -> None:
+    def _attempted(self, level: Scope) -> None:
         self._asked.add(level)
-        if self._asked == {*Level}:
+        if self._asked == {*Scope}:
             self._all_asked.set()
 
     def _have_written(self, name: str, status: dict[str, Any] | None) -> None:
@@ -277,7 +277,7 @@ def _read(kept: Path) -> Known:
         form = json.loads(kept.read_text())
         if form is None:
             return Known(settled=True)
-        policy = Policy(
+        policy = PolicyObject(
             name=str(form["name"]), generation=int(form["generation"]), spec=form["spec"]
         )
         return Known(policy, settled=True)

@@ -15,7 +15,7 @@ from nri_policy.kube.errors import APIError
 from nri_policy.kube.follow import follow
 from nri_policy.settings import API_VERSION, KIND
 from nri_policy.settings_source.cluster import ClusterError, NoKindError
-from nri_policy.settings_source.objects import LABEL, Policy
+from nri_policy.settings_source.objects import LABEL, PolicyObject
 
 _GROUP, _, _VERSION = API_VERSION.partition("/")
 POLICIES = Kind(group=_GROUP, version=_VERSION, plural="topologyawarepolicies")
@@ -35,7 +35,7 @@ class Kubernetes:
             metadata = _metadata(await self._client.get(NODES, node), node)
             return str((metadata.get("labels") or {}).get(LABEL, ""))
 
-    async def follow(self, name: str, say: Callable[[Policy | None], None]) -> None:
+    async def follow(self, name: str, say: Callable[[PolicyObject | None], None]) -> None:
         """Say what an object is, and whatever becomes of it, until that cannot be known."""
         with _translated(f"{KIND} {name}"):
             events = follow(self._client, POLICIES, namespace=self._namespace, name=name)
@@ -84,10 +84,10 @@ def _metadata(found: Object, name: str) -> Object:
     return metadata
 
 
-def _policy(found: Object, name: str) -> Policy:
+def _policy(found: Object, name: str) -> PolicyObject:
     metadata = _metadata(found, name)
     nodes = (found.get("status") or {}).get("nodes") or {}
-    return Policy(
+    return PolicyObject(
         name=name,
         generation=metadata.get("generation") or 0,
         spec=found.get("spec"),

@@ -15,7 +15,7 @@ from typing import Any
 LABEL = "config.nri/group"  # of a node
 
 
-class Level(IntEnum):
+class Scope(IntEnum):
     """Where an object stands, the first one first."""
 
     NODE = 0
@@ -24,7 +24,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class PolicyObject:
     """A TopologyAwarePolicy object."""
 
     name: str
@@ -36,13 +36,13 @@ class Policy:
 class Known:
     """What the cluster has said of the objects for one node."""
 
-    def __init__(self, counting: Policy | None = None, *, settled: bool = False) -> None:
+    def __init__(self, counting: PolicyObject | None = None, *, settled: bool = False) -> None:
         """Take what counted when the cluster was last heard of, if it ever was: *settled*."""
         self.counting = counting
         self.settled = settled
-        self._said: dict[Level, Policy | None] = {}
+        self._said: dict[Scope, PolicyObject | None] = {}
 
-    def say(self, level: Level, policy: Policy | None) -> bool:
+    def say(self, level: Scope, policy: PolicyObject | None) -> bool:
         """Take what the cluster says of one level, None for no object.
 
         Return whether something else counts now, or it is known for the first time what does.
@@ -50,11 +50,11 @@ class Known:
         self._said[level] = policy
         return self._settle()
 
-    def forget(self, level: Level) -> None:
+    def forget(self, level: Scope) -> None:
         """Know nothing of a level any more: it is about another object now."""
         self._said.pop(level, None)
 
-    def others(self) -> Iterator[Policy]:
+    def others(self) -> Iterator[PolicyObject]:
         """Yield the objects that are known and do not count."""
         for policy in self._said.values():
             if policy is not None and (self.counting is None or policy.name != self.counting.name):
@@ -62,8 +62,8 @@ class Known:
 
     def _settle(self) -> bool:
         """Find out what counts; return whether that is news."""
-        found: Policy | None = None
-        for level in Level:
+        found: PolicyObject | None = None
+        for level in Scope:
             if level not in self._said:
                 return False
             if (found := self._said[level]) is not None:
@@ -73,6 +73,6 @@ class Known:
         return before != (True, found)
 
 
-def name_of(level: Level, of: str = "") -> str:
+def name_of(level: Scope, of: str = "") -> str:
     """Return the name of a level's object, of a node or a group."""
-    return "default" if level is Level.DEFAULT else f"{level.name.lower()}.{of}"
+    return "default" if level is Scope.DEFAULT else f"{level.name.lower()}.{of}"

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from google.protobuf.message import DecodeError, Message
 
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.release import Release
 from nri_policy.nri.ttrpc import MAX_SENT_BODY
 from nri_policy.proto import nri_pb2 as nri
@@ -42,7 +42,7 @@ _MIN_SPLIT = 8  # pods and containers of one Synchronize that is never split
 log = logging.getLogger(__name__)
 
 
-class Host(Protocol):
+class ContainerBackend(Protocol):
     """What keeps the pods and containers."""
 
     def inventory(self) -> tuple[list[nri.PodSandbox], list[nri.Container]]:
@@ -70,7 +70,7 @@ class Adaptation:
         self,
         socket_path: Path,
         release: Release,
-        host: Host,
+        host: ContainerBackend,
         timeouts: Timeouts,
     ) -> None:
         self.lock = asyncio.Lock()
@@ -129,7 +129,7 @@ class Adaptation:
                         try:
                             await self._ask(plugin, method, request, reply)
                             continue
-                        except Refused as error:
+                        except CallRefused as error:
                             if error.code != Code.UNIMPLEMENTED:
                                 raise
                     await self._ask(plugin, "StateChange", change, nri.Empty)
@@ -218,9 +218,9 @@ class Adaptation:
                     plugin, method, request, nri.ValidateContainerAdjustmentResponse
                 )
             except PluginGoneError as error:
-                raise Refused(f"validator {plugin.name!r} failed: {error}") from error
+                raise CallRefused(f"validator {plugin.name!r} failed: {error}") from error
             if reply.reject:
-                raise Refused(f"validator {plugin.name!r} rejected: {reply.reason}")
+                raise CallRefused(f"validator {plugin.name!r} rejected: {reply.reason}")
 
     async def _answers(
         self, event: nri.Event, request: Callable[[], Message], reply: type[Reply]
@@ -255,7 +255,7 @@ class Adaptation:
             reading = asyncio.create_task(link.run())
             try:
                 await self._shake_hands(link)
-            except (Refused, PluginGoneError) as error:
+            except (CallRefused, PluginGoneError) as error:
                 log.warning("event=not-accepted plugin=%s reason=%r", link.name, str(error))
                 link.close(str(error))
         await reading
@@ -274,7 +274,7 @@ class Adaptation:
             failed = self._host.apply_updates(updates, cause="Synchronize")
             if failed and self._release.name == "cri-o":
                 if self._release.dedicated_calls:
-                    raise Refused("updates of Synchronize failed")
+                    raise CallRefused("updates of Synchronize failed")
                 log.warning("event=left-deaf plugin=%s", link.name)  # nri#279
                 return
             async with self._own:
@@ -298,7 +298,7 @@ class Adaptation:
             )
         known = self._release.known_events
         if reply.events & ~known:
-            raise Refused(f"invalid plugin events: 0x{reply.events & ~known & 0xFFFFFFFF:x}")
+            raise CallRefused(f"invalid plugin events: 0x{reply.events & ~known & 0xFFFFFFFF:x}")
         link.events = reply.events or known
 
     async def _synchronize(self, link: PluginLink) -> Iterable[nri.ContainerUpdate]:
@@ -330,7 +330,7 @@ class Adaptation:
             if not request.more:
                 return reply.update
             if not reply.more or reply.update:
-                raise Refused("plugin does not handle split sync requests")
+                raise CallRefused("plugin does not handle split sync requests")
             del pods[:most_pods], containers[:most_containers]
 
     async def _serve(self, link: PluginLink, method: str, payload: bytes) -> Message:
@@ -341,14 +341,14 @@ class Adaptation:
             if method == "UpdateContainers":
                 return await self._update(link, nri.UpdateContainersRequest.FromString(payload))
         except DecodeError as error:
-            raise Refused(f"unmarshal error: {error}", code=Code.INVALID_ARGUMENT) from error
-        raise Refused(f"method {method[:60]!r}", code=Code.UNIMPLEMENTED)
+            raise CallRefused(f"unmarshal error: {error}", code=Code.INVALID_ARGUMENT) from error
+        raise CallRefused(f"method {method[:60]!r}", code=Code.UNIMPLEMENTED)
 
     def _register(self, link: PluginLink, request: nri.RegisterPluginRequest) -> nri.Empty:
         if link.registered.done():
-            raise Refused("plugin is registered already")
+            raise CallRefused("plugin is registered already")
         if refusal := self._release.refusal(request):
-            error = Refused(f"failed to register plugin: {refusal}")
+            error = CallRefused(f"failed to register plugin: {refusal}")
             link.registered.set_exception(error)
             raise error
         link.name = f"{request.plugin_idx}-{request.plugin_name}"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from nri_policy.nri.errors import Refused
+from nri_policy.nri.errors import CallRefused
 from nri_policy.proto import nri_pb2 as nri
 
 _Value = TypeVar("_Value")
@@ -56,7 +56,7 @@ class Results:
             merged.linux.resources.CopyFrom(self.requested)
         try:
             overlay(merged.linux.resources, update.linux.resources, self._claim(id_, plugin))
-        except Refused:
+        except CallRefused:
             if not update.ignore_failure:
                 raise
         else:
@@ -66,7 +66,7 @@ class Results:
         def claim(field: str) -> None:
             owner = self._owners.get((container_id, field))
             if owner is not None:
-                raise Refused(f"plugins {owner!r} and {plugin!r} both tried to set {field}")
+                raise CallRefused(f"plugins {owner!r} and {plugin!r} both tried to set {field}")
             self._owners[container_id, field] = plugin
 
         return claim
@@ -82,7 +82,7 @@ class Creation(Results):
     def update(self, plugin: str, update: nri.ContainerUpdate) -> None:
         """Take an update of another container; raises Refused."""
         if update.container_id == self.container.id:
-            raise Refused(
+            raise CallRefused(
                 f"plugin {plugin!r} asked update of {update.container_id!r} during creation"
             )
         super().update(plugin, update)

@@ -10,7 +10,7 @@ from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
-from nri_policy.simulation.containers import Container, State
+from nri_policy.simulation.containers import Container, RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources
 
@@ -31,7 +31,7 @@ class SimulatedCgroups:
     ) -> Observed | None:
         """Return where a container may run, None if it does not."""
         for each in self._runtime.containers:
-            if each.id == container_id and each.state is State.RUNNING:
+            if each.id == container_id and each.state is RuntimeState.RUNNING:
                 machine = self._runtime.machine
                 return Observed(
                     cpus=_cpuset(each.cpus, machine.online_cpus),
@@ -49,7 +49,7 @@ class SimulatedCgroups:
     def first_process(self, cgroup: str) -> FirstProcess | None:
         """Return what a container's process runs with, None if it does not run."""
         container = self._of(cgroup)
-        return container.process if container and container.state is State.RUNNING else None
+        return container.process if container and container.state is RuntimeState.RUNNING else None
 
     def resources(self, cgroup: str) -> Resources | None:
         """Return what a container's cgroup is set to."""
@@ -85,11 +85,13 @@ class SimulatedCgroups:
     def processes(self, cgroup: str) -> Collection[int]:
         """Return the process of a container that runs."""
         container = self._of(cgroup)
-        return [container.message.pid] if container and container.state is State.RUNNING else []
+        return (
+            [container.message.pid] if container and container.state is RuntimeState.RUNNING else []
+        )
 
     def has_process(self, pid: int) -> bool:
         """Return whether a container that runs has it."""
-        running = (each for each in self._runtime.containers if each.state is State.RUNNING)
+        running = (each for each in self._runtime.containers if each.state is RuntimeState.RUNNING)
         return any(each.message.pid == pid for each in running)
 
     def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
@@ -99,7 +101,7 @@ class SimulatedCgroups:
             if pod.message.linux.cgroup_parent == folder and pod.ready:
                 found[pod.id] = [pod.message.pid]
                 for each in pod.containers:
-                    if each.state is State.RUNNING:
+                    if each.state is RuntimeState.RUNNING:
                         found[each.id] = [each.message.pid]
         return found
 

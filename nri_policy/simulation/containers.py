@@ -13,7 +13,7 @@ from enum import StrEnum
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.kubelet.manifest import PodManifest
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adjustment import overlay
 from nri_policy.simulation.kernel import KernelError, check_limits, first_process, read_back
@@ -23,11 +23,11 @@ _MIN_PERIOD, _MAX_PERIOD = 1000, 1_000_000  # microseconds
 _MIN_QUOTA = 1000  # microseconds; kernel/sched/core.c, tg_set_cfs_bandwidth
 
 
-class CRIError(Refused):
+class CRIError(CallRefused):
     """A CRI call fails; the text is what kubelet shows to the owner of the pod."""
 
 
-class State(StrEnum):
+class RuntimeState(StrEnum):
     """Where a container is in its life; CREATING until CreateContainer succeeds."""
 
     CREATING = "creating"
@@ -38,11 +38,11 @@ class State(StrEnum):
 
 
 _NRI_STATES = {
-    State.CREATING: nri.CONTAINER_UNKNOWN,
-    State.CREATED: nri.CONTAINER_CREATED,
-    State.RUNNING: nri.CONTAINER_RUNNING,
-    State.STOPPED: nri.CONTAINER_STOPPED,
-    State.REMOVED: nri.CONTAINER_UNKNOWN,
+    RuntimeState.CREATING: nri.CONTAINER_UNKNOWN,
+    RuntimeState.CREATED: nri.CONTAINER_CREATED,
+    RuntimeState.RUNNING: nri.CONTAINER_RUNNING,
+    RuntimeState.STOPPED: nri.CONTAINER_STOPPED,
+    RuntimeState.REMOVED: nri.CONTAINER_UNKNOWN,
 }
 
 
@@ -62,7 +62,7 @@ class Container:
     pod: Pod
     name: str
     message: nri.Container  # with its specification
-    state: State = State.CREATING
+    state: RuntimeState = RuntimeState.CREATING
     in_force: nri.LinuxResources | None = None  # of its cgroup, while there is one
     asked: nri.LinuxResources | None = None  # what it was created with
     process: FirstProcess | None = None  # of its start
@@ -119,7 +119,7 @@ class Container:
         """Destination → source."""
         return {mount.destination: mount.source for mount in self.message.mounts}
 
-    def enter(self, state: State) -> None:
+    def enter(self, state: RuntimeState) -> None:
         """Change to *state*, and show it to plugins."""
         self.state = state
         self.message.state = _NRI_STATES[state]
@@ -130,7 +130,7 @@ class Container:
         self.in_force.CopyFrom(self.message.linux.resources)
 
     def apply(
-        self, wanted: nri.LinuxResources, *, machine: Machine, cause: str, into_cgroup: bool
+        self, wanted: nri.LinuxResources, *, machine: SimulatedKernel, cause: str, into_cgroup: bool
     ) -> None:
         """Set what is *wanted*; 0 and "" leave alone. Raises CRIError, and then nothing is set.
 
@@ -185,7 +185,7 @@ class Pod:
 
 
 @dataclass(slots=True, kw_only=True)
-class Machine:
+class SimulatedKernel:
     """What the kernel lets a cgroup use."""
 
     online_cpus: CPUSet

@@ -31,7 +31,7 @@ class AdmissionError(Exception):
     """A pod that the kubelet does not admit, for want of devices."""
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PluginDevice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A device as a plugin advertises it."""
 
     id: str
@@ -45,18 +45,18 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"file: {self.file!r} is not a path that begins with /")
 
 
-_Given = list[tuple[str, Device]]  # resource, device
+_Given = list[tuple[str, PluginDevice]]  # resource, device
 
 
 class DeviceManager:
     """The devices of one node."""
 
     def __init__(self) -> None:
-        self._devices: Mapping[str, Sequence[Device]] = {}
+        self._devices: Mapping[str, Sequence[PluginDevice]] = {}
         self._given: dict[str, tuple[PodManifest, dict[str, _Given]]] = {}  # by uid; by container
         self._minors: dict[tuple[str, str], int] = {}  # of device files, by resource and id
 
-    def advertise(self, devices: Mapping[str, Sequence[Device]]) -> dict[int, int | None]:
+    def advertise(self, devices: Mapping[str, Sequence[PluginDevice]]) -> dict[int, int | None]:
         """Take all devices that the node has from now on, by resource.
 
         Return their NUMA nodes by the minor numbers of their files. Whoever was given one that is
@@ -143,11 +143,11 @@ class DeviceManager:
             for resource, device in given
         }
 
-    def _minor(self, resource: str, device: Device) -> int:
+    def _minor(self, resource: str, device: PluginDevice) -> int:
         return self._minors.setdefault((resource, device.id), len(self._minors))
 
 
-def _entry(given: tuple[str, Device]) -> pb.ContainerDevices:
+def _entry(given: tuple[str, PluginDevice]) -> pb.ContainerDevices:
     resource, device = given
     topology = None
     if device.numa is not None:

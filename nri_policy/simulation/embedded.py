@@ -36,18 +36,18 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.manifest import ContainerManifest, PodManifest, ResourceChange, read_pod
 from nri_policy.kubelet.resources import Kubelet
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.release import Release
 from nri_policy.nri.versions import Version
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adaptation import Adaptation, Timeouts
-from nri_policy.simulation.containers import Container, CRIError, Machine, Pod, State
+from nri_policy.simulation.containers import Container, CRIError, Pod, RuntimeState, SimulatedKernel
 from nri_policy.simulation.creation import Creation
 from nri_policy.simulation.device_manager import AdmissionError, DeviceManager
 
 _NODE = Kubelet()
 _TIMEOUTS = Timeouts()
-_LIVE = (State.CREATED, State.RUNNING)
+_LIVE = (RuntimeState.CREATED, RuntimeState.RUNNING)
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class EmbeddedRuntime:
     ) -> None:
         self.socket_path = socket_path
         self.release = Release.of(name, version, nri_version)
-        self.machine = Machine(online_cpus=online_cpus, memory_nodes=memory_nodes)
+        self.machine = SimulatedKernel(online_cpus=online_cpus, memory_nodes=memory_nodes)
         self.kubelet = kubelet
         self.devices = DeviceManager()
         # Called where another call can come between: where in a container's life.
@@ -118,7 +118,7 @@ class EmbeddedRuntime:
 
     def vanish(self, container: Container) -> None:
         """Let a container exit, and no plugin hear of it."""
-        container.enter(State.STOPPED)
+        container.enter(RuntimeState.STOPPED)
         container.in_force = None
 
     # ---- what is there
@@ -240,7 +240,7 @@ class EmbeddedRuntime:
             try:
                 async with self._nri.lock:
                     await self._nri.notify(nri.RUN_POD_SANDBOX, pod.message)
-            except Refused:
+            except CallRefused:
                 self.devices.forget(pod.manifest.metadata.uid)
                 await self._tell(nri.STOP_POD_SANDBOX, pod)
                 await self._tell(nri.REMOVE_POD_SANDBOX, pod)
@@ -268,11 +268,11 @@ class EmbeddedRuntime:
                 if self.release.makes_cgroups_early:
                     self.machine.check(container.message.linux.resources)
                     container.make_cgroup()
-            except Refused:
+            except CallRefused:
                 await self._stopped(container)
                 await self._removed(container)
                 raise
-            container.enter(State.CREATED)
+            container.enter(RuntimeState.CREATED)
             self._creation.show_time(container, "created_at")
             await self._tell(nri.POST_CREATE_CONTAINER, pod, container)
             return container
@@ -280,7 +280,7 @@ class EmbeddedRuntime:
     async def start_container(self, container: Container) -> None:
         """StartContainer; one that fails is stopped."""
         async with self._call(container.pod):
-            _require(container, State.CREATED)
+            _require(container, RuntimeState.CREATED)
             try:
                 self.machine.check(container.message.linux.resources)
                 container.process = self.machine.first_process(
@@ -293,11 +293,11 @@ class EmbeddedRuntime:
                     await self._nri.notify(
                         nri.START_CONTAINER, container.pod.message, container.message
                     )
-            except Refused:
+            except CallRefused:
                 await self._stopped(container)
                 raise
             await self.between("started", container)
-            container.enter(State.RUNNING)
+            container.enter(RuntimeState.RUNNING)
             container.message.pid = self._creation.process()
             self._creation.show_time(container, "started_at")
             await self._tell(nri.POST_START_CONTAINER, container.pod, container)
@@ -310,7 +310,7 @@ class EmbeddedRuntime:
             value.SetInParent()  # the runtimes always fill in these, and the limit
         request.memory.limit.SetInParent()
         async with self._call(container.pod):
-            _require(container, *_LIVE, State.STOPPED)
+            _require(container, *_LIVE, RuntimeState.STOPPED)
             cause = f"UpdateContainer {container.key}"
             async with self._nri.lock:
                 results = await self._nri.update(container.pod.message, container.message, request)
@@ -380,7 +380,7 @@ class EmbeddedRuntime:
         failed = []
         for update in updates:
             container = self._containers.get(update.container_id)
-            if container is None or container.state is State.CREATING:
+            if container is None or container.state is RuntimeState.CREATING:
                 continue
             try:
                 self._set(container, update.linux.resources, cause)
@@ -406,7 +406,7 @@ class EmbeddedRuntime:
         async with pod.calls:
             try:
                 yield
-            except Refused as error:
+            except CallRefused as error:
                 raise CRIError(error.message, code=error.code) from error
 
     async def _tell(self, event: nri.Event, pod: Pod, container: Container | None = None) -> None:
@@ -414,7 +414,7 @@ class EmbeddedRuntime:
         try:
             async with self._nri.lock:
                 await self._nri.notify(event, pod.message, container.message if container else None)
-        except Refused as error:
+        except CallRefused as error:
             log.warning(
                 "event=ignored-error pod=%s of=%s reason=%r",
                 pod.key,
@@ -432,7 +432,7 @@ class EmbeddedRuntime:
 
     def _set(self, container: Container, wanted: nri.LinuxResources, cause: str) -> None:
         early = self.release.makes_cgroups_early
-        into_cgroup = early or container.state is State.RUNNING
+        into_cgroup = early or container.state is RuntimeState.RUNNING
         container.apply(wanted, machine=self.machine, cause=cause, into_cgroup=into_cgroup)
 
     def _update_others(self, updates: list[nri.ContainerUpdate], cause: str) -> None:
@@ -442,13 +442,13 @@ class EmbeddedRuntime:
 
     async def _stopped(self, container: Container) -> None:
         """End a container; plugins hear of it once, while it still seems to run."""
-        if container.state in (State.STOPPED, State.REMOVED):
+        if container.state in (RuntimeState.STOPPED, RuntimeState.REMOVED):
             return
         try:
             async with self._nri.lock:
                 results = await self._nri.stop_container(container.pod.message, container.message)
                 self._update_others(results.others, f"StopContainer {container.key}")
-        except Refused as error:
+        except CallRefused as error:
             log.warning(
                 "event=ignored-error container=%s of=STOP_CONTAINER reason=%r",
                 container.key,
@@ -458,10 +458,10 @@ class EmbeddedRuntime:
         self._creation.show_time(container, "finished_at")
 
     async def _removed(self, container: Container) -> None:
-        if container.state is State.REMOVED:
+        if container.state is RuntimeState.REMOVED:
             return
         await self._tell(nri.REMOVE_CONTAINER, container.pod, container)
-        container.enter(State.REMOVED)
+        container.enter(RuntimeState.REMOVED)
         container.pod.containers.remove(container)
         del self._containers[container.id]
 
@@ -479,6 +479,6 @@ async def _nobody(where: str, container: Container) -> None:
     """Let nothing come between."""
 
 
-def _require(container: Container, *states: State) -> None:
+def _require(container: Container, *states: RuntimeState) -> None:
     if container.state not in states:
         raise CRIError(f"container {container.key} is {container.state}")

@@ -27,9 +27,9 @@ from collections.abc import Collection
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.cpuset import CPUSet
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.settings import IOClass, Policy
+from nri_policy.settings import IOClass, SchedulingPolicy
 
-_POLICIES = {getattr(nri, f"SCHED_{each.name}"): each for each in Policy}
+_POLICIES = {getattr(nri, f"SCHED_{each.name}"): each for each in SchedulingPolicy}
 _IO_CLASSES = {getattr(nri, f"IOPRIO_CLASS_{each.name}"): each for each in IOClass}
 _REALTIME = (nri.SCHED_FIFO, nri.SCHED_RR)
 _CLAMPS = {nri.SCHED_FLAG_UTIL_CLAMP_MIN, nri.SCHED_FLAG_UTIL_CLAMP_MAX}
@@ -56,7 +56,7 @@ def first_process(
     """
     scheduler, io = linux.scheduler, linux.io_priority
     nice = priority = 0
-    policy = Policy.OTHER
+    policy = SchedulingPolicy.OTHER
     if linux.HasField("scheduler") and scheduler.policy != nri.SCHED_NONE:
         _check_scheduler(scheduler, pinned=bool(cpus) and cpus != online, realtime=realtime)
         if scheduler.policy == nri.SCHED_DEADLINE:
@@ -64,7 +64,7 @@ def first_process(
             if promised + share > _PROMISES * len(online):
                 raise KernelError("runc: failed to set scheduler: device or resource busy")
         policy = _POLICIES[scheduler.policy]
-        if policy in (Policy.OTHER, Policy.BATCH):
+        if policy in (SchedulingPolicy.OTHER, SchedulingPolicy.BATCH):
             nice = scheduler.nice
         priority = scheduler.priority
     io_class, level = IOClass.BE, _LEVEL

@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtobufMessage
 
 from nri_policy.nri import mux, ttrpc
-from nri_policy.nri.errors import Code, ProtocolError, Refused
+from nri_policy.nri.errors import CallRefused, Code, ProtocolError
 from nri_policy.nri.mux import Conn
 from nri_policy.proto import ttrpc_pb2
 from nri_policy.simulation.goreader import GoTrunk, Message
@@ -42,7 +42,7 @@ class PluginGoneError(Exception):
     """The plugin is not connected any more; the operation goes on without it."""
 
 
-class FailedUpdatesError(Refused):
+class FailedUpdatesError(CallRefused):
     """A call of the plugin's that is answered with a result beside the error status."""
 
     def __init__(self, message: str, result: ProtobufMessage) -> None:
@@ -152,7 +152,7 @@ class PluginLink:
                 metadata={"containerd-namespace-ttrpc": "k8s.io"} if from_cri else None,
             )
         except ProtocolError as error:
-            raise Refused(str(error), code=Code.RESOURCE_EXHAUSTED) from error
+            raise CallRefused(str(error), code=Code.RESOURCE_EXHAUSTED) from error
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._calls[stream] = answer
         try:
@@ -170,10 +170,10 @@ class PluginLink:
         try:
             response = ttrpc_pb2.Response.FromString(message.body)
             if response.status.code != Code.OK:
-                raise Refused(response.status.message, code=response.status.code)
+                raise CallRefused(response.status.message, code=response.status.code)
             return reply.FromString(response.payload)
         except DecodeError as error:
-            raise Refused(f"cannot unmarshal response: {error}", code=Code.INTERNAL) from error
+            raise CallRefused(f"cannot unmarshal response: {error}", code=Code.INTERNAL) from error
 
     async def _send(self, conn: Conn, message: bytes) -> None:
         if self.closed:
@@ -211,16 +211,16 @@ class PluginLink:
         except FailedUpdatesError as error:
             payload = error.result.SerializeToString()
             return self._server.send_status(message.stream, error.code, error.message, payload)
-        except Refused as error:
+        except CallRefused as error:
             return self._server.send_status(message.stream, error.code, error.message)
         return self._server.send_response(message.stream, result.SerializeToString())
 
     def _request(self, message: Message) -> ttrpc.Request:
         request = next(iter(self._server.receive_data(message.encoded)), None)
         if request is None or message.flags:
-            raise Refused("not a unary request", code=Code.INVALID_ARGUMENT)
+            raise CallRefused("not a unary request", code=Code.INVALID_ARGUMENT)
         if isinstance(request, ttrpc.InvalidRequest):
-            raise Refused(request.reason, code=Code.INVALID_ARGUMENT)
+            raise CallRefused(request.reason, code=Code.INVALID_ARGUMENT)
         if request.service != RUNTIME_SERVICE:
-            raise Refused(f"service {quoted(request.service)}", code=Code.UNIMPLEMENTED)
+            raise CallRefused(f"service {quoted(request.service)}", code=Code.UNIMPLEMENTED)
         return request

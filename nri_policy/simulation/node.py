@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon, Host
+from nri_policy.daemon import Daemon, Environment
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.devices import read_devices
 from nri_policy.hardware.locality import Locator
@@ -88,7 +88,7 @@ class SimulatedNode:
             assignments = Assignments(socket, sleep=_forever)
             await self._running.enter_async_context(assignments)
         # the embedded runtime needs no rest between two plugins
-        host = Host(
+        host = Environment(
             state_dir=self._folder,
             cgroups=SimulatedCgroups(self.runtime),
             notes=("this node is simulated: its containers have no processes",),

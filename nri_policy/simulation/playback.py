@@ -33,6 +33,7 @@ from nri_policy.simulation.scenario import (
     SET_FIELDS,
     Advance,
     Apply,
+    ChangeSettings,
     Delete,
     Devices,
     Disks,
@@ -40,7 +41,6 @@ from nri_policy.simulation.scenario import (
     Hotplug,
     Resize,
     Restart,
-    Settings,
     Step,
 )
 
@@ -60,7 +60,7 @@ class Snapshot:
     pools: Sequence[OccupiedPoolReport]
 
 
-class Node(Protocol):
+class PlayedNode(Protocol):
     """A daemon under simulation. Every method returns when its effect is complete."""
 
     async def restart(self) -> None:
@@ -117,7 +117,7 @@ class Playback:
     """
 
     def __init__(
-        self, runtime: EmbeddedRuntime, node: Node, *, patience: float = COMES_BACK
+        self, runtime: EmbeddedRuntime, node: PlayedNode, *, patience: float = COMES_BACK
     ) -> None:
         self._runtime = runtime
         self._node = node
@@ -162,7 +162,7 @@ class Playback:
     async def _take(self, step: Step) -> None:
         if isinstance(step, Expect):
             return
-        if isinstance(step, Settings):
+        if isinstance(step, ChangeSettings):
             await self._node.settings(step.spec)
         await self._start()
         match step:

@@ -24,7 +24,7 @@ from nri_policy.kubelet.manifest import (
     read_part,
     read_pod,
 )
-from nri_policy.simulation.device_manager import Device
+from nri_policy.simulation.device_manager import PluginDevice
 from nri_policy.units import parse_duration
 from nri_policy.wording import did_you_mean, quoted
 
@@ -57,7 +57,7 @@ class ScenarioError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ChangeSettings:
     """New settings: the spec of a TopologyAwarePolicy, not validated here."""
 
     spec: dict[str, Any]
@@ -112,7 +112,7 @@ class Hotplug:
 class Devices:
     """These are all devices that the node's device plugins offer from now on, by resource."""
 
-    devices: dict[str, list[Device]]
+    devices: dict[str, list[PluginDevice]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,18 @@ class Expect:
     error: str | None = None
 
 
-Step = Settings | Apply | Delete | Resize | Advance | Restart | Hotplug | Devices | Disks | Expect
+Step = (
+    ChangeSettings
+    | Apply
+    | Delete
+    | Resize
+    | Advance
+    | Restart
+    | Hotplug
+    | Devices
+    | Disks
+    | Expect
+)
 
 
 def read_scenario(path: Path) -> list[Step]:
@@ -208,8 +219,8 @@ def _apply(value: object, folder: Path) -> Apply:
     return Apply(pods=tuple(pods))
 
 
-def _settings(value: object) -> Settings:
-    return Settings(spec=_map(value))
+def _settings(value: object) -> ChangeSettings:
+    return ChangeSettings(spec=_map(value))
 
 
 def _delete(value: object) -> Delete:
@@ -254,7 +265,7 @@ def _online(value: object) -> Hotplug:
 
 
 def _devices(value: object) -> Devices:
-    devices = read_part(_map(value), dict[str, list[Device]])
+    devices = read_part(_map(value), dict[str, list[PluginDevice]])
     for resource, group in devices.items():
         if resource.count("/") != 1 or not all(resource.split("/")):
             raise ValueError(f"{quoted(resource)} is no resource such as vendor.com/nic")

@@ -35,7 +35,7 @@ from nri_policy.settings import Settings
 from nri_policy.store.database import Link
 from nri_policy.store.journal import Record
 from nri_policy.workload.annotations import AnnotationError
-from nri_policy.workload.pod import Container, State
+from nri_policy.workload.pod import Container, ContainerState
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -143,14 +143,14 @@ class Alternative:
             refused = fate is not None and fate.refusal is not None
             if container.id not in view_of(self._engine).placed and not refused:
                 self._handle(Created(container=self._seen(container)))
-                if container.state is State.RUNNING:
+                if container.state is ContainerState.RUNNING:
                     self._handle(Started(container_id=container.id, now=record.time))
 
     def _seen(self, container: Container) -> Container:
         """Return *container* as it would come here: what is near to it is on its own machine."""
         resources = replace(container.resources, cpus="", mems="")
         hints = () if self._machine else container.hints
-        return replace(container, state=State.CREATED, resources=resources, hints=hints)
+        return replace(container, state=ContainerState.CREATED, resources=resources, hints=hints)
 
     def _handle(self, event: Event) -> None:
         assert self._engine is not None, "there is one before anything is handled"

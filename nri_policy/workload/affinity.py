@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from nri_policy.settings import Settings
 from nri_policy.wording import quoted
-from nri_policy.workload.annotations import DOMAIN, Place, yaml_map
+from nri_policy.workload.annotations import DOMAIN, ValuePath, yaml_map
 from nri_policy.workload.expression import (
     ALWAYS,
     OWN_POD,
@@ -34,7 +34,7 @@ COLOCATION = 10  # the weight that colocatePods and colocateNamespaces imply
 MAX_AFFINITIES = 100  # of one container in one annotation
 MAX_SEARCHES = 64  # globs and joint keys in all of these: each costs a look at every container
 _FIELDS = ("match", "scope", "weight")
-_ANNOTATIONS = ((Place(f"{DOMAIN}/affinity"), 1), (Place(f"{DOMAIN}/anti-affinity"), -1))
+_ANNOTATIONS = ((ValuePath(f"{DOMAIN}/affinity"), 1), (ValuePath(f"{DOMAIN}/anti-affinity"), -1))
 
 
 class Affinity(Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ def affinities_of(container: Container, settings: Settings) -> Affinities:
 
 
 def _annotated(
-    annotation: Place, text: str, container: Container, sign: int, notices: list[str]
+    annotation: ValuePath, text: str, container: Container, sign: int, notices: list[str]
 ) -> list[Affinity]:
     """Return the affinities of one annotation; *sign* is -1 where it is the anti-affinity."""
     allowed = "a map of container name to a list of container names or affinities"
@@ -105,7 +105,7 @@ def _annotated(
 
 
 def _affinity(
-    item: object, own_pod: Expression, sign: int, place: Place, notices: list[str]
+    item: object, own_pod: Expression, sign: int, place: ValuePath, notices: list[str]
 ) -> Affinity:
     """Read one affinity in full."""
     if not isinstance(item, dict):

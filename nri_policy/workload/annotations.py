@@ -47,17 +47,17 @@ class AnnotationError(ValueError):
         return f"annotation {at}: {quoted(self.text)} is not {self.allowed}"
 
 
-class Place(Struct, frozen=True):
+class ValuePath(Struct, frozen=True):
     """Where in the annotation *key* a value stands."""
 
     key: str
     path: str = ""
 
-    def at(self, step: str | int) -> Place:
+    def at(self, step: str | int) -> ValuePath:
         """Return the place of an entry of this one: by name in a map, by number in a list."""
         if isinstance(step, int):
-            return Place(self.key, f"{self.path}[{step}]")
-        return Place(self.key, f"{self.path}.{step}" if self.path else step)
+            return ValuePath(self.key, f"{self.path}[{step}]")
+        return ValuePath(self.key, f"{self.path}.{step}" if self.path else step)
 
     def refuse(self, value: object, allowed: str) -> AnnotationError:
         """Return the error that *value*, here, is not *allowed*."""

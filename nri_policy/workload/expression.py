@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from nri_policy.glob import Glob
 from nri_policy.wording import did_you_mean
-from nri_policy.workload.annotations import Place
+from nri_policy.workload.annotations import ValuePath
 from nri_policy.workload.pod import Container
 
 OWN_POD = "pod"  # the key of `namespace/pod`, for scopes; it cannot be written
@@ -121,7 +121,7 @@ def facts_of(container: Container) -> dict[str, str]:
     return facts
 
 
-def read_expression(value: object, place: Place) -> Expression:
+def read_expression(value: object, place: ValuePath) -> Expression:
     """Return the expression that *value*, read from YAML at *place*, writes; AnnotationError."""
     if not isinstance(value, dict):
         raise place.refuse(value, f"a map of {', '.join(_FIELDS)}")
@@ -152,7 +152,9 @@ def search_count(value: object) -> int:
     return joint + len(globs)
 
 
-def refuse_unknown(value: Mapping[object, object], fields: tuple[str, ...], place: Place) -> None:
+def refuse_unknown(
+    value: Mapping[object, object], fields: tuple[str, ...], place: ValuePath
+) -> None:
     """Raise AnnotationError for the first key of a map that is none of *fields*."""
     for field in value:
         if field not in fields:
@@ -160,14 +162,14 @@ def refuse_unknown(value: Mapping[object, object], fields: tuple[str, ...], plac
             raise place.refuse(field, f"a field here: {', '.join(fields)}{hint}")
 
 
-def _operator(text: object, place: Place) -> Operator:
+def _operator(text: object, place: ValuePath) -> Operator:
     if not isinstance(text, str) or text not in _OPERATORS:
         hint = did_you_mean(text, _OPERATORS) if isinstance(text, str) else ""
         raise place.refuse(text, f"an operator: {', '.join(Operator)}{hint}")
     return _OPERATORS[text]
 
 
-def _values(values: object, operator: Operator, place: Place) -> tuple[str, ...]:
+def _values(values: object, operator: Operator, place: ValuePath) -> tuple[str, ...]:
     if values is None:
         values = []
     if operator in _WITHOUT_VALUES:
@@ -188,7 +190,7 @@ def _count(values: object) -> int:
     return len(values) if isinstance(values, list) else -1
 
 
-def _globs(patterns: tuple[str, ...], place: Place) -> tuple[Glob, ...]:
+def _globs(patterns: tuple[str, ...], place: ValuePath) -> tuple[Glob, ...]:
     globs = []
     for index, pattern in enumerate(patterns):
         try:

@@ -37,7 +37,7 @@ PERIODS = range(1000, 1_000_001)
 QUOTAS = range(1000, 1 << 44)
 
 
-class State(IntEnum):
+class ContainerState(IntEnum):
     """Where a container is in its life; the values order what is kept of two duplicates."""
 
     STOPPED = 0
@@ -103,7 +103,7 @@ class Container(Struct, frozen=True, kw_only=True):
     id: str
     pod: Pod
     name: str
-    state: State
+    state: ContainerState
     created: int  # ns since the epoch, 0 where the runtime does not say
     labels: Mapping[str, str]
     resources: Resources

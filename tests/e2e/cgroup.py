@@ -19,7 +19,7 @@ from tests.e2e.waiting import eventually
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cpuset:
+class CpusetFiles:
     """CPUs and memory nodes that something may use."""
 
     cpus: CPUSet
@@ -37,7 +37,7 @@ def cpuset_hierarchy() -> Path | None:
     return None
 
 
-def cpuset(path: str) -> Cpuset:
+def cpuset(path: str) -> CpusetFiles:
     """Return what cpuset.cpus and cpuset.mems of the cgroup *path* say.
 
     On cgroup v2 they are empty where nothing was asked for; there, what the cgroup inherits.
@@ -50,7 +50,7 @@ def cpuset(path: str) -> Cpuset:
             text = (folder / f"cpuset.{name}.effective").read_text()
         return CPUSet.parse(text)
 
-    return Cpuset(cpus=value("cpus"), mems=value("mems"))
+    return CpusetFiles(cpus=value("cpus"), mems=value("mems"))
 
 
 def write(path: str, name: str, text: str) -> None:
@@ -68,12 +68,12 @@ def processes(path: str) -> list[int]:
     return [int(pid) for pid in (_folder(path) / "cgroup.procs").read_text().split()]
 
 
-def allowed(pid: int) -> Cpuset:
+def allowed(pid: int) -> CpusetFiles:
     """Return where the process may run, from /proc/PID/status."""
     status = dict(
         line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
     )
-    return Cpuset(
+    return CpusetFiles(
         cpus=CPUSet.parse(status["Cpus_allowed_list"]),
         mems=CPUSet.parse(status["Mems_allowed_list"]),
     )

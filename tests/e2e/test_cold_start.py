@@ -13,7 +13,7 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.capture import open_capture
-from tests.e2e.cgroup import Cpuset
+from tests.e2e.cgroup import CpusetFiles
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet, guaranteed
 from tests.e2e.runtime import Runtime
@@ -29,8 +29,8 @@ def host_root() -> Iterator[Path]:
         yield root
 
 
-def cpuset(cpus: str, mems: str) -> Cpuset:
-    return Cpuset(cpus=CPUSet.parse(cpus), mems=CPUSet.parse(mems))
+def cpuset(cpus: str, mems: str) -> CpusetFiles:
+    return CpusetFiles(cpus=CPUSet.parse(cpus), mems=CPUSet.parse(mems))
 
 
 def test_dram_is_added_when_the_cold_start_is_over(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from nri_policy.cpuset import CPUSet
-from tests.e2e.cgroup import Cpuset
+from tests.e2e.cgroup import CpusetFiles
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, Resources, guaranteed
 from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
@@ -71,9 +71,9 @@ STEPS = [
 @pytest.mark.usefixtures("daemon")
 def test_ten_pods_are_placed_as_the_rules_say(stage: Kubelet, runtime: Runtime) -> None:
     containers: dict[str, Container] = {}
-    expected: dict[str, Cpuset] = {}
+    expected: dict[str, CpusetFiles] = {}
 
-    def placed() -> dict[str, Cpuset]:
+    def placed() -> dict[str, CpusetFiles]:
         return {pod: runtime.played(container.id) for pod, container in containers.items()}
 
     for step in STEPS:
@@ -84,7 +84,7 @@ def test_ten_pods_are_placed_as_the_rules_say(stage: Kubelet, runtime: Runtime) 
         else:
             containers[step.pod] = stage.run(step.pod, step.resources, namespace=step.namespace)
         for pod, (cpus, mems) in step.changes.items():
-            expected[pod] = Cpuset(cpus=CPUSet.parse(cpus), mems=CPUSet.parse(mems))
+            expected[pod] = CpusetFiles(cpus=CPUSet.parse(cpus), mems=CPUSet.parse(mems))
         assert eventually(placed, lambda now: now == expected) == expected, f"after {step}"
         told = {call.container for call in runtime.recorded()[earlier:]}
         touched = {pod for pod, container in containers.items() if container.id in told}

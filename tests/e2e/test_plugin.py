@@ -15,7 +15,7 @@ import pytest
 from google.protobuf.message import Message
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.nri.errors import Refused
+from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Identity, Plugin
 from nri_policy.nri.session import Session
 from nri_policy.proto.nri_pb2 import (
@@ -56,7 +56,7 @@ class Pinning(Plugin):
         self, pod: PodSandbox, container: Container
     ) -> CreateContainerResponse:
         if "refused" in pod.labels:
-            raise Refused(f"{pod.name}/{container.name}: refused as labelled")
+            raise CallRefused(f"{pod.name}/{container.name}: refused as labelled")
         resources = LinuxResources(cpu=LinuxCPU(cpus=str(LAST_CPU), mems="0"))
         linux = LinuxContainerAdjustment(resources=resources)
         return CreateContainerResponse(adjust=ContainerAdjustment(linux=linux))

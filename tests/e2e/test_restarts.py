@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nri_policy.cpuset import CPUSet
-from tests.e2e.cgroup import Cpuset
+from tests.e2e.cgroup import CpusetFiles
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
 from tests.e2e.runtime import Recorded, Runtime
@@ -66,7 +66,7 @@ def test_a_daemon_that_widens_leaves_containers_the_machine_and_takes_it_back(
     containers = [stage.run("own", guaranteed(2000)), stage.run("guest", BEST_EFFORT)]
     before = [runtime.played(each.id) for each in containers]
     daemon.stop()
-    whole = Cpuset(cpus=CPUSet.parse("0-15"), mems=CPUSet.parse("0-3"))
+    whole = CpusetFiles(cpus=CPUSet.parse("0-15"), mems=CPUSet.parse("0-3"))
     assert [runtime.played(each.id) for each in containers] == [whole, whole]
     assert stage.version()
     daemon.start()

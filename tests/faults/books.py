@@ -20,7 +20,7 @@ from nri_policy.engine.synchronization import same_entitlement
 from nri_policy.plugin.convert import container_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.process import LOCK
-from nri_policy.simulation.containers import Container, State
+from nri_policy.simulation.containers import Container, RuntimeState
 from nri_policy.store.database import open_for_reading, read_held
 from nri_policy.store.folder import KEPT
 from nri_policy.workload.pod import shares_of
@@ -55,7 +55,7 @@ def living(host: Host) -> dict[str, Container]:
     return {
         container.id: container
         for container in host.runtime.containers
-        if container.state in (State.CREATED, State.RUNNING)
+        if container.state in (RuntimeState.CREATED, RuntimeState.RUNNING)
     }
 
 
@@ -153,7 +153,7 @@ def _check_leftovers(host: Host, grants: Mapping[str, StoredGrant]) -> None:
     assert len(aside) <= KEPT
     shown = {entry.name for entry in (host.disk.folder / "containers").iterdir()} - {LOCK}
     assert shown <= grants.keys(), "resources are shown to containers that are gone"
-    descriptors = len([*Path(f"/proc/{host.life.pid}/fd").iterdir()])
-    threads = len([*Path(f"/proc/{host.life.pid}/task").iterdir()])
+    descriptors = len([*Path(f"/proc/{host.process.pid}/fd").iterdir()])
+    threads = len([*Path(f"/proc/{host.process.pid}/task").iterdir()])
     assert descriptors <= MOST_DESCRIPTORS, f"{descriptors} files are open"
     assert threads <= MOST_THREADS, f"{threads} threads are there"

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import StoredGrant
 from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
-from nri_policy.simulation.containers import Container, CRIError, State
+from nri_policy.simulation.containers import Container, CRIError, RuntimeState
 from nri_policy.workload.request import Sort
 from tests.faults import books
 from tests.faults.host import DEADLINE, Host, host
@@ -129,12 +129,12 @@ class Campaign:
         self.node.levers.arm(point, self.random.randrange(6), signal.SIGKILL)
         await self.busy()
         if self.node.levers.disarm():
-            await self.node.life.ended()
+            await self.node.process.ended()
 
     async def away(self) -> None:
         """Let pods come and go while there is no daemon."""
-        self.node.life.signal(signal.SIGKILL)
-        await self.node.life.ended()
+        self.node.process.signal(signal.SIGKILL)
+        await self.node.process.ended()
         await self.busy()
 
     async def stopped(self) -> None:
@@ -145,7 +145,7 @@ class Campaign:
         """Freeze the daemon at any instant, past the runtime's deadline or not."""
         working = asyncio.create_task(self.busy())
         await asyncio.sleep(self.random.uniform(0, 0.02))
-        self.node.life.signal(signal.SIGSTOP)
+        self.node.process.signal(signal.SIGSTOP)
         await self._thawed(working)
 
     async def frozen_at_a_point(self) -> None:
@@ -155,15 +155,15 @@ class Campaign:
         await asyncio.sleep(self.random.uniform(0, 0.02))
         await self._thawed(working)
         self.node.levers.disarm()
-        self.node.life.signal(signal.SIGCONT)
+        self.node.process.signal(signal.SIGCONT)
 
     async def _thawed(self, working: asyncio.Task[None]) -> None:
         """Thaw the daemon after a while, and wait for the *working*."""
         await asyncio.sleep(self.random.choice((0.1, 1.2 * DEADLINE, 1.2 * DEADLINE)))
-        self.node.life.signal(signal.SIGCONT)
+        self.node.process.signal(signal.SIGCONT)
         while not working.done():
             await asyncio.wait({working}, timeout=DEADLINE)
-            self.node.life.signal(signal.SIGCONT)
+            self.node.process.signal(signal.SIGCONT)
         working.result()
 
     async def runtime_restarted(self) -> None:
@@ -218,11 +218,11 @@ class Campaign:
         await self._registered_anew()
 
     def _running(self) -> list[Container]:
-        return [each for each in self.node.runtime.containers if each.state is State.RUNNING]
+        return [each for each in self.node.runtime.containers if each.state is RuntimeState.RUNNING]
 
     async def _registered_anew(self) -> None:
         """Have the daemon hear from the runtime what there is."""
-        if self.node.life.alive:
+        if self.node.process.alive:
             before = self.node.runtime.synchronizations
             await self.node.runtime._nri.stop()
             await self.node.runtime._nri.start()
@@ -231,8 +231,8 @@ class Campaign:
     async def store_damaged(self) -> None:
         """Leave the next daemon a store that was torn, cut, overwritten or is something else."""
         await self.busy(2)
-        self.node.life.signal(signal.SIGKILL)
-        await self.node.life.ended()
+        self.node.process.signal(signal.SIGKILL)
+        await self.node.process.ended()
         await self.busy(2)
         self._damage()
         self.lost = True
@@ -269,7 +269,7 @@ class Campaign:
         await self.busy()
         await second.ended()
         second.close()
-        assert self.node.life.alive
+        assert self.node.process.alive
         assert "event=ended" not in self.node.said()
 
     async def disk_full(self) -> None:
@@ -278,8 +278,8 @@ class Campaign:
         await self.busy()
         if self.random.random() < 0.5:
             self.lost = True  # what was decided since could not be stored
-            self.node.life.signal(signal.SIGKILL)
-            await self.node.life.ended()
+            self.node.process.signal(signal.SIGKILL)
+            await self.node.process.ended()
             before = self.node.runtime.synchronizations
             self.node.start()
             await self.node.synchronized(before)
@@ -289,8 +289,8 @@ class Campaign:
 
     async def disk_read_only(self) -> None:
         """Start a daemon on a disk that cannot be written, until it can."""
-        self.node.life.signal(signal.SIGKILL)
-        await self.node.life.ended()
+        self.node.process.signal(signal.SIGKILL)
+        await self.node.process.ended()
         self.node.disk.writable(yes=False)
         before = self.node.runtime.synchronizations
         self.node.start()
@@ -299,8 +299,8 @@ class Campaign:
             await self.busy()
             if self.random.random() < 0.3:
                 self.lost = True
-                self.node.life.signal(signal.SIGKILL)
-                await self.node.life.ended()
+                self.node.process.signal(signal.SIGKILL)
+                await self.node.process.ended()
         finally:
             self.node.disk.writable(yes=True)
         await self._stored_again()
@@ -308,7 +308,7 @@ class Campaign:
     async def _stored_again(self) -> None:
         """Let the daemon try its disk again, and tidy up as it does when it synchronizes."""
         self.node.levers.clock += 10
-        if self.node.life.alive:
+        if self.node.process.alive:
             before = self.node.runtime.synchronizations
             await self.node.runtime.restart()
             await self.node.synchronized(before)
@@ -316,16 +316,16 @@ class Campaign:
     async def _struck(self, delay: float, number: signal.Signals) -> None:
         working = asyncio.create_task(self.busy())
         await asyncio.sleep(delay)
-        self.node.life.signal(number)
+        self.node.process.signal(number)
         await working
-        await self.node.life.ended()
+        await self.node.process.ended()
 
     # ---- what must hold
 
     async def settled(self) -> None:
         """Bring the daemon back, and let everything be told."""
         node = self.node
-        if not node.life.alive:
+        if not node.process.alive:
             if self.random.random() < 0.3 and not self.lost:
                 books.replayed(node)
                 self.counts["journals replayed"] += 1
@@ -362,7 +362,7 @@ class Campaign:
             if not (before.preemptible or spilled):
                 name = held[container_id].full_name
                 assert replace(after, mems=before.mems) == before, f"{name}: {before} to {after}"
-            self.counts["grants kept by a new life"] += 1
+            self.counts["grants kept by a new process"] += 1
 
     def _unchanged(self, container_ids: Iterable[str]) -> Iterator[str]:
         """Yield those that run on and hold what they ask for."""

@@ -35,7 +35,7 @@ class Died(Exception):  # noqa: N818 - of the daemon, not of this program
     """The daemon ended by itself."""
 
 
-class Life:
+class DaemonProcess:
     """One process of the daemon, which is not a child of ours."""
 
     def __init__(self, pid: int) -> None:
@@ -142,7 +142,7 @@ class Host:
         self.log.touch()
         self.lives = 0
         self._log_start = 0  # bytes of earlier lives
-        self._life: Life | None = None
+        self._process: DaemonProcess | None = None
         self._nursery = subprocess.Popen(
             [
                 sys.executable,
@@ -158,21 +158,21 @@ class Host:
         )
 
     @property
-    def life(self) -> Life:
+    def process(self) -> DaemonProcess:
         """The daemon's latest process."""
-        assert self._life is not None
-        return self._life
+        assert self._process is not None
+        return self._process
 
     def start(self) -> None:
-        """Begin a new life of the daemon."""
-        if self._life is not None:
-            assert not self._life.alive
-            self._life.close()
+        """Start a new process of the daemon."""
+        if self._process is not None:
+            assert not self._process.alive
+            self._process.close()
         self._log_start = self.log.stat().st_size
-        self._life = self.spawn()
+        self._process = self.spawn()
         self.lives += 1
 
-    def spawn(self) -> Life:
+    def spawn(self) -> DaemonProcess:
         """Start a daemon, be there another or not."""
         options = {
             "--config": self.folder / "settings.yaml",
@@ -187,7 +187,7 @@ class Host:
         assert self._nursery.stdout is not None
         self._nursery.stdin.write(f"{json.dumps([str(self.log), *command])}\n")
         self._nursery.stdin.flush()
-        return Life(int(self._nursery.stdout.readline()))
+        return DaemonProcess(int(self._nursery.stdout.readline()))
 
     async def synchronized(self, after: int) -> None:
         """Wait until the daemon takes part, after so many synchronizations."""
@@ -195,7 +195,7 @@ class Host:
         try:
             async with asyncio.timeout(PATIENCE):
                 while not (waiting.done() and self.runtime.plugins):
-                    if not self.life.alive:
+                    if not self.process.alive:
                         raise Died(self.tail())
                     await asyncio.wait({waiting}, timeout=0.005)
                     if waiting.done() and not self.runtime.plugins:
@@ -205,7 +205,7 @@ class Host:
         await self.runtime.settled()
 
     def said(self) -> str:
-        """Return the log of this life."""
+        """Return the log of this process."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
@@ -216,9 +216,9 @@ class Host:
 
     def close(self) -> None:
         """End all that was started, and clean up."""
-        if self._life is not None:
-            self._life.signal(signal.SIGKILL)
-            self._life.close()
+        if self._process is not None:
+            self._process.signal(signal.SIGKILL)
+            self._process.close()
         self.disk.close()
         assert self._nursery.stdin is not None
         assert self._nursery.stdout is not None

@@ -23,13 +23,13 @@ async def resident(folder: Path, lifecycles: int, every: int) -> list[int]:
             await node.synchronized(0)
             for number in range(0, lifecycles, _AT_ONCE):
                 if number and number % every == 0:
-                    sizes.append(_resident(node.life.pid))
+                    sizes.append(_resident(node.process.pid))
                 for one in range(number, number + _AT_ONCE):
                     cpu, shared = (("1", False), ("100m", True), ("1500m", False))[one % 3]
                     await node.runtime.start_pod(pod(f"pod-{one}", cpu, shared=shared))
                 for each in node.runtime.pods:
                     await node.runtime.delete_pod(each)
-            sizes.append(_resident(node.life.pid))
+            sizes.append(_resident(node.process.pid))
     return sizes
 
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
-from nri_policy.simulation.containers import CRIError, Pod, State
+from nri_policy.simulation.containers import CRIError, Pod, RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.units import format_cpu
 
@@ -84,7 +84,7 @@ class Kubelets:
         return {"limits": {"cpu": format_cpu(cpu), "memory": memory}}
 
     async def _resize(self, pod: Pod) -> None:
-        running = [each for each in pod.containers if each.state is State.RUNNING]
+        running = [each for each in pod.containers if each.state is RuntimeState.RUNNING]
         if not running:
             return
         container = self._random.choice(running)

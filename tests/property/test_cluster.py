@@ -26,7 +26,7 @@ def template(cpu: int) -> Template:
     return Template(spec=PodSpec(containers=(container,)))
 
 
-class Life:
+class ChangingCluster:
     """What happens to a cluster of 24 nodes; whatever is drawn is applied to the engine."""
 
     def __init__(self, seed: int) -> None:
@@ -154,23 +154,23 @@ class Life:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_promises_hold_whatever_fails(seed: int) -> None:
-    life = Life(seed)
+    cluster = ChangingCluster(seed)
     for number in range(STEPS // 3):
-        life.step()
-        life.check()
+        cluster.step()
+        cluster.check()
         if number % 50 == 0:
-            assert fresh(life) == life.state()
-    assert life.engine.groups
+            assert fresh(cluster) == cluster.state()
+    assert cluster.engine.groups
 
 
-def fresh(life: Life) -> dict[Any, Any]:
+def fresh(cluster: ChangingCluster) -> dict[Any, Any]:
     """The state of an engine that is told all at once, in another order."""
-    other, shuffled = Life(0), random.Random(1)
-    nodes, groups = [*life.engine.nodes.values()], [*life.engine.groups.values()]
-    pods = [*life.engine.pods().items()]
+    other, shuffled = ChangingCluster(0), random.Random(1)
+    nodes, groups = [*cluster.engine.nodes.values()], [*cluster.engine.groups.values()]
+    pods = [*cluster.engine.pods().items()]
     for each in (nodes, groups, pods):
         shuffled.shuffle(each)
-    other.engine = Engine(life.settings, nodes)
+    other.engine = Engine(cluster.settings, nodes)
     for group in groups:
         other.engine.set_group(group)
     for name, (node, kind) in pods:
@@ -179,14 +179,14 @@ def fresh(life: Life) -> dict[Any, Any]:
 
 
 def test_a_group_that_never_fitted_changes_nothing() -> None:
-    life = Life(0)
-    before = life.state()
+    cluster = ChangingCluster(0)
+    before = cluster.state()
     huge = PlacementGroup(
         "default", "g", (PodSet("w", 10_000, template(1), Request(required="rack")),)
     )
-    answer = life.engine.place(huge)
+    answer = cluster.engine.place(huge)
     assert answer == Status(
         state="Unplaceable",
         message='topology "default" allows to fit only 52 out of 10000 pod(s)',
     )
-    assert life.state() == before
+    assert cluster.state() == before

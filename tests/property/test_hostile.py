@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from nri_policy.clock import Clock
 from nri_policy.control.name import UnknownNameError, named
-from nri_policy.daemon import Daemon, Host
+from nri_policy.daemon import Daemon, Environment
 from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kubelet.hypothetical import Making, wanted_pods
 from nri_policy.kubelet.podresources import _by_pod
 from nri_policy.kubelet.resources import Kubelet
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.service import METHODS, Service
 from nri_policy.plugin.convert import container_of
 from nri_policy.proto import nri_pb2, podresources_pb2
@@ -54,7 +54,7 @@ def test_any_requests_leave_a_daemon_whose_books_are_right(
     requests: list[tuple[str, Message]],
 ) -> None:
     with TemporaryDirectory() as folder:
-        daemon = Daemon(nodes.machine(), nodes.settings(), Host(state_dir=Path(folder)))
+        daemon = Daemon(nodes.machine(), nodes.settings(), Environment(state_dir=Path(folder)))
         assert Code.INTERNAL not in asyncio.run(_asked(daemon, requests))
         engine = daemon.node._engine
         runtime = bookkeeping.Runtime()  # one that was told all that there is to be told
@@ -76,7 +76,7 @@ async def _asked(daemon: Daemon, requests: list[tuple[str, Message]]) -> set[int
     for method, request in requests:
         try:
             await service.answer(method, request.SerializeToString(), received=0, budget=math.inf)
-        except Refused as refusal:
+        except CallRefused as refusal:
             codes.add(refusal.code)
     updating = daemon.plugin._resources._updating
     if updating is not None:

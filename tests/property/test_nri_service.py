@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nri_policy.clock import Clock
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.service import METHODS, Service
 from nri_policy.proto import nri_pb2 as pb
 from tests.unit.nri.peer import RecordingPlugin
@@ -47,7 +47,7 @@ def test_any_request_is_answered_or_refused_and_never_with_a_bug(
             try:
                 answer = await service.answer(method, payload, received=0, budget=math.inf)
                 GetMessageClass(DECLARED[method].output_type).FromString(answer)
-            except Refused as refusal:
+            except CallRefused as refusal:
                 refusals.append(refusal.code)
         return refusals
 

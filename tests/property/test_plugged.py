@@ -21,7 +21,7 @@ from nri_policy.hardware.machine import Distances, Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.pod import QoS
 from tests.support import bookkeeping, nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 SPECS = (
     nodes.SMALL,
@@ -132,21 +132,21 @@ def test_no_loss_of_hardware_is_refused_and_the_books_stay_right(
 def test_a_shared_part_without_its_place_goes_up_and_takes_nothing_along(
     milli: list[int], gone: set[int]
 ) -> None:
-    life = Life("package:2 core:4 pu:1", reservedResources={"cpu": "cpuset:7"})
+    driver = EngineDriver("package:2 core:4 pu:1", reservedResources={"cpu": "cpuset:7"})
     made = [nodes.container(each) for each in milli]
     for each in made:
         with suppress(RefusalError):
-            life.create(each)
-    before = {each.id: life.grant(each) for each in made if each.id in life.runtime.cpus}
-    pools = {id_: life.engine.layout.tree.pools[grant.pool] for id_, grant in before.items()}
-    whole = life.engine.layout.machine
-    life.reconfigure(machine=whole.restricted(whole.online - CPUSet(gone)))
-    tree = life.engine.layout.tree
+            driver.create(each)
+    before = {each.id: driver.grant(each) for each in made if each.id in driver.runtime.cpus}
+    pools = {id_: driver.engine.layout.tree.pools[grant.pool] for id_, grant in before.items()}
+    whole = driver.engine.layout.machine
+    driver.reconfigure(machine=whole.restricted(whole.online - CPUSet(gone)))
+    tree = driver.engine.layout.tree
     for id_, grant in before.items():
-        now = life.engine.state.placed[id_].grant
+        now = driver.engine.state.placed[id_].grant
         own = grant.exclusive - CPUSet(gone)
         assert own <= now.exclusive
         if own and grant.shares:
             up = now.shares and pools[id_].cpus & tree.top.cpus <= tree.pools[now.pool].cpus
-            name = life.engine.state.placed[id_].container.full_name
-            assert up or any(name in text for text in life.decision.warnings)
+            name = driver.engine.state.placed[id_].container.full_name
+            assert up or any(name in text for text in driver.decision.warnings)

@@ -16,7 +16,7 @@ import pytest
 from nri_policy.kubelet.manifest import PodManifest, QoS
 from nri_policy.nrt.coming import with_coming
 from nri_policy.nrt.fingerprint import fingerprint
-from nri_policy.simulation.containers import State
+from nri_policy.simulation.containers import RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.node import SimulatedNode
 from nri_policy.simulation.playback import Playback
@@ -24,7 +24,7 @@ from nri_policy.simulation.scenario import read_scenario
 from tests.scenarios.test_scenarios import SCENARIOS, machine
 from tests.support.topology_twin import Twin
 
-LIVE = State.CREATED, State.RUNNING
+LIVE = RuntimeState.CREATED, RuntimeState.RUNNING
 
 
 def to_come(runtime: EmbeddedRuntime) -> dict[str, int]:
@@ -83,7 +83,7 @@ async def follow(path: Path, folder: Path) -> int:
                 continue
             topology: Any = await node.daemon.topology.object()
             for container in node.runtime.containers:
-                if container.state is State.RUNNING:
+                if container.state is RuntimeState.RUNNING:
                     started.add(container.pod.id)
             attributes = {each["name"]: each["value"] for each in topology["attributes"]}
             pods = counted(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from nri_policy.workload.pod import Container, Pod, QoS, Resources, State
+from nri_policy.workload.pod import Container, ContainerState, Pod, QoS, Resources
 
 
 def member(
@@ -31,7 +31,7 @@ def member(
             annotations={},
         ),
         name=name,
-        state=State.RUNNING,
+        state=ContainerState.RUNNING,
         created=number,
         labels=labels or {},
         resources=Resources(),

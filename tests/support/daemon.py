@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import ContainerCgroups, Daemon, Host
+from nri_policy.daemon import ContainerCgroups, Daemon, Environment
 from nri_policy.kube.events import Event
 from nri_policy.kubelet.manifest import PodManifest
 from nri_policy.kubelet.resources import Kubelet
@@ -76,7 +76,7 @@ async def served(
         for each in before:
             await runtime.start_pod(each)
         # the embedded runtime needs no rest between two plugins
-        host = Host(
+        host = Environment(
             state_dir=folder,
             root=folder,
             cgroups=None if cgroups is None else cgroups(runtime),

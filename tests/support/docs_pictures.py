@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from nri_policy.cli import main
-from nri_policy.cli.live import Feed, Frame
+from nri_policy.cli.live import DaemonWatcher, Frame
 from tests.support import docs_diagrams
 from tests.support.architecture_picture import picture
 from tests.support.daemon import Served, pod, served
@@ -123,7 +123,7 @@ async def _of_a_daemon() -> tuple[str, str, str, str]:
 async def _top(node: Served) -> str:
     """Return the screen of `top` right after another pod came."""
     then = datetime(2026, 1, 2, 12, 34, 56, tzinfo=UTC)
-    feed = Feed(node.socket, lambda: then)
+    feed = DaemonWatcher(node.socket, lambda: then)
     await asyncio.to_thread(feed.look)
     await node.start(pod("extra", "1"))
     while len((glimpse := await asyncio.to_thread(feed.look)).decisions) < _DECISIONS:

@@ -14,7 +14,7 @@ from nri_policy.workload.pod import Container, Resources
 from tests.support import bookkeeping, nodes
 
 
-class Life:
+class EngineDriver:
     """An engine, a runtime that does as told, and the containers by a letter of their own."""
 
     def __init__(self, machine: Machine | str = nodes.SMALL, **spec: Any) -> None:

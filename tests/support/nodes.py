@@ -17,7 +17,7 @@ from nri_policy.hardware import synthetic
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Cache, Distances, Machine, Package
 from nri_policy.settings import Settings, from_spec
-from nri_policy.workload.pod import Container, Pod, QoS, Resources, State, shares_of
+from nri_policy.workload.pod import Container, ContainerState, Pod, QoS, Resources, shares_of
 
 # 2 sockets of 2 NUMA nodes of 2 cores of 2 threads: node k has CPUs 4k..4k+3, siblings are adjacent
 SMALL = "package:2 numa:2 core:2 pu:2"
@@ -109,7 +109,7 @@ def container(
         id=f"ctr-{number}",
         pod=pod,
         name=name,
-        state=State.CREATED,
+        state=ContainerState.CREATED,
         created=number,
         labels={},
         resources=resources(request, limit),
@@ -133,4 +133,4 @@ def resources(request: int, limit: int | None) -> Resources:
 def running(container: Container, cpus: CPUSet, mems: CPUSet) -> Container:
     """Return *container* as a runtime lists it that runs it on *cpus* and *mems*."""
     resources = replace(container.resources, cpus=str(cpus), mems=str(mems))
-    return replace(container, state=State.RUNNING, resources=resources)
+    return replace(container, state=ContainerState.RUNNING, resources=resources)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon, Host
+from nri_policy.daemon import Daemon, Environment
 from nri_policy.engine.event import Synchronized
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.plugin.exposure import Exposure
@@ -53,7 +53,7 @@ async def synchronized_twice(folder: Path, disk: threading.Event) -> EmbeddedRun
         await runtime.start_pod(each)
     async with runtime:
         for life in range(2):
-            daemon = Daemon(machine, nodes.settings(), Host(state_dir=folder))
+            daemon = Daemon(machine, nodes.settings(), Environment(state_dir=folder))
             async with daemon.serving(runtime.socket_path):
                 await runtime.synchronized(after=life)
                 assert len(daemon.node.view.placed) == CROWD

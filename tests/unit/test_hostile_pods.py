@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from nri_policy.clock import Clock
-from nri_policy.daemon import Daemon, Host
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.daemon import Daemon, Environment
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb
 from tests.support import nodes
@@ -45,7 +45,7 @@ class Door:
 
 @contextmanager
 def door(folder: Path) -> Iterator[Door]:
-    daemon = Daemon(nodes.machine(), nodes.settings(), Host(state_dir=folder))
+    daemon = Daemon(nodes.machine(), nodes.settings(), Environment(state_dir=folder))
     opened = Door(daemon, Service(daemon.plugin, daemon.node.turn, Clock()))
     opened.ask("Synchronize", b"")
     yield opened
@@ -104,7 +104,7 @@ def test_a_huge_value_is_refused_in_a_few_words(
     annotations: dict[str, str], tmp_path: Path
 ) -> None:
     with door(tmp_path) as opened:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(CallRefused) as refused:
             opened.create(annotated(annotations))
         assert refused.value.message.startswith(f"annotation {next(iter(annotations))}")
         assert len(refused.value.message) < 400
@@ -138,6 +138,6 @@ def test_names_with_slashes_are_nobody_elses(tmp_path: Path) -> None:
 
 def test_text_that_is_no_text_is_garbled(tmp_path: Path) -> None:
     whole = pb.RunPodSandboxRequest(pod=sandbox(name="NAME")).SerializeToString()
-    with door(tmp_path) as opened, pytest.raises(Refused, match="garbled") as refused:
+    with door(tmp_path) as opened, pytest.raises(CallRefused, match="garbled") as refused:
         opened.ask("RunPodSandbox", whole.replace(b"NAME", b"\xff\xfe\xc0\x80"))
     assert refused.value.code == Code.INVALID_ARGUMENT

@@ -22,7 +22,7 @@ from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
 from nri_policy.nri.service import LATE
 from nri_policy.settings import Settings
 from nri_policy.simulation.adaptation import Timeouts
-from nri_policy.simulation.containers import CRIError, State
+from nri_policy.simulation.containers import CRIError, RuntimeState
 from nri_policy.units import parse_cpu
 from tests.support import bookkeeping, nodes, stores
 from tests.support.daemon import Served, pod, served
@@ -142,7 +142,7 @@ def check(it: Served) -> None:
     living = {
         each.id: each
         for each in it.runtime.containers
-        if each.state in (State.CREATED, State.RUNNING)
+        if each.state in (RuntimeState.CREATED, RuntimeState.RUNNING)
     }
     assert engine.state.placed.keys() == living.keys(), "whoever runs is in the books"
     believed = bookkeeping.Runtime()

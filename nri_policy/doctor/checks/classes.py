@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nri_policy.classes import Equipment
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
-from nri_policy.settings import REALTIME, Policy, SchedulingClass, Settings
+from nri_policy.settings import REALTIME, SchedulingClass, SchedulingPolicy, Settings
 from nri_policy.wording import some
 
 _UNORDERED = ("none", "kyber")  # schedulers of disks that look at no priority
@@ -45,7 +45,7 @@ def _scheduling(settings: Settings, equipment: Equipment, facts: Facts) -> Itera
 
 
 def _schedules(given: SchedulingClass) -> bool:
-    return given.policy is not Policy.NONE or given.nice is not None or bool(given.flags)
+    return given.policy is not SchedulingPolicy.NONE or given.nice is not None or bool(given.flags)
 
 
 def _blockio(settings: Settings, equipment: Equipment) -> Iterator[Finding]:

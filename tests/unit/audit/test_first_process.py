@@ -12,7 +12,7 @@ import pytest
 from nri_policy.audit.cgroup import Cgroups
 from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of, visible
 from nri_policy.classes import IOPriority, Origin, Scheduler, Scheduling
-from nri_policy.settings import IOClass, Policy, SchedulingFlag
+from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy
 
 STAT = "7 (a) b (c) S " + " ".join(str(n) for n in range(4, 53))
 
@@ -37,25 +37,31 @@ FLAGGED = (SchedulingFlag.RESET_ON_FORK,)
 @pytest.mark.parametrize(
     ("wanted", "policy", "nice", "priority", "same"),
     [
-        (Scheduler(policy=Policy.BATCH, nice=5), Policy.BATCH, 5, 0, True),
-        (Scheduler(policy=Policy.BATCH, nice=5, flags=FLAGGED), Policy.BATCH, 5, 0, True),
-        (Scheduler(policy=Policy.BATCH, nice=5), Policy.BATCH, 6, 0, False),
-        (Scheduler(policy=Policy.BATCH, nice=5), Policy.OTHER, 5, 0, False),
-        (Scheduler(policy=Policy.IDLE, nice=5), Policy.IDLE, 0, 0, True),
-        (Scheduler(policy=Policy.FIFO, priority=9), Policy.FIFO, 0, 9, True),
-        (Scheduler(policy=Policy.FIFO, priority=9), Policy.FIFO, 0, 8, False),
+        (Scheduler(policy=SchedulingPolicy.BATCH, nice=5), SchedulingPolicy.BATCH, 5, 0, True),
         (
-            Scheduler(policy=Policy.DEADLINE, runtime=1, deadline=2, period=2),
-            Policy.DEADLINE,
+            Scheduler(policy=SchedulingPolicy.BATCH, nice=5, flags=FLAGGED),
+            SchedulingPolicy.BATCH,
+            5,
+            0,
+            True,
+        ),
+        (Scheduler(policy=SchedulingPolicy.BATCH, nice=5), SchedulingPolicy.BATCH, 6, 0, False),
+        (Scheduler(policy=SchedulingPolicy.BATCH, nice=5), SchedulingPolicy.OTHER, 5, 0, False),
+        (Scheduler(policy=SchedulingPolicy.IDLE, nice=5), SchedulingPolicy.IDLE, 0, 0, True),
+        (Scheduler(policy=SchedulingPolicy.FIFO, priority=9), SchedulingPolicy.FIFO, 0, 9, True),
+        (Scheduler(policy=SchedulingPolicy.FIFO, priority=9), SchedulingPolicy.FIFO, 0, 8, False),
+        (
+            Scheduler(policy=SchedulingPolicy.DEADLINE, runtime=1, deadline=2, period=2),
+            SchedulingPolicy.DEADLINE,
             0,
             0,
             True,
         ),
-        (Scheduler(policy=Policy.BATCH), None, 0, 0, False),
+        (Scheduler(policy=SchedulingPolicy.BATCH), None, 0, 0, False),
     ],
 )
 def test_what_differs_is_told(
-    wanted: Scheduler, policy: Policy | None, nice: int, priority: int, same: bool
+    wanted: Scheduler, policy: SchedulingPolicy | None, nice: int, priority: int, same: bool
 ) -> None:
     process = FirstProcess(policy=policy, nice=nice, priority=priority, io_class=None)
     assert (not [*process.differences(scheduling(wanted))]) is same
@@ -63,9 +69,11 @@ def test_what_differs_is_told(
 
 def test_a_priority_of_io_is_compared_where_it_can_be_read() -> None:
     wanted = scheduling(None, IOPriority(io_class=IOClass.BE, level=7))
-    process = FirstProcess(policy=Policy.OTHER, nice=0, priority=0, io_class=IOClass.BE, io_level=4)
+    process = FirstProcess(
+        policy=SchedulingPolicy.OTHER, nice=0, priority=0, io_class=IOClass.BE, io_level=4
+    )
     assert [*process.differences(wanted)] == [("I/O be 7", "I/O be 4")]
-    unknown = FirstProcess(policy=Policy.OTHER, nice=0, priority=0, io_class=None)
+    unknown = FirstProcess(policy=SchedulingPolicy.OTHER, nice=0, priority=0, io_class=None)
     assert not [*unknown.differences(wanted)]
     none = scheduling(None, IOPriority(io_class=IOClass.NONE))
     assert not [*process.differences(none)]

@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.classes import Equipment, IOPriority, Origin, Scheduler, desired
 from nri_policy.classes.membership import Classes
-from nri_policy.settings import IOClass, Policy, SchedulingFlag, Settings
+from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy, Settings
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.preferences import preferences
@@ -66,16 +66,20 @@ def test_a_class_sets_policy_nice_and_priority_of_io() -> None:
     classes = of(annotated("calm"), settings())
     assert classes is not None
     assert classes.scheduling is not None
-    assert classes.scheduling.scheduler == Scheduler(policy=Policy.BATCH, nice=5)
+    assert classes.scheduling.scheduler == Scheduler(policy=SchedulingPolicy.BATCH, nice=5)
     assert classes.scheduling.io_priority == IOPriority(io_class=IOClass.BE, level=7)
     assert not classes.lacking
 
 
 def test_nice_or_flags_alone_are_those_of_policy_other() -> None:
     """With the peer such a class has no effect."""
-    assert scheduler(annotated("nice"), settings()) == Scheduler(policy=Policy.OTHER, nice=10)
+    assert scheduler(annotated("nice"), settings()) == Scheduler(
+        policy=SchedulingPolicy.OTHER, nice=10
+    )
     flagged = scheduler(annotated("flagged"), settings())
-    assert flagged == Scheduler(policy=Policy.OTHER, flags=(SchedulingFlag.RESET_ON_FORK,))
+    assert flagged == Scheduler(
+        policy=SchedulingPolicy.OTHER, flags=(SchedulingFlag.RESET_ON_FORK,)
+    )
 
 
 def test_io_alone_leaves_the_policy_alone_and_idle_has_no_level() -> None:
@@ -124,7 +128,7 @@ def test_an_unknown_class_is_an_error_with_the_one_that_was_meant() -> None:
 def test_a_deadline_is_for_containers_that_are_not_pinned() -> None:
     assert "cpu.preserve" in refusal(annotated("due"), settings())
     due = Scheduler(
-        policy=Policy.DEADLINE,
+        policy=SchedulingPolicy.DEADLINE,
         flags=(SchedulingFlag.RESET_ON_FORK,),
         runtime=1_000_000,
         deadline=5_000_000,

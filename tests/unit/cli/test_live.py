@@ -19,11 +19,11 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
-from nri_policy.cli.live import Feed, Frame, Glimpse, show
+from nri_policy.cli.live import DaemonSnapshot, DaemonWatcher, Frame, show
 from nri_policy.cli.live_view import View
 from nri_policy.cli.output import Paper
 from nri_policy.cpuset import CPUSet
-from nri_policy.picture.scene import Place, Scene, Use
+from nri_policy.picture.scene import CPUUse, Scene, Use
 from nri_policy.proto.control_pb2 import Change, Decision
 from nri_policy.report import refused_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -42,7 +42,7 @@ def scene(spec: str = nodes.SMALL, containers: int = 2) -> Scene:
     return made_up(engine, held)
 
 
-def glimpse(shown: Scene | None, *, decisions: int = 0, problem: str = "") -> Glimpse:
+def glimpse(shown: Scene | None, *, decisions: int = 0, problem: str = "") -> DaemonSnapshot:
     told = Decision(
         event="created",
         container="default/\x1bc/main",
@@ -50,10 +50,10 @@ def glimpse(shown: Scene | None, *, decisions: int = 0, problem: str = "") -> Gl
         changes=[Change()],
         released=["default/old/main"],
     )
-    return Glimpse(scene=shown, decisions=((START, told),) * decisions, problem=problem)
+    return DaemonSnapshot(scene=shown, decisions=((START, told),) * decisions, problem=problem)
 
 
-def lines(seen: Glimpse, width: int = 80, height: int = 24) -> list[str]:
+def lines(seen: DaemonSnapshot, width: int = 80, height: int = 24) -> list[str]:
     """Return the lines of a frame, which must fit."""
     out = StringIO()
     console = Paper(file=out, width=width, height=height, color_system=None, _environ={})
@@ -109,7 +109,7 @@ def test_every_tick_shows_what_is_seen_then() -> None:
     assert text.rstrip("\x1b[?25h").endswith("\x1b[?1049l"), "left as it was"
 
 
-async def seen(feed: Feed, until: str) -> Glimpse:
+async def seen(feed: DaemonWatcher, until: str) -> DaemonSnapshot:
     """Look until *until* is decided."""
     async with asyncio.timeout(20):
         while True:
@@ -121,7 +121,7 @@ async def seen(feed: Feed, until: str) -> Glimpse:
 
 def test_the_feed_outlives_the_daemon(tmp_path: Path) -> None:
     async def play() -> None:
-        feed = Feed(tmp_path / "control.sock", lambda: START)
+        feed = DaemonWatcher(tmp_path / "control.sock", lambda: START)
         away = feed.look()
         assert away.scene is None
         assert "No such file" in away.problem
@@ -149,11 +149,11 @@ def test_the_feed_outlives_the_daemon(tmp_path: Path) -> None:
 
 def test_the_feed_sees_a_machine_that_changes(tmp_path: Path) -> None:
     async def play() -> None:
-        feed = Feed(tmp_path / "control.sock", lambda: START)
+        feed = DaemonWatcher(tmp_path / "control.sock", lambda: START)
         async with served(tmp_path) as node:
             first = await asyncio.to_thread(feed.look)
             assert first.scene is not None
-            assert first.scene.places[15] == Place(Use.IDLE)
+            assert first.scene.places[15] == CPUUse(Use.IDLE)
             machine = node.daemon.node.view.layout.machine
             await node.daemon.plugin.reconfigure(machine=machine.restricted(CPUSet(range(15))))
             async with asyncio.timeout(20):
@@ -267,7 +267,7 @@ class Busy(SimulatedCgroups):
 def test_the_cpus_in_use_are_shown_by_pool(tmp_path: Path) -> None:
     async def play() -> None:
         clock = iter(START + timedelta(seconds=2 * n) for n in range(9))
-        feed = Feed(tmp_path / "control.sock", lambda: next(clock))
+        feed = DaemonWatcher(tmp_path / "control.sock", lambda: next(clock))
         async with served(tmp_path, cgroups=Busy) as node:
             await node.start(pod("one", "1"), pod("two", "1"))
             await asyncio.to_thread(feed.look)

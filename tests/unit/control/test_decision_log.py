@@ -8,10 +8,10 @@ from nri_policy.engine.placement import RefusalError
 from nri_policy.node import view_of
 from nri_policy.workload.pod import Container
 from tests.support import nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 
-class Told(Life):
+class Told(EngineDriver):
     """A life that a decision log follows."""
 
     def __init__(self, machine: str = nodes.SMALL) -> None:
@@ -33,62 +33,62 @@ def created(container: Container) -> Created:
 
 
 def test_the_oldest_refusals_are_forgotten() -> None:
-    life = Told("package:1 core:2")
+    driver = Told("package:1 core:2")
     refused = [nodes.container(9000) for _ in range(MOST_REFUSALS + 1)]
     for container in refused:
-        life.note(created(container))
-    life.note(created(refused[1]))
-    names = list(life.decision_log.refusals)
+        driver.note(created(container))
+    driver.note(created(refused[1]))
+    names = list(driver.decision_log.refusals)
     assert len(names) == MOST_REFUSALS
     assert refused[0].full_name not in names
     assert names[-1] == refused[1].full_name, "refused again, it is the latest"
 
 
 def test_a_refusal_outlives_its_pod_and_says_so() -> None:
-    life = Told()
+    driver = Told()
     one, other = nodes.container(99_000), nodes.container(98_000)
-    life.note(created(one))
-    life.note(created(other))
-    life.note(PodStopped(pod_id=one.pod.id))
-    refusals = life.decision_log.refusals
+    driver.note(created(one))
+    driver.note(created(other))
+    driver.note(PodStopped(pod_id=one.pod.id))
+    refusals = driver.decision_log.refusals
     assert not refusals[one.full_name].pod_exists
     assert refusals[other.full_name].pod_exists
     assert "98 exclusive CPUs" in refusals[other.full_name].reason
-    life.note(Synchronized(containers=()))
+    driver.note(Synchronized(containers=()))
     assert not refusals[other.full_name].pod_exists
 
 
 def test_a_refused_resize_is_forgotten_with_its_container() -> None:
-    life = Told()
+    driver = Told()
     container = nodes.container(1000)
-    life.note(created(container))
-    life.note(Resized(container_id=container.id, resources=nodes.resources(99_000, 99_000)))
-    assert container.full_name in life.decision_log.refusals
-    life.note(Stopped(container_id=container.id))
-    assert not life.decision_log.refusals
+    driver.note(created(container))
+    driver.note(Resized(container_id=container.id, resources=nodes.resources(99_000, 99_000)))
+    assert container.full_name in driver.decision_log.refusals
+    driver.note(Stopped(container_id=container.id))
+    assert not driver.decision_log.refusals
 
 
 def test_who_was_changed_by_another_is_remembered_while_it_runs() -> None:
-    life = Told("package:1 core:4")
+    driver = Told("package:1 core:4")
     guest, own = nodes.best_effort(), nodes.container(2000)
-    life.note(created(guest))
-    life.note(created(own))
+    driver.note(created(guest))
+    driver.note(created(own))
     cause = f"{own.full_name} was placed"
-    assert life.decision_log.causes == {guest.full_name: cause}
-    life.note(Stopped(container_id=own.id))
-    assert life.decision_log.causes == {guest.full_name: f"{own.full_name} stopped"}
-    life.note(Synchronized(containers=()))
-    assert not life.decision_log.causes
+    assert driver.decision_log.causes == {guest.full_name: cause}
+    driver.note(Stopped(container_id=own.id))
+    assert driver.decision_log.causes == {guest.full_name: f"{own.full_name} stopped"}
+    driver.note(Synchronized(containers=()))
+    assert not driver.decision_log.causes
 
 
 async def test_a_watcher_that_lags_loses_the_rest_and_hears_of_it() -> None:
-    life = Told()
+    driver = Told()
     stop = Stopped(container_id="none")
-    with life.decision_log.watching() as watcher:
+    with driver.decision_log.watching() as watcher:
         for _ in range(MOST_WAITING):
-            life.note(stop)
+            driver.note(stop)
         assert (await watcher.next()).event == "stopped"
-        life.note(stop)
-        life.note(stop)
+        driver.note(stop)
+        driver.note(stop)
         with pytest.raises(LaggingError):
             await watcher.next()

@@ -35,7 +35,7 @@ from nri_policy.report import (
     pool_reports,
 )
 from nri_policy.settings_source.file import SettingsFile
-from nri_policy.simulation.device_manager import Device
+from nri_policy.simulation.device_manager import PluginDevice
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 
@@ -491,7 +491,7 @@ async def test_explain_shows_devices_and_that_the_kubelet_is_not_asked(tmp_path:
     gpu = pod("gpu", "2")
     gpu["spec"]["containers"][0]["resources"]["limits"]["example.com/gpu"] = 1
     async with asked(tmp_path, sources=sources) as (node, stub):
-        device = Device(id="gpu0", file="/dev/dri/renderD128")
+        device = PluginDevice(id="gpu0", file="/dev/dri/renderD128")
         node.runtime.devices.advertise({"example.com/gpu": [device]})
         assert not await node.start(gpu)
         (shown,) = await explained(stub, "gpu")

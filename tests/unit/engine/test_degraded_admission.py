@@ -10,7 +10,7 @@ from nri_policy.engine.explanation import Outcome
 from nri_policy.node import view_of
 from nri_policy.workload.pod import Container
 from tests.support import bookkeeping, memory_maps, nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 DOMAIN = "resource-policy.nri.io"
 
@@ -20,17 +20,17 @@ def with_memory(container: Container, gib: int) -> Container:
     return replace(container, resources=replace(container.resources, memory_limit=gib << 30))
 
 
-def admit(life: Life, container: Container) -> str:
+def admit(driver: EngineDriver, container: Container) -> str:
     """Admit a container, and return the last of what `explain` says of it."""
-    life.handle(Created(container=container, admitted=True))
-    bookkeeping.check(life.engine, life.runtime)
-    notes = life.engine.state.placed[container.id].explanation.notes
-    assert life.decision.explanation == life.engine.state.placed[container.id].explanation
+    driver.handle(Created(container=container, admitted=True))
+    bookkeeping.check(driver.engine, driver.runtime)
+    notes = driver.engine.state.placed[container.id].explanation.notes
+    assert driver.decision.explanation == driver.engine.state.placed[container.id].explanation
     return notes[-1] if notes else ""
 
 
 def test_one_for_which_there_is_room_is_placed_like_any_other() -> None:
-    admitted, asked = Life(), Life()
+    admitted, asked = EngineDriver(), EngineDriver()
     container = nodes.container(3000)
     assert not admit(admitted, container)
     asked.create(container)
@@ -43,87 +43,87 @@ def test_one_for_which_there_is_room_is_placed_like_any_other() -> None:
 
 
 def test_one_that_fits_nowhere_shares_what_the_others_leave() -> None:
-    life = Life()
-    life.create(nodes.container(12_000))
+    driver = EngineDriver()
+    driver.create(nodes.container(12_000))
     late = nodes.container(4000)
-    note = admit(life, late)
+    note = admit(driver, late)
     assert note.endswith("root comes closest, 1 CPU short; it shares 3 CPU now")
-    assert life.decision.warnings == (note,)
-    placement = life.decision.placement
+    assert driver.decision.warnings == (note,)
+    placement = driver.decision.placement
     assert placement is not None
-    assert placement.cpus == life.free()
+    assert placement.cpus == driver.free()
     assert placement.shares is None, "it keeps the weight that it came with"
-    assert life.grant(late).shared == 3000
-    assert "no pool has room" in life.refuse(nodes.container(1000)), "what it uses is used"
+    assert driver.grant(late).shared == 3000
+    assert "no pool has room" in driver.refuse(nodes.container(1000)), "what it uses is used"
 
 
 @pytest.mark.parametrize("static", ["true", "false"])
 def test_with_all_cpus_taken_it_shares_the_reserved_ones(static: str) -> None:
-    life = Life()
-    life.create(nodes.container(15_000))
+    driver = EngineDriver()
+    driver.create(nodes.container(15_000))
     late = nodes.container(2000, annotations={f"static-cpus.{DOMAIN}": static})
-    assert admit(life, late).endswith("; it shares 0 CPU now")
-    assert life.cpus(late) == str(life.engine.layout.capacity.reserved)
-    assert life.engine.state.placed[late.id].explanation.outcome is Outcome.SPILLED
+    assert admit(driver, late).endswith("; it shares 0 CPU now")
+    assert driver.cpus(late) == str(driver.engine.layout.capacity.reserved)
+    assert driver.engine.state.placed[late.id].explanation.outcome is Outcome.SPILLED
 
 
 def test_one_that_needs_isolated_cpus_does_without() -> None:
-    life = Life(nodes.SMALL + " isolated=4-5")
-    life.create(nodes.container(8000))
+    driver = EngineDriver(nodes.SMALL + " isolated=4-5")
+    driver.create(nodes.container(8000))
     wish = {f"require-isolated-cpus.{DOMAIN}": "true"}
     late = nodes.container(3000, annotations=wish)
-    assert admit(life, late).endswith("; it shares 3 CPU now")
-    assert not life.grant(late).exclusive
+    assert admit(driver, late).endswith("; it shares 3 CPU now")
+    assert not driver.grant(late).exclusive
 
 
 def test_strict_hints_go_before_its_cpus_do() -> None:
-    life = Life(memory_maps.TIERED)
+    driver = EngineDriver(memory_maps.TIERED)
     wishes = {f"strict.topologyhints.{DOMAIN}/pod": "true", f"memory-type.{DOMAIN}/pod": "hbm"}
-    life.create(with_memory(nodes.container(500, annotations=wishes), 16))
+    driver.create(with_memory(nodes.container(500, annotations=wishes), 16))
     late = with_memory(nodes.container(2000, annotations=wishes), 16)
-    assert admit(life, late).endswith("; it runs all the same")
-    assert len(life.grant(late).exclusive) == 2
+    assert admit(driver, late).endswith("; it runs all the same")
+    assert len(driver.grant(late).exclusive) == 2
 
 
 def test_memory_that_does_not_fit_is_booked_where_it_is() -> None:
-    life = Life(memory_maps.TIERED)
-    assert admit(life, with_memory(nodes.container(1000), 500)).endswith("; it runs all the same")
-    short, _ = life.decision.warnings
+    driver = EngineDriver(memory_maps.TIERED)
+    assert admit(driver, with_memory(nodes.container(1000), 500)).endswith("; it runs all the same")
+    short, _ = driver.decision.warnings
     assert "booked with" in short
 
 
 def test_a_bad_annotation_is_none() -> None:
-    life = Life()
+    driver = EngineDriver()
     late = nodes.container(2000, annotations={f"cpu.preserve.{DOMAIN}": "maybe"})
-    note = admit(life, late)
+    note = admit(driver, late)
     assert note.startswith("annotation cpu.preserve")
-    assert len(life.grant(late).exclusive) == 2
-    life.resize(late, nodes.resources(3000, 3000))
-    assert len(life.grant(late).exclusive) == 3
+    assert len(driver.grant(late).exclusive) == 2
+    driver.resize(late, nodes.resources(3000, 3000))
+    assert len(driver.grant(late).exclusive) == 3
 
 
 def test_a_resize_to_what_it_has_asks_for_nothing() -> None:
     """The kubelet's static manager sends such ones: refused, they would be repeated for ever."""
-    life = Life()
-    life.create(nodes.container(12_000))
+    driver = EngineDriver()
+    driver.create(nodes.container(12_000))
     late = nodes.container(4000)
-    admit(life, late)
-    assert life.resize(late, late.resources) == str(life.free())
-    assert life.changed() == {}
+    admit(driver, late)
+    assert driver.resize(late, late.resources) == str(driver.free())
+    assert driver.changed() == {}
 
 
 def test_it_gets_its_due_when_everything_is_looked_at_again() -> None:
-    life = Life()
+    driver = EngineDriver()
     first = nodes.container(12_000)
-    life.create(first)
+    driver.create(first)
     late = nodes.container(4000)
-    admit(life, late)
-    assert life.reconfigure().changes == (), "settings are not refused for it"
-    held = {late.id: view_of(life.engine).to_store(late.id)}
-    running = nodes.running(late, life.runtime.cpus[late.id], life.runtime.mems[late.id])
-    life.stop(first)
-    life.reconfigure()
-    assert len(life.grant(late).exclusive) == 4
-    later = Life()
+    admit(driver, late)
+    assert driver.reconfigure().changes == (), "settings are not refused for it"
+    held = {late.id: view_of(driver.engine).to_store(late.id)}
+    running = nodes.running(late, driver.runtime.cpus[late.id], driver.runtime.mems[late.id])
+    driver.stop(first)
+    driver.reconfigure()
+    assert len(driver.grant(late).exclusive) == 4
+    later = EngineDriver()
     later.handle(Synchronized(containers=(running,), held=held))
     assert len(later.grant(late).exclusive) == 4

@@ -26,7 +26,7 @@ from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, QoS, Resources
 from tests.support import bookkeeping, nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 DOMAIN = "resource-policy.nri.io"
 
@@ -40,73 +40,73 @@ def static() -> Container:
     return nodes.best_effort(annotations=annotated(static_cpus="true"))
 
 
-def life_of(*requests: int, machine: Machine | str = nodes.SMALL, **spec: Any) -> Life:
+def life_of(*requests: int, machine: Machine | str = nodes.SMALL, **spec: Any) -> EngineDriver:
     """Return a life with Guaranteed containers of these milli-CPU."""
-    life = Life(machine, **spec)
+    driver = EngineDriver(machine, **spec)
     for request in requests:
-        life.create(nodes.container(request))
-    return life
+        driver.create(nodes.container(request))
+    return driver
 
 
 # -- creation
 
 
 def test_a_repeated_creation_gives_the_same_and_books_it_once() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(2000)
-    assert life.create(container) == life.create(container) == "4-5"
-    assert life.changed() == {}
-    assert len(life.free()) == 13
+    assert driver.create(container) == driver.create(container) == "4-5"
+    assert driver.changed() == {}
+    assert len(driver.free()) == 13
 
 
 def test_a_successor_of_the_same_name_takes_its_predecessors_place() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(2000)
-    life.create(container)
-    life.runtime.forget(container.id)
+    driver.create(container)
+    driver.runtime.forget(container.id)
     successor = replace(container, id="again")
-    assert life.create(successor) == "4-5"
-    assert list(life.engine.state.placed) == ["again"]
-    life.handle(Stopped(container_id=container.id))
-    assert life.cpus(successor) == "4-5"
+    assert driver.create(successor) == "4-5"
+    assert list(driver.engine.state.placed) == ["again"]
+    driver.handle(Stopped(container_id=container.id))
+    assert driver.cpus(successor) == "4-5"
 
 
 def test_a_refused_creation_leaves_all_as_it_was() -> None:
-    life = life_of(4000, 4000)
-    message = life.refuse(nodes.container(8000))
+    driver = life_of(4000, 4000)
+    message = driver.refuse(nodes.container(8000))
     assert message == "no pool has room for 8 exclusive CPUs: root comes closest, 1 CPU short"
 
 
 def test_a_bad_annotation_is_that_containers_error() -> None:
-    life = Life()
+    driver = EngineDriver()
     bad = nodes.container(1000, annotations=annotated(hide_hyperthreads="yes"))
     with pytest.raises(AnnotationError, match=r"hide-hyperthreads\..*yes"):
-        life.handle(Created(container=bad))
+        driver.handle(Created(container=bad))
 
 
 def test_preserved_containers_are_left_alone() -> None:
-    life = Life()
+    driver = EngineDriver()
     preserved = nodes.container(4000, annotations=annotated(**{"cpu.preserve": "true"}))
-    assert life.create(preserved) == ""
-    assert life.decision.placement is not None
-    assert life.decision.placement.shares is None
-    assert life.mems(preserved) == "0-3", "its memory is not preserved"
-    assert len(life.free()) == 15
+    assert driver.create(preserved) == ""
+    assert driver.decision.placement is not None
+    assert driver.decision.placement.shares is None
+    assert driver.mems(preserved) == "0-3", "its memory is not preserved"
+    assert len(driver.free()) == 15
     both = annotated(**{"cpu.preserve": "true", "memory.preserve": "true"})
     untouched = nodes.container(4000, annotations=both)
-    assert (life.create(untouched), life.mems(untouched)) == ("", "")
+    assert (driver.create(untouched), driver.mems(untouched)) == ("", "")
 
 
 def test_what_is_not_pinned_is_not_told() -> None:
-    life = Life(pinCPU=False)
+    driver = EngineDriver(pinCPU=False)
     container = nodes.container(2000)
-    life.handle(Created(container=container))
-    placement = life.decision.placement
+    driver.handle(Created(container=container))
+    placement = driver.decision.placement
     assert placement is not None
     assert (str(placement.cpus), str(placement.mems), placement.shares) == ("", "1", None)
-    life = Life(pinMemory=False)
-    life.handle(Created(container=container))
-    assert (life.cpus(container), life.mems(container)) == ("4-5", "")
+    driver = EngineDriver(pinMemory=False)
+    driver.handle(Created(container=container))
+    assert (driver.cpus(container), driver.mems(container)) == ("4-5", "")
 
 
 @pytest.mark.parametrize(
@@ -114,72 +114,72 @@ def test_what_is_not_pinned_is_not_told() -> None:
     [(0, 100, 2), (100, 200, 102), (1500, None, 1536), (4000, None, 4096), (1, 100, 2)],
 )
 def test_shares_follow_the_milli_cpu(milli: int, limit: int | None, shares: int) -> None:
-    life = Life()
-    life.create(nodes.container(milli, limit))
-    assert life.decision.placement is not None
-    assert life.decision.placement.shares == shares
+    driver = EngineDriver()
+    driver.create(nodes.container(milli, limit))
+    assert driver.decision.placement is not None
+    assert driver.decision.placement.shares == shares
 
 
 # -- making room
 
 
 def test_no_guest_is_the_reason_to_place_another_worse() -> None:
-    life = Life()
+    driver = EngineDriver()
     guests = [nodes.best_effort() for _ in range(4)]
-    assert [life.create(guest) for guest in guests] == ["4-7", "8-11", "12-15", "1-3"]
+    assert [driver.create(guest) for guest in guests] == ["4-7", "8-11", "12-15", "1-3"]
     four = nodes.container(4000)
     # no node has four to spare beside its guest; a socket has, but is less deep
-    assert (life.create(four), life.pool(four)) == ("4-7", "NUMA node #1")
-    assert life.pool(guests[0]) == "socket #0"
-    assert life.changed() == {guests[0].id: "1-3"}
+    assert (driver.create(four), driver.pool(four)) == ("4-7", "NUMA node #1")
+    assert driver.pool(guests[0]) == "socket #0"
+    assert driver.changed() == {guests[0].id: "1-3"}
     # and none moves where that gains nothing
-    assert life.create(nodes.container(3000)) == "8-10"
-    assert life.changed() == {guests[1].id: "11"}
-    assert life.pool(guests[1]) == "NUMA node #2"
+    assert driver.create(nodes.container(3000)) == "8-10"
+    assert driver.changed() == {guests[1].id: "11"}
+    assert driver.pool(guests[1]) == "NUMA node #2"
 
 
 def test_guests_make_room_in_a_wide_pool_for_fewer_nodes() -> None:
     """Eight CPUs are in no socket: three nodes if each keeps one for its guest, else two."""
-    life = Life("package:2 numa:2 core:4")
+    driver = EngineDriver("package:2 numa:2 core:4")
     guests = [nodes.best_effort() for _ in range(2)]
-    assert [life.create(guest) for guest in guests] == ["4-7", "8-11"]
-    assert life.create(nodes.container(3000)) == "12-14"
+    assert [driver.create(guest) for guest in guests] == ["4-7", "8-11"]
+    assert driver.create(nodes.container(3000)) == "12-14"
     large = nodes.container(8000)
-    assert (life.create(large), life.pool(large)) == ("4-11", "root")
-    assert {life.cpus(guest) for guest in guests} == {"1-3", "15"}
+    assert (driver.create(large), driver.pool(large)) == ("4-11", "root")
+    assert {driver.cpus(guest) for guest in guests} == {"1-3", "15"}
 
 
 def test_guests_move_to_the_nearest_pool_above_and_hear_of_it() -> None:
-    life = Life()
+    driver = EngineDriver()
     guests = [nodes.best_effort() for _ in range(4)]
     for guest in guests:
-        life.create(guest)
-    assert [life.create(nodes.container(cpus)) for cpus in (4000, 3000, 4000)] == [
+        driver.create(guest)
+    assert [driver.create(nodes.container(cpus)) for cpus in (4000, 3000, 4000)] == [
         *("4-7", "8-10", "12-15"),
     ]
-    assert [life.cpus(guest) for guest in guests] == ["1-3", "11", "11", "1-3"]
+    assert [driver.cpus(guest) for guest in guests] == ["1-3", "11", "11", "1-3"]
     # the first node has three CPUs, and a guest; so has the socket then, none
     own = nodes.container(3000)
-    assert (life.create(own), life.pool(own)) == ("1-3", "NUMA node #0")
-    assert life.decision.explanation is not None
-    assert life.decision.explanation.outcome is Outcome.MADE_ROOM
-    assert life.changed() == {guests[0].id: "11", guests[3].id: "11"}
-    assert [life.pool(guest) for guest in guests] == [
+    assert (driver.create(own), driver.pool(own)) == ("1-3", "NUMA node #0")
+    assert driver.decision.explanation is not None
+    assert driver.decision.explanation.outcome is Outcome.MADE_ROOM
+    assert driver.changed() == {guests[0].id: "11", guests[3].id: "11"}
+    assert [driver.pool(guest) for guest in guests] == [
         *("root", "NUMA node #2", "socket #1", "root"),
     ]
 
 
 def test_a_moved_guest_takes_its_memory_and_its_explanation_along() -> None:
-    life = Life("package:1 numa:2 core:2")
+    driver = EngineDriver("package:1 numa:2 core:2")
     near, other = nodes.best_effort(), nodes.best_effort()
-    assert (life.create(near), life.mems(near)) == ("2-3", "1")
-    assert (life.create(other), life.mems(other)) == ("1", "0")
+    assert (driver.create(near), driver.mems(near)) == ("2-3", "1")
+    assert (driver.create(other), driver.mems(other)) == ("1", "0")
     own = nodes.container(2000)
-    assert life.create(own) == "2-3"
-    assert life.changed() == {near.id: "1"}
-    assert life.mems(near) == "0-1"
-    placed = life.engine.state.placed[near.id]
-    assert life.engine.layout.tree.pools[placed.grant.pool].name == "socket #0"
+    assert driver.create(own) == "2-3"
+    assert driver.changed() == {near.id: "1"}
+    assert driver.mems(near) == "0-1"
+    placed = driver.engine.state.placed[near.id]
+    assert driver.engine.layout.tree.pools[placed.grant.pool].name == "socket #0"
     assert placed.explanation.pool == placed.grant.pool
     assert placed.explanation.notes == (
         f"moved from NUMA node #1 to socket #0: {own.full_name} took its CPUs",
@@ -187,47 +187,47 @@ def test_a_moved_guest_takes_its_memory_and_its_explanation_along() -> None:
 
 
 def test_static_containers_are_never_moved() -> None:
-    life = Life("package:1 numa:2 core:2")
+    driver = EngineDriver("package:1 numa:2 core:2")
     fixed = static()
-    assert (life.create(fixed), life.pool(fixed)) == ("2-3", "NUMA node #1")
-    message = life.refuse(nodes.container(3000))
+    assert (driver.create(fixed), driver.pool(fixed)) == ("2-3", "NUMA node #1")
+    message = driver.refuse(nodes.container(3000))
     assert message.endswith("socket #0 comes closest, 1 CPU short")
     two = nodes.container(2000)
-    assert life.create(two) == "1-2"
-    assert (life.cpus(fixed), life.pool(fixed)) == ("3", "NUMA node #1")
+    assert driver.create(two) == "1-2"
+    assert (driver.cpus(fixed), driver.pool(fixed)) == ("3", "NUMA node #1")
 
 
 def test_a_guest_without_any_sharable_cpu_runs_on_the_reserved_ones_until_one_is_free() -> None:
-    life = Life("package:1 core:4")
+    driver = EngineDriver("package:1 core:4")
     guest, late = nodes.best_effort(), nodes.container(0, 1000)
     all_of_it = nodes.container(3000)
-    assert life.create(guest) == "1-3"
-    assert life.create(all_of_it) == "1-3"
-    assert life.changed() == {guest.id: "0"}
-    assert life.create(late) == "0"
-    explanation = life.decision.explanation
+    assert driver.create(guest) == "1-3"
+    assert driver.create(all_of_it) == "1-3"
+    assert driver.changed() == {guest.id: "0"}
+    assert driver.create(late) == "0"
+    explanation = driver.decision.explanation
     assert explanation is not None
     assert explanation.outcome is Outcome.SPILLED
-    life.resize(all_of_it, nodes.resources(2000, 2000))
-    assert life.changed() == {guest.id: "3", late.id: "3"}
+    driver.resize(all_of_it, nodes.resources(2000, 2000))
+    assert driver.changed() == {guest.id: "3", late.id: "3"}
 
 
 def test_a_static_container_is_refused_in_plain_words_if_no_sharable_cpu_is_left() -> None:
-    life = life_of(3000, machine="package:1 core:4")
-    message = life.refuse(static())
+    driver = life_of(3000, machine="package:1 core:4")
+    message = driver.refuse(static())
     assert message == "no pool has room for a share of a CPU: socket #0 comes closest, 1 CPU short"
 
 
 def test_requests_of_nothing_never_stand_in_the_way() -> None:
     """However many guests there are, and wherever, every CPU can become someone's own."""
-    life = Life()
+    driver = EngineDriver()
     guests = [nodes.best_effort() for _ in range(20)]
     for guest in guests:
-        life.create(guest)
+        driver.create(guest)
     for _ in range(15):
-        life.create(nodes.container(1000))
-    assert {life.cpus(guest) for guest in guests} == {"0"}
-    life.refuse(nodes.container(1000))
+        driver.create(nodes.container(1000))
+    assert {driver.cpus(guest) for guest in guests} == {"0"}
+    driver.refuse(nodes.container(1000))
 
 
 # -- reserved CPUs
@@ -238,46 +238,46 @@ def system(milli: int, **options: Any) -> Container:
 
 
 def test_reserved_containers_share_the_reserved_cpus() -> None:
-    life = Life(reservedResources={"cpu": 2})
-    assert [life.create(system(milli)) for milli in (1000, 500, 500)] == ["0-1"] * 3
-    assert life.engine.state.reserved_milli == 2000
+    driver = EngineDriver(reservedResources={"cpu": 2})
+    assert [driver.create(system(milli)) for milli in (1000, 500, 500)] == ["0-1"] * 3
+    assert driver.engine.state.reserved_milli == 2000
     best_effort = nodes.best_effort(namespace="kube-system")
-    assert life.create(best_effort) == "0-1"
-    assert life.decision.warnings == ()
+    assert driver.create(best_effort) == "0-1"
+    assert driver.decision.warnings == ()
 
 
 def test_too_many_reserved_requests_use_ordinary_cpus_with_a_warning() -> None:
-    life = Life()
-    assert life.create(system(750)) == "0"
+    driver = EngineDriver()
+    assert driver.create(system(750)) == "0"
     over = system(251)
-    assert life.create(over) == "4-7"
+    assert driver.create(over) == "4-7"
     warning = "asks for 251m of the reserved CPUs, which have 250m left"
-    assert life.decision.warnings == (warning,)
-    assert life.decision.explanation is not None
-    assert life.decision.explanation.notes == (warning,)
-    assert life.create(system(250)) == "0"
+    assert driver.decision.warnings == (warning,)
+    assert driver.decision.explanation is not None
+    assert driver.decision.explanation.notes == (warning,)
+    assert driver.create(system(250)) == "0"
 
 
 def test_reserved_containers_are_never_refused_for_want_of_cpus() -> None:
-    life = life_of(3000, machine="package:1 core:4")
-    assert life.create(system(1000)) == "0"
+    driver = life_of(3000, machine="package:1 core:4")
+    assert driver.create(system(1000)) == "0"
     over = system(500)
-    assert life.create(over) == "0"
-    assert life.decision.warnings == (
+    assert driver.create(over) == "0"
+    assert driver.decision.warnings == (
         "asks for 500m of the reserved CPUs, which have 0 left",
         "no other CPUs are left: sharing the reserved ones",
     )
     # who requests nothing fits however tight it is
-    assert life.create(nodes.best_effort(namespace="kube-system")) == "0"
-    assert not life.decision.warnings
+    assert driver.create(nodes.best_effort(namespace="kube-system")) == "0"
+    assert not driver.decision.warnings
 
 
 def test_an_overflow_keeps_out_of_reach_of_later_exclusive_cpus() -> None:
-    life = Life("package:1 core:4")
-    life.create(system(1000))
+    driver = EngineDriver("package:1 core:4")
+    driver.create(system(1000))
     over = system(2001)
-    assert life.create(over) == "1-3"
-    message = life.refuse(nodes.container(1000))
+    assert driver.create(over) == "1-3"
+    message = driver.refuse(nodes.container(1000))
     assert message == "no pool has room for 1 exclusive CPU: socket #0 comes closest, 1 CPU short"
 
 
@@ -285,15 +285,15 @@ def test_an_overflow_keeps_out_of_reach_of_later_exclusive_cpus() -> None:
 
 
 def test_alignment_refuses_what_fits_in_no_numa_node() -> None:
-    life = Life(alignment="numa")
-    assert life.create(nodes.container(4000)) == "4-7"
-    message = life.refuse(nodes.container(5000))
+    driver = EngineDriver(alignment="numa")
+    assert driver.create(nodes.container(4000)) == "4-7"
+    message = driver.refuse(nodes.container(5000))
     assert message == (
         "no pool within a NUMA node has room for 5 exclusive CPUs:"
         " NUMA node #3 comes closest, 1 CPU short"
     )
     # only exclusive CPUs are aligned
-    assert life.create(nodes.container(6000, annotations=annotated(prefer_shared_cpus="true")))
+    assert driver.create(nodes.container(6000, annotations=annotated(prefer_shared_cpus="true")))
 
 
 def sized(cpus: int, memory: int) -> Container:
@@ -304,83 +304,83 @@ def sized(cpus: int, memory: int) -> Container:
 
 def test_alignment_refuses_memory_that_would_not_be_beside_the_cpus() -> None:
     """A node has 4 GiB; without alignment the zone would be widened to the socket's 8."""
-    assert Life().create(sized(1, 5))
-    life = Life(alignment="numa")
-    message = life.refuse(sized(1, 5))
+    assert EngineDriver().create(sized(1, 5))
+    driver = EngineDriver(alignment="numa")
+    message = driver.refuse(sized(1, 5))
     assert message == (
         "no pool within a NUMA node has room for 5 GiB of memory beside the CPUs that it has left"
     )
     for _ in range(4):
-        assert life.create(sized(1, 3))
-    assert "3 GiB of memory beside" in life.refuse(sized(1, 3))
+        assert driver.create(sized(1, 3))
+    assert "3 GiB of memory beside" in driver.refuse(sized(1, 3))
 
 
 def test_alignment_keeps_memory_where_it_is_when_others_come() -> None:
     """A node has 4 GiB. Who comes is laid wider itself, as those that are aligned do not move."""
     for alignment, stay in (("none", False), ("numa", True)):
-        life = Life("package:2 numa:1 core:4", alignment=alignment)
+        driver = EngineDriver("package:2 numa:1 core:4", alignment=alignment)
         own = [sized(1, 3), sized(1, 3)]
         for each in own:
-            life.create(each)
-        homes = [life.grant(each).mems for each in own]
+            driver.create(each)
+        homes = [driver.grant(each).mems for each in own]
         shared = sized(1, 2)
         half = replace(shared.resources, cpu_shares=512, cpu_quota=50_000)
         shared = replace(shared, resources=half)
-        life.create(shared)
-        assert ([life.grant(each).mems for each in own] == homes) == stay
-        assert str(life.grant(shared).mems) == "0-1", "where others are widened, with them"
+        driver.create(shared)
+        assert ([driver.grant(each).mems for each in own] == homes) == stay
+        assert str(driver.grant(shared).mems) == "0-1", "where others are widened, with them"
 
 
 def test_alignment_is_met_by_a_machine_of_one_node() -> None:
-    assert Life("package:2 core:4", alignment="numa")
-    life = Life("numa:1 package:2 core:4", alignment="numa")
-    assert life.create(nodes.container(6000))
+    assert EngineDriver("package:2 core:4", alignment="numa")
+    driver = EngineDriver("numa:1 package:2 core:4", alignment="numa")
+    assert driver.create(nodes.container(6000))
 
 
 ISOLATED = nodes.SMALL + " isolated=4-5,8"
 
 
 def test_isolated_cpus_are_used_if_all_are_and_never_mixed() -> None:
-    life = Life(ISOLATED, preferIsolatedCPUs=True, reservedResources={"cpu": "cpuset:0"})
+    driver = EngineDriver(ISOLATED, preferIsolatedCPUs=True, reservedResources={"cpu": "cpuset:0"})
     wish = annotated(prefer_isolated_cpus="true")
     two, one = nodes.container(2000, annotations=wish), nodes.container(1000)
-    assert (life.create(two), life.grant(two).isolated) == ("4-5", True)
-    assert (life.create(one), life.grant(one).isolated) == ("8", True)
+    assert (driver.create(two), driver.grant(two).isolated) == ("4-5", True)
+    assert (driver.create(one), driver.grant(one).isolated) == ("8", True)
     ordinary = nodes.container(1000)
-    assert (life.create(ordinary), life.grant(ordinary).isolated) == ("12", False)
-    life.stop(one)
+    assert (driver.create(ordinary), driver.grant(ordinary).isolated) == ("12", False)
+    driver.stop(one)
     neither = nodes.container(2000, annotations=wish)
-    assert CPUSet.parse(life.create(neither)).isdisjoint(CPUSet.parse("4-5,8"))
-    assert not life.grant(neither).isolated
+    assert CPUSet.parse(driver.create(neither)).isdisjoint(CPUSet.parse("4-5,8"))
+    assert not driver.grant(neither).isolated
 
 
 def test_of_pools_with_as_many_isolated_cpus_left_the_first_one_is_taken() -> None:
-    life = Life(nodes.SMALL + " isolated=2,6", preferIsolatedCPUs=True)
-    assert life.create(nodes.container(1000)) == "2", "node 1 has more ordinary CPUs: no matter"
-    assert life.create(nodes.container(1000)) == "6"
+    driver = EngineDriver(nodes.SMALL + " isolated=2,6", preferIsolatedCPUs=True)
+    assert driver.create(nodes.container(1000)) == "2", "node 1 has more ordinary CPUs: no matter"
+    assert driver.create(nodes.container(1000)) == "6"
     ordinary = nodes.container(1000)
-    assert (life.create(ordinary), life.pool(ordinary)) == ("8", "NUMA node #2"), "most left"
+    assert (driver.create(ordinary), driver.pool(ordinary)) == ("8", "NUMA node #2"), "most left"
 
 
 def test_isolated_and_shared_parts_are_from_one_pool() -> None:
-    life = Life(ISOLATED, preferIsolatedCPUs=True, reservedResources={"cpu": "cpuset:0"})
+    driver = EngineDriver(ISOLATED, preferIsolatedCPUs=True, reservedResources={"cpu": "cpuset:0"})
     mixed = nodes.container(1500)
-    assert life.create(mixed) == "4,6-7", "one of two is left: node 2 would have none"
-    assert str(life.grant(mixed).exclusive) == "4"
-    assert len(life.free()) == 12, "isolated CPUs are cut out of no shared pool"
+    assert driver.create(mixed) == "4,6-7", "one of two is left: node 2 would have none"
+    assert str(driver.grant(mixed).exclusive) == "4"
+    assert len(driver.free()) == 12, "isolated CPUs are cut out of no shared pool"
 
 
 def test_required_isolation_refuses_what_cannot_have_it() -> None:
-    life = Life(ISOLATED, reservedResources={"cpu": "cpuset:0"})
+    driver = EngineDriver(ISOLATED, reservedResources={"cpu": "cpuset:0"})
     require = annotated(require_isolated_cpus="true")
     four = nodes.container(4000, annotations=require)
-    assert life.refuse(four) == (
+    assert driver.refuse(four) == (
         "no pool has room for 4 exclusive isolated CPUs: root comes closest, 1 CPU short"
     )
     three = nodes.container(3000, annotations=require)
-    assert (life.create(three), life.pool(three)) == ("4-5,8", "root")
+    assert (driver.create(three), driver.pool(three)) == ("4-5,8", "root")
     # exclusive CPUs only: there is nothing to isolate for who shares
-    assert life.create(nodes.container(500, annotations=require)) == "12-15"
+    assert driver.create(nodes.container(500, annotations=require)) == "12-15"
 
 
 # -- Burstable containers
@@ -388,15 +388,15 @@ def test_required_isolation_refuses_what_cannot_have_it() -> None:
 
 def test_an_unlimited_container_likes_the_level_that_is_set() -> None:
     for level, expected in (("system", "root"), ("package", "socket #1"), ("numa", "NUMA node #1")):
-        life = Life(unlimitedBurstable=level)
+        driver = EngineDriver(unlimitedBurstable=level)
         container = nodes.container(500, None, qos=QoS.BURSTABLE)
-        life.create(container)
-        assert life.pool(container) == expected
+        driver.create(container)
+        assert driver.pool(container) == expected
     container = nodes.container(
         500, None, qos=QoS.BURSTABLE, annotations=annotated(unlimited_burstable="l3cache")
     )
-    life.create(container)
-    assert life.pool(container) == "NUMA node #2"
+    driver.create(container)
+    assert driver.pool(container) == "NUMA node #2"
 
 
 @pytest.mark.parametrize(
@@ -404,33 +404,33 @@ def test_an_unlimited_container_likes_the_level_that_is_set() -> None:
     [(3000, "NUMA node #1"), (4000, "NUMA node #1"), (6000, "socket #1"), (11000, "root")],
 )
 def test_a_limit_is_met_by_the_deepest_pool_that_has_as_much(limit: int, expected: str) -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(500, limit)
-    life.create(container)
-    assert life.pool(container) == expected
-    assert life.decision.warnings == ()
+    driver.create(container)
+    assert driver.pool(container) == expected
+    assert driver.decision.warnings == ()
 
 
 def test_a_little_of_a_limit_is_not_worth_another_numa_node() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(500, 5000)  # 1000m missing; across nodes it counts as 1250m missing
-    life.create(container)
-    assert life.pool(container) == "NUMA node #1"
-    assert life.decision.warnings == (
+    driver.create(container)
+    assert driver.pool(container) == "NUMA node #1"
+    assert driver.decision.warnings == (
         "its limit of 5 CPU does not fit: NUMA node #1 leaves it 4 at most",
     )
 
 
 def test_a_limit_that_fits_nowhere_confines_the_container_where_least_is_missing() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(500, 100_000)
-    life.create(container)
-    assert life.pool(container) == "NUMA node #1"
-    assert life.decision.warnings == (
+    driver.create(container)
+    assert driver.pool(container) == "NUMA node #1"
+    assert driver.decision.warnings == (
         "its limit of 100 CPU does not fit: NUMA node #1 leaves it 4 at most",
     )
-    assert life.decision.explanation is not None
-    assert life.decision.explanation.notes == life.decision.warnings
+    assert driver.decision.explanation is not None
+    assert driver.decision.explanation.notes == driver.decision.warnings
 
 
 # -- priorities and hidden threads
@@ -440,131 +440,131 @@ HYBRID = "package:1 core:8(efficiency=4) pu:2"  # cores of two: 0-7, of one: 8-1
 
 
 def test_the_wanted_priority_is_met_if_it_can_be() -> None:
-    life = Life(HYBRID, defaultCPUPriority="low", reservedResources={"cpu": "cpuset:0"})
+    driver = EngineDriver(HYBRID, defaultCPUPriority="low", reservedResources={"cpu": "cpuset:0"})
     one = nodes.container(2000)
-    assert life.create(one) == "8-9"
+    assert driver.create(one) == "8-9"
     high = nodes.container(2000, annotations=annotated(prefer_cpu_priority="high"))
-    assert life.create(high) == "2-3"
-    assert life.create(nodes.container(3000)) == "1,10-11", "what there is, then the other class"
+    assert driver.create(high) == "2-3"
+    assert driver.create(nodes.container(3000)) == "1,10-11", "what there is, then the other class"
 
 
 def test_a_pool_that_has_the_wanted_priority_comes_first() -> None:
-    life = Life("package:1 numa:2 core:4 base=2GHz base@0-3=3GHz")
+    driver = EngineDriver("package:1 numa:2 core:4 base=2GHz base@0-3=3GHz")
     high = annotated(prefer_cpu_priority="high")
-    assert life.create(nodes.container(1000)) == "4", "node 1 has more left"
-    assert life.create(nodes.container(2000, annotations=high)) == "1-2"
-    assert life.create(nodes.container(2000, annotations=high)) == "5-6", "node 0 has one"
+    assert driver.create(nodes.container(1000)) == "4", "node 1 has more left"
+    assert driver.create(nodes.container(2000, annotations=high)) == "1-2"
+    assert driver.create(nodes.container(2000, annotations=high)) == "5-6", "node 0 has one"
     # who shares has no class
-    life.create(nodes.container(100, 200, annotations=high))
-    assert life.decision.explanation is not None
-    assert life.decision.explanation.request is not None
-    assert life.decision.explanation.request.exclusive == 0
+    driver.create(nodes.container(100, 200, annotations=high))
+    assert driver.decision.explanation is not None
+    assert driver.decision.explanation.request is not None
+    assert driver.decision.explanation.request.exclusive == 0
 
 
 def test_hidden_threads_stay_booked() -> None:
-    life = Life()
+    driver = EngineDriver()
     hidden = nodes.container(4000, annotations=annotated(hide_hyperthreads="true"))
-    assert life.create(hidden) == "4,6"
-    assert str(life.grant(hidden).exclusive) == "4-7"
-    assert CPUSet.parse("5,7").isdisjoint(life.free())
+    assert driver.create(hidden) == "4,6"
+    assert str(driver.grant(hidden).exclusive) == "4-7"
+    assert CPUSet.parse("5,7").isdisjoint(driver.free())
     shared = nodes.container(500, 600, annotations=annotated(hide_hyperthreads="true"))
-    assert life.create(shared) == "8,10"
+    assert driver.create(shared) == "8,10"
     reserved = system(100, annotations=annotated(hide_hyperthreads="true"))
-    assert life.create(reserved) == "0"
+    assert driver.create(reserved) == "0"
 
 
 # -- resize
 
 
 def test_a_resize_grows_beside_and_shrinks_to_a_part() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(2000)
-    assert life.create(container) == "4-5"
-    assert life.resize(container, nodes.resources(3000, 3000)) == "4-6"
-    assert life.resize(container, nodes.resources(1000, 1000)) == "4", "one core stays whole"
-    life.create(nodes.container(1000))
-    assert life.resize(container, nodes.resources(4000, 4000)) == "4-7"
+    assert driver.create(container) == "4-5"
+    assert driver.resize(container, nodes.resources(3000, 3000)) == "4-6"
+    assert driver.resize(container, nodes.resources(1000, 1000)) == "4", "one core stays whole"
+    driver.create(nodes.container(1000))
+    assert driver.resize(container, nodes.resources(4000, 4000)) == "4-7"
     # the pool has no more: another one, and as many of the old CPUs as it has
-    assert life.resize(container, nodes.resources(5000, 5000)) == "1,4-7"
-    assert life.pool(container) == "socket #0"
+    assert driver.resize(container, nodes.resources(5000, 5000)) == "1,4-7"
+    assert driver.pool(container) == "socket #0"
 
 
 def test_a_resize_that_fits_nowhere_leaves_everything() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(2000)
-    life.create(container)
+    driver.create(container)
     event = Resized(container_id=container.id, resources=nodes.resources(16000, 16000))
-    assert "1 CPU short" in life.refuse(event)
-    assert str(life.grant(container).exclusive) == "4-5"
-    assert life.resize(container, nodes.resources(3000, 3000)) == "4-6"
+    assert "1 CPU short" in driver.refuse(event)
+    assert str(driver.grant(container).exclusive) == "4-5"
+    assert driver.resize(container, nodes.resources(3000, 3000)) == "4-6"
 
 
 def test_zeros_in_a_resize_mean_as_before() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(2000)
-    life.create(container)
-    assert life.resize(container, Resources(memory_limit=1 << 30)) == "4-5"
-    assert life.changed() == {}
-    assert life.resize(container, Resources(cpu_quota=300_000)) == "4-6"
-    assert life.resize(container, Resources(cpus="12", mems="3")) == "4-6", "the cpuset is ours"
+    driver.create(container)
+    assert driver.resize(container, Resources(memory_limit=1 << 30)) == "4-5"
+    assert driver.changed() == {}
+    assert driver.resize(container, Resources(cpu_quota=300_000)) == "4-6"
+    assert driver.resize(container, Resources(cpus="12", mems="3")) == "4-6", "the cpuset is ours"
     burstable = nodes.container(500, 1000)
-    life.create(burstable)
-    life.resize(burstable, Resources(cpu_quota=-1))
-    assert life.engine.state.placed[burstable.id].request.cpu_limit is None
+    driver.create(burstable)
+    driver.resize(burstable, Resources(cpu_quota=-1))
+    assert driver.engine.state.placed[burstable.id].request.cpu_limit is None
 
 
 def test_a_resize_is_on_top_of_all_earlier_ones() -> None:
     """Also of one that changed nothing about CPUs at the time."""
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(2000)
-    life.create(container)
-    life.resize(container, Resources(memory_limit=1 << 30, oom_score_adj=500))
-    resources = life.engine.state.placed[container.id].container.resources
+    driver.create(container)
+    driver.resize(container, Resources(memory_limit=1 << 30, oom_score_adj=500))
+    resources = driver.engine.state.placed[container.id].container.resources
     assert (resources.memory_limit, resources.oom_score_adj) == (1 << 30, 500)
 
 
 def test_a_resize_replaces_exact_requirements() -> None:
     exact = {"noderesource.dev/resources": '{"containers": {"c0": {"requests": {"cpu": "3"}}}}'}
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(2000, annotations=exact)
-    assert life.create(container) == "4-6"
-    assert life.resize(container, Resources()) == "4-6", "nothing is other"
-    assert life.resize(container, nodes.resources(4000, 4000)) == "4-7"
-    assert life.resize(container, nodes.resources(3000, 3000)) == "4-6"
+    assert driver.create(container) == "4-6"
+    assert driver.resize(container, Resources()) == "4-6", "nothing is other"
+    assert driver.resize(container, nodes.resources(4000, 4000)) == "4-7"
+    assert driver.resize(container, nodes.resources(3000, 3000)) == "4-6"
     again = nodes.container(2000, annotations=exact)
-    assert life.create(again) == "8-10"
+    assert driver.create(again) == "8-10"
     # to what it has: but from now on, this is what counts
-    assert life.resize(again, nodes.resources(3000, 3000)) == "8-10"
-    assert life.resize(again, Resources(memory_limit=1 << 30)) == "8-10"
+    assert driver.resize(again, nodes.resources(3000, 3000)) == "8-10"
+    assert driver.resize(again, Resources(memory_limit=1 << 30)) == "8-10"
 
 
 def test_a_resize_from_shared_to_exclusive_and_back() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(500)
-    assert life.create(container) == "4-7"
-    assert life.resize(container, nodes.resources(1500, 1500)) == "4-7"
-    assert str(life.grant(container).exclusive) == "4"
-    assert life.resize(container, nodes.resources(2000, 2000)) == "4-5"
-    assert life.resize(container, nodes.resources(999, 999)) == "4-7"
-    assert life.decision.placement is not None
-    assert life.decision.placement.shares == 1022
+    assert driver.create(container) == "4-7"
+    assert driver.resize(container, nodes.resources(1500, 1500)) == "4-7"
+    assert str(driver.grant(container).exclusive) == "4"
+    assert driver.resize(container, nodes.resources(2000, 2000)) == "4-5"
+    assert driver.resize(container, nodes.resources(999, 999)) == "4-7"
+    assert driver.decision.placement is not None
+    assert driver.decision.placement.shares == 1022
 
 
 def test_a_resize_within_the_pool_makes_room_before_it_moves() -> None:
-    life = Life("package:1 numa:2 core:4")
+    driver = EngineDriver("package:1 numa:2 core:4")
     guest = nodes.best_effort()
     container = nodes.container(3000)
-    assert life.create(container) == "4-6"
+    assert driver.create(container) == "4-6"
     for _ in range(2):  # node 0 has more left, and then more guests
-        life.create(nodes.best_effort())
-    assert (life.create(guest), life.pool(guest)) == ("7", "NUMA node #1")
-    assert life.resize(container, nodes.resources(4000, 4000)) == "4-7"
-    assert life.changed() == {guest.id: "1-3"}
+        driver.create(nodes.best_effort())
+    assert (driver.create(guest), driver.pool(guest)) == ("7", "NUMA node #1")
+    assert driver.resize(container, nodes.resources(4000, 4000)) == "4-7"
+    assert driver.changed() == {guest.id: "1-3"}
 
 
 def test_a_resize_of_an_unknown_container_does_nothing() -> None:
-    life = Life()
-    decision = life.handle(Resized(container_id="who", resources=nodes.resources(1000, 1000)))
+    driver = EngineDriver()
+    decision = driver.handle(Resized(container_id="who", resources=nodes.resources(1000, 1000)))
     assert decision == Decision(container_id="who")
 
 
@@ -572,137 +572,137 @@ def test_a_resize_of_an_unknown_container_does_nothing() -> None:
 
 
 def test_an_unknown_end_changes_nothing() -> None:
-    life = life_of(2000)
-    assert life.handle(Stopped(container_id="who")) == Decision()
-    assert life.handle(PodStopped(pod_id="who")) == Decision()
+    driver = life_of(2000)
+    assert driver.handle(Stopped(container_id="who")) == Decision()
+    assert driver.handle(PodStopped(pod_id="who")) == Decision()
 
 
 def test_a_pods_end_ends_all_its_containers_at_once() -> None:
-    life = Life()
+    driver = EngineDriver()
     first = nodes.container(1000, name="c0")
     second = nodes.container(2000, name="c1", pod=first.pod)
     guest = nodes.best_effort()
     for each in (first, second):
-        life.create(each)
-    life.create(guest)
+        driver.create(each)
+    driver.create(guest)
     for each in (first, second):
-        life.runtime.forget(each.id)
-    life.handle(PodStopped(pod_id=first.pod.id))
-    assert list(life.engine.state.placed) == [guest.id]
-    assert len(life.free()) == 15
+        driver.runtime.forget(each.id)
+    driver.handle(PodStopped(pod_id=first.pod.id))
+    assert list(driver.engine.state.placed) == [guest.id]
+    assert len(driver.free()) == 15
 
 
 def test_only_who_is_concerned_hears_of_a_change() -> None:
-    life = Life()
+    driver = EngineDriver()
     shared = [nodes.container(100, 200) for _ in range(4)]
     for each in shared:
-        life.create(each)
+        driver.create(each)
     top = nodes.container(100, 16000)
-    assert life.create(top) == "1-15"
+    assert driver.create(top) == "1-15"
     own = nodes.container(1000)
-    assert life.create(own) == "4"
-    assert life.changed() == {shared[0].id: "5-7", top.id: "1-3,5-15"}
-    life.stop(own)
-    assert life.changed() == {shared[0].id: "4-7", top.id: "1-15"}
-    life.stop(shared[0])
-    assert life.changed() == {}
+    assert driver.create(own) == "4"
+    assert driver.changed() == {shared[0].id: "5-7", top.id: "1-3,5-15"}
+    driver.stop(own)
+    assert driver.changed() == {shared[0].id: "4-7", top.id: "1-15"}
+    driver.stop(shared[0])
+    assert driver.changed() == {}
 
 
 # -- new settings, new hardware
 
 
 def test_refused_settings_leave_the_old_ones() -> None:
-    life = life_of(4000, 4000, 4000)
-    layout = life.engine.layout
+    driver = life_of(4000, 4000, 4000)
+    layout = driver.engine.layout
     with pytest.raises(RefusalError, match="no pool has room for 4 exclusive CPUs"):
-        life.reconfigure(reservedResources={"cpu": 5})
-    assert life.engine.layout is layout
-    assert life.create(nodes.container(3000)) == "1-3"
+        driver.reconfigure(reservedResources={"cpu": 5})
+    assert driver.engine.layout is layout
+    assert driver.create(nodes.container(3000)) == "1-3"
     with pytest.raises(CapacityError):
-        life.reconfigure(reservedResources={"cpu": 17})
-    assert life.engine.layout is layout
+        driver.reconfigure(reservedResources={"cpu": 17})
+    assert driver.engine.layout is layout
 
 
 def test_settings_that_only_steer_new_choices_move_no_one() -> None:
-    life = Life(HYBRID)
+    driver = EngineDriver(HYBRID)
     first, second = nodes.container(2000), nodes.container(2000)
     shared = nodes.container(500, None, qos=QoS.BURSTABLE)
     mixed = nodes.container(1500)
     for each in (first, second, shared, mixed):
-        life.create(each)
-    life.stop(first)
-    held = {each.id: life.grant(each) for each in (second, shared, mixed)}
+        driver.create(each)
+    driver.stop(first)
+    held = {each.id: driver.grant(each) for each in (second, shared, mixed)}
     for spec in (
         {"unlimitedBurstable": "numa"},
         {"defaultCPUPriority": "low"},
         {"preferIsolatedCPUs": True},
     ):
-        decision = life.reconfigure(**spec)
+        decision = driver.reconfigure(**spec)
         assert decision.changes == ()
-        assert {each.id: life.grant(each) for each in (second, shared, mixed)} == held
+        assert {each.id: driver.grant(each) for each in (second, shared, mixed)} == held
 
 
 def test_what_is_ones_own_stays_so_even_if_it_cannot_be_read_off_the_cpuset() -> None:
-    life = Life("package:1 core:6")
+    driver = EngineDriver("package:1 core:6")
     first, mixed = nodes.container(1000), nodes.container(1500)
-    assert [life.create(each) for each in (first, mixed)] == ["1", "2-5"]
-    life.stop(first)
-    assert (life.cpus(mixed), str(life.grant(mixed).exclusive)) == ("1-5", "2")
-    life.reconfigure(unlimitedBurstable="system", defaultCPUPriority="high")
-    assert str(life.grant(mixed).exclusive) == "2"
+    assert [driver.create(each) for each in (first, mixed)] == ["1", "2-5"]
+    driver.stop(first)
+    assert (driver.cpus(mixed), str(driver.grant(mixed).exclusive)) == ("1-5", "2")
+    driver.reconfigure(unlimitedBurstable="system", defaultCPUPriority="high")
+    assert str(driver.grant(mixed).exclusive) == "2"
 
 
 def test_more_reserved_cpus_move_who_was_on_them_and_guests_alone() -> None:
-    life = Life()
+    driver = EngineDriver()
     four, one = nodes.container(4000), nodes.container(3000)
     guest = nodes.best_effort()
-    assert [life.create(each) for each in (four, one, guest)] == ["4-7", "8-10", "12-15"]
-    life.reconfigure(reservedResources={"cpu": "cpuset:0,7"})
+    assert [driver.create(each) for each in (four, one, guest)] == ["4-7", "8-10", "12-15"]
+    driver.reconfigure(reservedResources={"cpu": "cpuset:0,7"})
     # it finds no place in its node any more, but in another one, where the guest is in no one's way
-    assert life.changed() == {four.id: "12-15", guest.id: "11"}
-    assert life.cpus(one) == "8-10"
+    assert driver.changed() == {four.id: "12-15", guest.id: "11"}
+    assert driver.cpus(one) == "8-10"
 
 
 def test_guests_whose_pool_is_used_up_by_new_settings_move_up() -> None:
-    life = Life("package:1 numa:2 core:4")
+    driver = EngineDriver("package:1 numa:2 core:4")
     own = nodes.container(2000)
     guest = nodes.best_effort()
-    assert life.create(own) == "4-5"
+    assert driver.create(own) == "4-5"
     for _ in range(2):
-        life.create(nodes.best_effort())
-    assert (life.create(guest), life.pool(guest)) == ("6-7", "NUMA node #1")
-    life.reconfigure(reservedResources={"cpu": "cpuset:6-7"})
-    assert (life.cpus(guest), life.cpus(own)) == ("0-3", "4-5")
+        driver.create(nodes.best_effort())
+    assert (driver.create(guest), driver.pool(guest)) == ("6-7", "NUMA node #1")
+    driver.reconfigure(reservedResources={"cpu": "cpuset:6-7"})
+    assert (driver.cpus(guest), driver.cpus(own)) == ("0-3", "4-5")
 
 
 def test_reserved_containers_move_with_the_reserved_cpus() -> None:
-    life = Life()
+    driver = EngineDriver()
     one = system(500)
-    life.create(one)
-    life.reconfigure(reservedResources={"cpu": "cpuset:8-9"})
-    assert life.changed() == {one.id: "8-9"}
+    driver.create(one)
+    driver.reconfigure(reservedResources={"cpu": "cpuset:8-9"})
+    assert driver.changed() == {one.id: "8-9"}
 
 
 def test_fewer_reserved_cpus_overflow_like_a_new_request() -> None:
-    life = Life(reservedResources={"cpu": 2})
+    driver = EngineDriver(reservedResources={"cpu": 2})
     first, second = system(1000), system(1000)
-    assert [life.create(each) for each in (first, second)] == ["0-1", "0-1"]
-    life.reconfigure(reservedResources={"cpu": 1})
-    assert life.cpus(first) == "0"
-    assert CPUSet.parse(life.cpus(second)).isdisjoint(CPUSet([0]))
-    assert life.engine.state.reserved_milli == 1000
+    assert [driver.create(each) for each in (first, second)] == ["0-1", "0-1"]
+    driver.reconfigure(reservedResources={"cpu": 1})
+    assert driver.cpus(first) == "0"
+    assert CPUSet.parse(driver.cpus(second)).isdisjoint(CPUSet([0]))
+    assert driver.engine.state.reserved_milli == 1000
 
 
 def test_a_changed_entitlement_moves_only_who_has_it() -> None:
-    life = Life()
+    driver = EngineDriver()
     own, shared = nodes.container(2000), nodes.container(2500)
-    assert [life.create(each) for each in (own, shared)] == ["4-5", "8-11"]
-    life.reconfigure(preferSharedCPUs=True)
-    assert life.cpus(shared) == "8-11"
-    assert not life.grant(own).exclusive
-    life.reconfigure(preferSharedCPUs=False)
-    assert len(life.grant(own).exclusive) == 2
-    assert life.pool(own) == "NUMA node #1"
+    assert [driver.create(each) for each in (own, shared)] == ["4-5", "8-11"]
+    driver.reconfigure(preferSharedCPUs=True)
+    assert driver.cpus(shared) == "8-11"
+    assert not driver.grant(own).exclusive
+    driver.reconfigure(preferSharedCPUs=False)
+    assert len(driver.grant(own).exclusive) == 2
+    assert driver.pool(own) == "NUMA node #1"
 
 
 def offline(spec: str, cpus: str) -> Machine:
@@ -710,77 +710,77 @@ def offline(spec: str, cpus: str) -> Machine:
 
 
 def test_who_loses_a_cpu_gets_another_and_the_rest_stay() -> None:
-    life = Life(reservedResources={"cpu": "cpuset:0"})
+    driver = EngineDriver(reservedResources={"cpu": "cpuset:0"})
     first, second = nodes.container(2000), nodes.container(2000)
     guest = nodes.best_effort()
-    assert [life.create(each) for each in (first, second, guest)] == ["4-5", "8-9", "12-15"]
-    decision = life.reconfigure(machine=offline(nodes.SMALL, "5"))
-    assert life.cpus(second) == "8-9"
-    assert life.cpus(first) == "4,6"
+    assert [driver.create(each) for each in (first, second, guest)] == ["4-5", "8-9", "12-15"]
+    decision = driver.reconfigure(machine=offline(nodes.SMALL, "5"))
+    assert driver.cpus(second) == "8-9"
+    assert driver.cpus(first) == "4,6"
     assert decision.changes[0].container_id == first.id
-    assert set(life.changed()) == {first.id}
-    life.reconfigure(machine=nodes.machine())
-    assert (life.cpus(first), life.cpus(second)) == ("4,6", "8-9")
+    assert set(driver.changed()) == {first.id}
+    driver.reconfigure(machine=nodes.machine())
+    assert (driver.cpus(first), driver.cpus(second)) == ("4,6", "8-9")
 
 
 def test_lost_hardware_cannot_be_refused() -> None:
-    life = life_of(4000, 4000, 4000, 3000)
-    decision = life.reconfigure(machine=offline(nodes.SMALL, "9,13"))
+    driver = life_of(4000, 4000, 4000, 3000)
+    decision = driver.reconfigure(machine=offline(nodes.SMALL, "9,13"))
     assert len(decision.warnings) == 2
     assert all(warning.endswith("; it has fewer now") for warning in decision.warnings)
-    held = sorted(str(p.grant.exclusive) for p in life.engine.state.placed.values())
+    held = sorted(str(p.grant.exclusive) for p in driver.engine.state.placed.values())
     assert held == ["1-3", "12,14-15", "4-7", "8,10-11"], "who lost a CPU keeps the others"
 
 
 def test_cpus_beyond_the_new_machine_are_forgotten() -> None:
-    life = Life("package:2 core:40")
+    driver = EngineDriver("package:2 core:40")
     last = nodes.container(40_000)
-    assert life.create(last) == "40-79"
-    decision = life.reconfigure(machine=offline("package:2 core:40", "40-79"))
+    assert driver.create(last) == "40-79"
+    decision = driver.reconfigure(machine=offline("package:2 core:40", "40-79"))
     assert len(decision.warnings) == 1
-    life = Life("package:2 core:40")
+    driver = EngineDriver("package:2 core:40")
     mixed = nodes.container(1500)
-    life.create(mixed)
-    assert life.pool(mixed) == "socket #1"
-    life.reconfigure(machine=offline("package:2 core:40", "40-79"))
-    assert life.pool(mixed) == "socket #0"
+    driver.create(mixed)
+    assert driver.pool(mixed) == "socket #1"
+    driver.reconfigure(machine=offline("package:2 core:40", "40-79"))
+    assert driver.pool(mixed) == "socket #0"
 
 
 def test_repeated_settings_change_nothing() -> None:
-    life = life_of(2000, 500, 1500, 3000)
+    driver = life_of(2000, 500, 1500, 3000)
     for each in (nodes.best_effort(), nodes.container(100, 200), system(2000)):
-        life.create(each)
-    assert life.reconfigure().changes == ()
-    assert life.engine.handle(Reconfigured()).changes == ()
+        driver.create(each)
+    assert driver.reconfigure().changes == ()
+    assert driver.engine.handle(Reconfigured()).changes == ()
 
 
 def test_settings_with_another_reading_of_the_machine_can_be_refused() -> None:
-    life = life_of(4000, 4000, 4000)
-    before = life.engine.layout
+    driver = life_of(4000, 4000, 4000)
+    before = driver.engine.layout
     with pytest.raises(RefusalError, match="no pool has room"):
-        life.handle(
+        driver.handle(
             Reconfigured(
                 settings=nodes.settings(reservedResources={"cpu": 5}), machine=nodes.machine()
             )
         )
-    assert life.engine.layout is before
+    assert driver.engine.layout is before
 
 
 # -- drift
 
 
 def test_who_drifted_is_told_again_what_was_decided_and_nothing_else_changes() -> None:
-    life = life_of(2000, 500, 0)
-    own, shared, guest = life.engine.state.placed
-    before = life.engine.state.snapshot()
+    driver = life_of(2000, 500, 0)
+    own, shared, guest = driver.engine.state.placed
+    before = driver.engine.state.snapshot()
     for drifted in (own, guest):
-        life.runtime.forget(drifted)
-    life.handle(Drifted(container_ids=(own, "gone", guest)))
-    assert [change.container_id for change in life.decision.changes] == [own, guest]
-    assert {change.cause for change in life.decision.changes} == {"it had drifted"}
-    assert life.engine.state.snapshot() == before
-    assert shared not in life.changed()
-    bookkeeping.check(life.engine, life.runtime)
+        driver.runtime.forget(drifted)
+    driver.handle(Drifted(container_ids=(own, "gone", guest)))
+    assert [change.container_id for change in driver.decision.changes] == [own, guest]
+    assert {change.cause for change in driver.decision.changes} == {"it had drifted"}
+    assert driver.engine.state.snapshot() == before
+    assert shared not in driver.changed()
+    bookkeeping.check(driver.engine, driver.runtime)
 
 
 # -- odd machines
@@ -799,8 +799,8 @@ def test_who_drifted_is_told_again_what_was_decided_and_nothing_else_changes() -
     ],
 )
 def test_odd_machines_take_all_sorts_and_give_all_back(spec: str) -> None:
-    life = Life(spec)
-    untouched = life.engine.state.snapshot()
+    driver = EngineDriver(spec)
+    untouched = driver.engine.state.snapshot()
     containers = [
         *(nodes.container(milli) for milli in (1000, 2000, 500, 1500, 4000)),
         *(nodes.container(100, limit) for limit in (100, 3000, 10**6)),
@@ -812,30 +812,30 @@ def test_odd_machines_take_all_sorts_and_give_all_back(spec: str) -> None:
     alive = []
     for container in containers:
         try:
-            life.create(container)
+            driver.create(container)
         except RefusalError:
             continue
         alive.append(container)
     assert any(container.pod.qos is QoS.BEST_EFFORT for container in alive)
     for container in alive:
-        life.stop(container)
-    assert life.engine.state.snapshot() == untouched
+        driver.stop(container)
+    assert driver.engine.state.snapshot() == untouched
 
 
 def test_4096_cpus_are_shared_out_like_sixteen() -> None:
-    life = Life(nodes.largest())
+    driver = EngineDriver(nodes.largest())
     # the emptiest domain of all that have as much left is the first: domain 0 has the reserved CPU
-    assert life.create(nodes.container(4000)) == "8-11"
-    assert life.create(nodes.container(8000)) == "16-23"
-    assert life.create(nodes.container(1000)) == "24"
+    assert driver.create(nodes.container(4000)) == "8-11"
+    assert driver.create(nodes.container(8000)) == "16-23"
+    assert driver.create(nodes.container(1000)) == "24"
     large = nodes.container(600_000)
-    life.create(large)
-    assert life.pool(large) == "root"
+    driver.create(large)
+    assert driver.pool(large) == "root"
     guest = nodes.best_effort()
-    life.create(guest)
+    driver.create(guest)
     most = nodes.container(3_400_000)
-    life.create(most)
-    bookkeeping.check(life.engine, life.runtime)
+    driver.create(most)
+    bookkeeping.check(driver.engine, driver.runtime)
 
 
 def test_engines_agree_to_the_letter() -> None:
@@ -859,7 +859,7 @@ HUGE = 2**63 - 1  # milli-CPU: the most that an annotation may name
 
 @pytest.mark.parametrize("milli", [3_000_000_000, 10**12, 10**15, HUGE])
 def test_absurd_amounts_are_refused_and_break_nothing(milli: int) -> None:
-    life = life_of(500, 1500)
+    driver = life_of(500, 1500)
     whole = milli - milli % 1000
     for cpu in (whole, whole + 1, milli):
         text = f'{{"containers": {{"c0": {{"requests": {{"cpu": "{cpu}m"}}}}}}}}'
@@ -870,15 +870,15 @@ def test_absurd_amounts_are_refused_and_break_nothing(milli: int) -> None:
             nodes.container(1000, annotations=own),
             nodes.container(1000, 2000, annotations=exact),
         ):
-            assert "no pool has room for" in life.refuse(container)
+            assert "no pool has room for" in driver.refuse(container)
         isolated = own | annotated(require_isolated_cpus="true")
-        assert "CPU short" in life.refuse(nodes.container(1000, annotations=isolated))
+        assert "CPU short" in driver.refuse(nodes.container(1000, annotations=isolated))
         reserved = nodes.container(1000, 2000, namespace="kube-system", annotations=exact)
-        assert life.create(reserved) == "0"
+        assert driver.create(reserved) == "0"
     limit = (
         f'{{"containers": {{"c0": {{"requests": {{"cpu": 1}}, "limits": {{"cpu": "{milli}m"}}}}}}}}'
     )
-    assert life.create(
+    assert driver.create(
         nodes.container(1000, 2000, annotations={"noderesource.dev/resources": limit})
     )
 
@@ -895,21 +895,21 @@ def test_absurd_amounts_are_refused_and_break_nothing(milli: int) -> None:
     ],
 )
 def test_cpu_amounts_that_no_kernel_takes_are_refused(resources: Resources, reason: str) -> None:
-    life = life_of(500)
+    driver = life_of(500)
     container = nodes.container(1000, 2000)
-    cpus = life.create(container)
-    assert reason in life.refuse(Resized(container_id=container.id, resources=resources))
-    assert reason in life.refuse(replace(nodes.container(1000), resources=resources))
-    assert life.cpus(container) == cpus
+    cpus = driver.create(container)
+    assert reason in driver.refuse(Resized(container_id=container.id, resources=resources))
+    assert reason in driver.refuse(replace(nodes.container(1000), resources=resources))
+    assert driver.cpus(container) == cpus
     quota = Resources(cpu_shares=262_144, cpu_quota=-5, cpu_period=1000)
-    assert "no pool has room for 256 of shared CPU" in life.refuse(
+    assert "no pool has room for 256 of shared CPU" in driver.refuse(
         Resized(container_id=container.id, resources=quota)
     )
-    assert life.resize(container, Resources(cpu_quota=2**44 - 1, cpu_period=1_000_000))
+    assert driver.resize(container, Resources(cpu_quota=2**44 - 1, cpu_period=1_000_000))
 
 
 def test_a_container_that_runs_with_absurd_shares_asks_for_no_more_than_the_kernel_counts() -> None:
-    life = life_of(500)
+    driver = life_of(500)
     container = replace(nodes.container(1000), resources=Resources(cpu_shares=2**64 - 5))
-    decision = life.handle(Synchronized(containers=(container,), held={}, now=0.0))
+    decision = driver.handle(Synchronized(containers=(container,), held={}, now=0.0))
     assert any("256 exclusive" in each for each in decision.warnings), decision.warnings

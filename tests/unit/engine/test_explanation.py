@@ -14,14 +14,14 @@ from nri_policy.pools.supply import Column
 from nri_policy.report import explanation_report, plain
 from nri_policy.workload.pod import Container
 from tests.support import nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 NAMES = [criterion.name for criterion in CRITERIA]
 
 
-def explained(life: Life, container: Container) -> dict[str, Any]:
+def explained(driver: EngineDriver, container: Container) -> dict[str, Any]:
     shown: dict[str, Any] = plain(
-        explanation_report(life.engine.state.placed[container.id].explanation)
+        explanation_report(driver.engine.state.placed[container.id].explanation)
     )
     return shown
 
@@ -47,10 +47,10 @@ def test_the_criteria_are_those_of_the_specification_in_its_order() -> None:
 
 
 def test_every_candidate_shows_its_values_and_what_it_lost_on() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(2000)
-    life.create(container)
-    shown = explained(life, container)
+    driver.create(container)
+    shown = explained(driver, container)
     assert shown["container"] == container.full_name
     assert shown["outcome"] == "placed"
     assert shown["pool"] == "NUMA node #1"
@@ -85,13 +85,13 @@ def test_every_candidate_shows_its_values_and_what_it_lost_on() -> None:
 
 
 def test_what_decided_is_what_the_last_rival_lost_on() -> None:
-    life = Life()
-    life.create(nodes.container(4000))
-    life.create(nodes.container(4000))
-    life.create(nodes.container(3000))
+    driver = EngineDriver()
+    driver.create(nodes.container(4000))
+    driver.create(nodes.container(4000))
+    driver.create(nodes.container(3000))
     container = nodes.container(3000)
-    life.create(container)
-    shown = explained(life, container)
+    driver.create(container)
+    shown = explained(driver, container)
     assert shown["pool"] == "NUMA node #0"
     assert shown["decided_by"] == "memory_tightness"
     shortfalls = {each["pool"]: (each["fits"], each["shortfall"]) for each in shown["candidates"]}
@@ -108,10 +108,10 @@ def test_what_decided_is_what_the_last_rival_lost_on() -> None:
 
 
 def test_the_only_pool_that_fits_was_not_decided_by_anything() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(15_000)
-    life.create(container)
-    shown = explained(life, container)
+    driver.create(container)
+    shown = explained(driver, container)
     assert (shown["pool"], shown["decided_by"]) == ("root", None)
     assert shown["summary"] == (
         "placed: 15 exclusive CPUs on root, because no other pool has room: socket #1 is 7 CPU"
@@ -120,10 +120,10 @@ def test_the_only_pool_that_fits_was_not_decided_by_anything() -> None:
 
 
 def test_a_refusal_is_explained_with_what_every_pool_lacked() -> None:
-    life = Life()
-    life.create(nodes.container(4000))
+    driver = EngineDriver()
+    driver.create(nodes.container(4000))
     with pytest.raises(RefusalError) as refused:
-        life.handle(Created(container=nodes.container(12_000)))
+        driver.handle(Created(container=nodes.container(12_000)))
     assert isinstance(refused.value.explanation, Explanation)
     shown: dict[str, Any] = plain(explanation_report(refused.value.explanation))
     assert shown["outcome"] == "refused"
@@ -142,27 +142,27 @@ def test_a_refusal_is_explained_with_what_every_pool_lacked() -> None:
 
 
 def test_aligned_pools_do_not_fit_but_lack_nothing() -> None:
-    life = Life(alignment="numa")
+    driver = EngineDriver(alignment="numa")
     container = nodes.container(2000)
-    life.create(container)
-    shown = explained(life, container)
+    driver.create(container)
+    shown = explained(driver, container)
     (root,) = [each for each in shown["candidates"] if each["pool"] == "root"]
     assert (root["fits"], root["shortfall"], root["lost_on"]) == (False, 0, None)
     assert shown["decided_by"] == "id"
 
 
 def test_a_resize_in_place_was_not_decided_by_the_comparison() -> None:
-    life = Life()
+    driver = EngineDriver()
     # with memory of its own the pool that it is in would win the comparison, too
     keeps_memory = {"memory.preserve.resource-policy.nri.io/pod": "true"}
     container, other = nodes.container(2000, annotations=keeps_memory), nodes.container(2000)
     for each in (container, other, *map(nodes.container, (2000, 1000, 1000, 1000))):
-        life.create(each)
-    life.stop(other)
-    life.resize(container, nodes.resources(1000, 1000))
-    shown = explained(life, container)
+        driver.create(each)
+    driver.stop(other)
+    driver.resize(container, nodes.resources(1000, 1000))
+    shown = explained(driver, container)
     assert (shown["pool"], shown["outcome"]) == ("NUMA node #1", "resized where it was")
-    explanation = life.engine.state.placed[container.id].explanation
+    explanation = driver.engine.state.placed[container.id].explanation
     assert explanation.table is not None
     assert explanation.table.best() == 3, "node 2 is empty"
     assert shown["decided_by"] is None
@@ -170,13 +170,13 @@ def test_a_resize_in_place_was_not_decided_by_the_comparison() -> None:
 
 
 def test_a_moved_guest_shows_where_it_is_and_why() -> None:
-    life = Life("package:1 numa:2 core:2")
+    driver = EngineDriver("package:1 numa:2 core:2")
     guest = nodes.best_effort()
-    life.create(guest)
-    assert explained(life, guest)["decided_by"] == "capacity"
-    life.create(nodes.container(2000))
-    life.create(nodes.container(1000))
-    shown = explained(life, guest)
+    driver.create(guest)
+    assert explained(driver, guest)["decided_by"] == "capacity"
+    driver.create(nodes.container(2000))
+    driver.create(nodes.container(1000))
+    shown = explained(driver, guest)
     assert shown["pool"] == "socket #0"
     assert shown["decided_by"] is None
     assert set(lost_on(shown).values()) == {None}
@@ -195,20 +195,20 @@ def test_without_a_comparison_there_are_no_candidates(
     annotation: str | None, namespace: str, summary: str
 ) -> None:
     annotations = {f"{annotation}.resource-policy.nri.io/pod": "true"} if annotation else {}
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(500, namespace=namespace, annotations=annotations)
-    life.create(container)
-    shown = explained(life, container)
+    driver.create(container)
+    shown = explained(driver, container)
     assert (shown["candidates"], shown["decided_by"]) == ([], None)
     assert shown["summary"] == summary
     assert summary.startswith(shown["outcome"])
 
 
 def test_a_mixed_request_is_told_in_full() -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(1500)
-    life.create(container)
-    assert explained(life, container)["summary"] == (
+    driver.create(container)
+    assert explained(driver, container)["summary"] == (
         "placed: 1 exclusive CPU and 500m of shared CPU on NUMA node #1, "
         "because it is the first of equals (id)"
     )
@@ -230,16 +230,16 @@ def test_a_mixed_request_is_told_in_full() -> None:
 def test_it_says_whether_the_zone_of_the_scheduler_was_kept(
     zone: str, milli: int, notes: list[str]
 ) -> None:
-    life = Life()
+    driver = EngineDriver()
     container = nodes.container(milli, annotations={"placement.nri/zone": zone})
-    life.create(container)
-    assert explained(life, container)["notes"] == notes
+    driver.create(container)
+    assert explained(driver, container)["notes"] == notes
 
 
 def test_a_zone_gives_way_to_what_counts_before_hints() -> None:
-    life = Life()
+    driver = EngineDriver()
     first = nodes.container(2000)
-    life.create(first)  # on node 1
+    driver.create(first)  # on node 1
     away = """c0:
     - scope: {operator: AlwaysTrue}
       match: {key: name, operator: Equals, values: [c0]}
@@ -248,7 +248,7 @@ def test_a_zone_gives_way_to_what_counts_before_hints() -> None:
     container = nodes.container(
         1000, annotations=zone | {"resource-policy.nri.io/anti-affinity": away}
     )
-    life.create(container)
-    (note,) = explained(life, container)["notes"]
+    driver.create(container)
+    (note,) = explained(driver, container)["notes"]
     assert note.startswith("placement.nri/zone: not kept")
     assert note.endswith("other criteria decided before hints")

@@ -17,7 +17,7 @@ from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
 from tests.support import nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 HALF = "package:2 core:4 pu:1"
 GIB = 1 << 30
@@ -32,77 +32,79 @@ def of_memory(container: Container, gib: int) -> Container:
     return replace(container, resources=replace(container.resources, memory_limit=gib * GIB))
 
 
-def restarted(life: Life, **spec: Any) -> Life:
+def restarted(driver: EngineDriver, **spec: Any) -> EngineDriver:
     """Return the life of a new daemon with the store of *life*, which found what that one left."""
-    state = life.engine.state
-    held = {each: view_of(life.engine).to_store(each) for each in state.placed}
-    earlier = Earlier(reserved=life.engine.layout.capacity.reserved)
-    again = Life(life.engine.layout.machine)
-    again.engine = Engine(life.engine.layout.machine, nodes.settings(**spec), earlier)
-    again.runtime.cpus.update(life.runtime.cpus)
-    again.runtime.mems.update(life.runtime.mems)
-    again.handle(Synchronized(containers=listed(life), held=held))
+    state = driver.engine.state
+    held = {each: view_of(driver.engine).to_store(each) for each in state.placed}
+    earlier = Earlier(reserved=driver.engine.layout.capacity.reserved)
+    again = EngineDriver(driver.engine.layout.machine)
+    again.engine = Engine(driver.engine.layout.machine, nodes.settings(**spec), earlier)
+    again.runtime.cpus.update(driver.runtime.cpus)
+    again.runtime.mems.update(driver.runtime.mems)
+    again.handle(Synchronized(containers=listed(driver), held=held))
     return again
 
 
-def listed(life: Life) -> tuple[Container, ...]:
+def listed(driver: EngineDriver) -> tuple[Container, ...]:
     """Return the containers as the runtime lists them."""
     return tuple(
-        nodes.running(placed.container, life.runtime.cpus[each], life.runtime.mems[each])
-        for each, placed in life.engine.state.placed.items()
+        nodes.running(placed.container, driver.runtime.cpus[each], driver.runtime.mems[each])
+        for each, placed in driver.engine.state.placed.items()
     )
 
 
-def domains(life: Life, cpus: CPUSet) -> int:
+def domains(driver: EngineDriver, cpus: CPUSet) -> int:
     """Return how many NUMA nodes have some of *cpus*."""
-    return sum(not node.cpus.isdisjoint(cpus) for node in life.engine.layout.machine.nodes)
+    return sum(not node.cpus.isdisjoint(cpus) for node in driver.engine.layout.machine.nodes)
 
 
 def test_a_shared_part_that_loses_its_cpu_moves_alone() -> None:
-    life = Life(HALF, reservedResources={"cpu": "cpuset:7"})
+    driver = EngineDriver(HALF, reservedResources={"cpu": "cpuset:7"})
     mixed, other, own = nodes.container(1500), nodes.container(3000), nodes.container(2000)
-    assert [life.create(each) for each in (mixed, other, own)] == ["0-3", "4-6", "1-2"]
-    life.stop(other)
-    life.reconfigure(machine=without(nodes.machine(HALF), "3"))
-    assert life.cpus(own) == "1-2"
-    assert str(life.grant(mixed).exclusive) == "0"
-    assert (life.cpus(mixed), life.pool(mixed)) == ("0,4-6", "root")
-    assert "its shared part moved from socket #0" in " ".join(life.decision.warnings)
+    assert [driver.create(each) for each in (mixed, other, own)] == ["0-3", "4-6", "1-2"]
+    driver.stop(other)
+    driver.reconfigure(machine=without(nodes.machine(HALF), "3"))
+    assert driver.cpus(own) == "1-2"
+    assert str(driver.grant(mixed).exclusive) == "0"
+    assert (driver.cpus(mixed), driver.pool(mixed)) == ("0,4-6", "root")
+    assert "its shared part moved from socket #0" in " ".join(driver.decision.warnings)
 
 
 def test_a_shared_part_without_room_anywhere_is_dropped_alone() -> None:
-    life = Life(HALF, reservedResources={"cpu": "cpuset:7"})
+    driver = EngineDriver(HALF, reservedResources={"cpu": "cpuset:7"})
     mixed, other, own = nodes.container(1500), nodes.container(3000), nodes.container(2000)
-    assert [life.create(each) for each in (mixed, other, own)] == ["0-3", "4-6", "1-2"]
-    life.reconfigure(machine=without(nodes.machine(HALF), "3"))
-    assert [life.cpus(each) for each in (mixed, own, other)] == ["0", "1-2", "4-6"]
-    (warning,) = life.decision.warnings
+    assert [driver.create(each) for each in (mixed, other, own)] == ["0-3", "4-6", "1-2"]
+    driver.reconfigure(machine=without(nodes.machine(HALF), "3"))
+    assert [driver.cpus(each) for each in (mixed, own, other)] == ["0", "1-2", "4-6"]
+    (warning,) = driver.decision.warnings
     assert warning.startswith(mixed.full_name)
     assert warning.endswith("it has fewer now")
-    life.reconfigure(machine=nodes.machine(HALF))
-    assert life.cpus(mixed) == "0,3", "it has it back with the CPU"
+    driver.reconfigure(machine=nodes.machine(HALF))
+    assert driver.cpus(mixed) == "0,3", "it has it back with the CPU"
 
 
 def test_what_is_left_of_two_cpus_stays_where_it_is_for_good() -> None:
-    life = Life("package:2 core:2 pu:1", reservedResources={"cpu": "cpuset:3"})
+    driver = EngineDriver("package:2 core:2 pu:1", reservedResources={"cpu": "cpuset:3"})
     two, one = nodes.container(2000), nodes.container(1000)
-    assert [life.create(each) for each in (two, one)] == ["0-1", "2"]
+    assert [driver.create(each) for each in (two, one)] == ["0-1", "2"]
     whole = nodes.machine("package:2 core:2 pu:1")
-    life.reconfigure(machine=without(whole, "1"))
-    assert life.cpus(two) == "0"
-    life.stop(one)
-    life.reconfigure(machine=without(whole, "1"))
-    assert (life.cpus(two), life.pool(two)) == ("0", "socket #0")
-    life.reconfigure(machine=whole)
-    assert life.cpus(two) == "0-1"
+    driver.reconfigure(machine=without(whole, "1"))
+    assert driver.cpus(two) == "0"
+    driver.stop(one)
+    driver.reconfigure(machine=without(whole, "1"))
+    assert (driver.cpus(two), driver.pool(two)) == ("0", "socket #0")
+    driver.reconfigure(machine=whole)
+    assert driver.cpus(two) == "0-1"
 
 
 def test_memory_that_is_overbooked_on_one_is_nobody_elses_concern() -> None:
     """A node of 4 GiB, found with 6 of one and 1 of another: that one can still be resized."""
-    life = Life("package:1 numa:1(memory=4GiB) core:8 pu:1", reservedResources={"cpu": "cpuset:0"})
+    driver = EngineDriver(
+        "package:1 numa:1(memory=4GiB) core:8 pu:1", reservedResources={"cpu": "cpuset:0"}
+    )
     fat, other = of_memory(nodes.container(2000), 6), of_memory(nodes.container(2000), 1)
     zone = CPUSet([0])
-    life.handle(
+    driver.handle(
         Synchronized(
             containers=(
                 nodes.running(fat, CPUSet([1, 2]), zone),
@@ -111,35 +113,35 @@ def test_memory_that_is_overbooked_on_one_is_nobody_elses_concern() -> None:
         )
     )
     for each, cpus in ((fat, "1-2"), (other, "3-4")):
-        life.runtime.cpus[each.id], life.runtime.mems[each.id] = CPUSet.parse(cpus), zone
-    assert life.engine.state.memory.missing == 3 * GIB
+        driver.runtime.cpus[each.id], driver.runtime.mems[each.id] = CPUSet.parse(cpus), zone
+    assert driver.engine.state.memory.missing == 3 * GIB
     for milli, count in ((3000, 3), (1000, 1), (2000, 2)):
         for each in (other, fat):
             resources = nodes.resources(milli, milli)
-            life.resize(each, resources)
-            assert len(life.grant(each).exclusive) == count
-    assert life.engine.state.memory.missing == 3 * GIB
+            driver.resize(each, resources)
+            assert len(driver.grant(each).exclusive) == count
+    assert driver.engine.state.memory.missing == 3 * GIB
     # the settings in force are not refused for it, nor others that need no more of it
-    life.reconfigure(reservedResources={"cpu": "cpuset:0"})
-    assert life.changed() == {}
-    life.reconfigure(reservedResources={"cpu": "cpuset:0,7"})
+    driver.reconfigure(reservedResources={"cpu": "cpuset:0"})
+    assert driver.changed() == {}
+    driver.reconfigure(reservedResources={"cpu": "cpuset:0,7"})
     more = {"cpu": "cpuset:0", "memory": "1Gi"}
-    refusal = life.refuse(Reconfigured(settings=nodes.settings(reservedResources=more)))
+    refusal = driver.refuse(Reconfigured(settings=nodes.settings(reservedResources=more)))
     assert "those that run there are booked with" in refusal
 
 
 def test_reserved_containers_that_are_too_many_stay_at_a_restart_pinned_or_not() -> None:
     spec: dict[str, Any] = {"pinCPU": False, "reservedResources": {"cpu": "cpuset:0"}}
-    life = Life(**spec)
+    driver = EngineDriver(**spec)
     full = nodes.container(15_000)  # all others, so that both stay on the reserved one
     crowd = [nodes.container(800, 900, namespace="kube-system") for _ in range(2)]
     for each in (full, *crowd):
-        life.handle(Created(container=each))
-    assert life.engine.state.reserved_milli == 1600
-    life.runtime.forget(full.id)
-    life.handle(Stopped(container_id=full.id))
-    before = {each.id: life.grant(each) for each in crowd}
-    again = restarted(life, **spec)
+        driver.handle(Created(container=each))
+    assert driver.engine.state.reserved_milli == 1600
+    driver.runtime.forget(full.id)
+    driver.handle(Stopped(container_id=full.id))
+    before = {each.id: driver.grant(each) for each in crowd}
+    again = restarted(driver, **spec)
     assert {each.id: again.grant(each) for each in crowd} == before
 
 
@@ -147,63 +149,63 @@ def test_reserved_containers_that_are_too_many_stay_at_a_restart_pinned_or_not()
 def test_the_same_container_makes_way_after_a_restart(restarts: int) -> None:
     """The younger of equals; here of a runtime that does not say when they were created."""
     spec: dict[str, Any] = {"reservedResources": {"cpu": "cpuset:0"}}
-    life = Life("package:1 numa:2(memory=4GiB) core:4", **spec)
+    driver = EngineDriver("package:1 numa:2(memory=4GiB) core:4", **spec)
     others, first, second, last = (
         of_memory(nodes.container(milli), gib)
         for milli, gib in ((4000, 1), (1000, 2), (1000, 2), (1000, 1))
     )
     for each in (others, first, second):
-        life.create(replace(each, created=0))
-    assert [life.mems(each) for each in (others, first, second)] == ["1", "0", "0"]
+        driver.create(replace(each, created=0))
+    assert [driver.mems(each) for each in (others, first, second)] == ["1", "0", "0"]
     for _ in range(restarts):
-        life = restarted(life, **spec)
-    life.create(last)
-    assert [life.mems(each) for each in (first, second, last)] == ["0", "0-1", "0-1"]
+        driver = restarted(driver, **spec)
+    driver.create(last)
+    assert [driver.mems(each) for each in (first, second, last)] == ["0", "0-1", "0-1"]
 
 
 def test_the_oldest_finds_its_place_first_after_a_restart_without_the_store() -> None:
     """Whatever the order in which the runtime lists them; two of them can be on one node."""
-    life = Life()
+    driver = EngineDriver()
     made = [nodes.container(3000) for _ in range(3)]
     listed = [nodes.running(each, CPUSet([0]), CPUSet([0])) for each in reversed(made)]
     for each in listed:
-        life.runtime.cpus[each.id], life.runtime.mems[each.id] = CPUSet([0]), CPUSet([0])
-    life.handle(Synchronized(containers=tuple(listed)))
-    assert [life.cpus(each) for each in made] == ["4-6", "8-10", "12-14"]
+        driver.runtime.cpus[each.id], driver.runtime.mems[each.id] = CPUSet([0]), CPUSet([0])
+    driver.handle(Synchronized(containers=tuple(listed)))
+    assert [driver.cpus(each) for each in made] == ["4-6", "8-10", "12-14"]
 
 
 @pytest.mark.parametrize("milli", [5000, 9000])
 def test_what_comes_after_depth_moves_nobody_who_runs(milli: int) -> None:
     """Fewer domains, quieter and roomier places are there once the others have gone."""
     spec: dict[str, Any] = {"reservedResources": {"cpu": "cpuset:0"}}
-    life = Life("package:1 numa:4 core:4 pu:1", **spec)
+    driver = EngineDriver("package:1 numa:4 core:4 pu:1", **spec)
     sharers = [nodes.container(500, 1000) for _ in range(4)]
     others = [nodes.container(1000) for _ in range(6 if milli == 5000 else 2)]
     wide, small = nodes.container(milli), nodes.container(1000)
     for each in (*sharers, *others, wide, small):
-        life.create(each)
+        driver.create(each)
     for each in (*sharers, *others):
-        life.stop(each)
-    fresh = Life("package:1 numa:4 core:4 pu:1", **spec)
+        driver.stop(each)
+    fresh = EngineDriver("package:1 numa:4 core:4 pu:1", **spec)
     fresh.create(nodes.container(milli))
-    own = life.grant(wide).exclusive
-    assert domains(life, own) > domains(fresh, next(iter(fresh.runtime.cpus.values()))), "wider"
-    before = {each.id: life.grant(each) for each in (wide, small)}
-    whole = life.engine.layout.machine
-    life.handle(Synchronized(containers=listed(life)))
-    assert life.changed() == {}
-    life.reconfigure(**spec)
-    assert life.changed() == {}
-    life.reconfigure(packing="tight", **spec)
-    assert life.changed() == {}
-    life.reconfigure(**spec)
-    nobodys = life.free() - CPUSet([0])
-    life.reconfigure(machine=without(whole, str(nobodys.first(1))))
-    assert life.changed() == {}
-    life.reconfigure(machine=whole)
-    assert life.changed() == {}
-    assert {each.id: life.grant(each) for each in (wide, small)} == before
-    again = restarted(life, **spec)
+    own = driver.grant(wide).exclusive
+    assert domains(driver, own) > domains(fresh, next(iter(fresh.runtime.cpus.values()))), "wider"
+    before = {each.id: driver.grant(each) for each in (wide, small)}
+    whole = driver.engine.layout.machine
+    driver.handle(Synchronized(containers=listed(driver)))
+    assert driver.changed() == {}
+    driver.reconfigure(**spec)
+    assert driver.changed() == {}
+    driver.reconfigure(packing="tight", **spec)
+    assert driver.changed() == {}
+    driver.reconfigure(**spec)
+    nobodys = driver.free() - CPUSet([0])
+    driver.reconfigure(machine=without(whole, str(nobodys.first(1))))
+    assert driver.changed() == {}
+    driver.reconfigure(machine=whole)
+    assert driver.changed() == {}
+    assert {each.id: driver.grant(each) for each in (wide, small)} == before
+    again = restarted(driver, **spec)
     assert again.changed() == {}
     assert {each.id: again.grant(each) for each in (wide, small)} == before
 
@@ -213,10 +215,10 @@ def test_a_shrink_keeps_cpus_away_from_a_strict_hint_that_came_later() -> None:
     annotations = {"strict.topologyhints.resource-policy.nri.io/pod": "true"}
     hint = Hint(kind=HintKind.DEVICES, source="/dev/one", cpus=CPUSet(), nodes=CPUSet([1]))
     strict = replace(nodes.container(3000, annotations=annotations), hints=(hint,))
-    life = Life()
+    driver = EngineDriver()
     cpus, mems = CPUSet([12, 13, 14]), CPUSet([3])
-    life.runtime.cpus[strict.id], life.runtime.mems[strict.id] = cpus, mems
-    life.handle(Synchronized(containers=(nodes.running(strict, cpus, mems),)))
-    assert life.changed() == {}
-    life.resize(strict, nodes.resources(2000, 2000))
-    assert (life.cpus(strict), life.mems(strict)) == ("12-13", "3")
+    driver.runtime.cpus[strict.id], driver.runtime.mems[strict.id] = cpus, mems
+    driver.handle(Synchronized(containers=(nodes.running(strict, cpus, mems),)))
+    assert driver.changed() == {}
+    driver.resize(strict, nodes.resources(2000, 2000))
+    assert (driver.cpus(strict), driver.mems(strict)) == ("12-13", "3")

@@ -12,7 +12,7 @@ from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
 from tests.support import memory_maps, nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 GIB = memory_maps.GIB
 STRICT = {"strict.topologyhints.resource-policy.nri.io/pod": "true"}
@@ -40,44 +40,44 @@ def near(container: Container, node: int) -> Container:
 
 
 def test_nobody_is_pushed_off_its_strict_hints() -> None:
-    life = Life("package:2 numa:1 core:4")
+    driver = EngineDriver("package:2 numa:1 core:4")
     bound = near(with_memory(nodes.container(500, annotations=STRICT), 3), 0)
-    life.create(bound)
-    assert life.mems(bound) == "0"
+    driver.create(bound)
+    assert driver.mems(bound) == "0"
     other = near(with_memory(nodes.container(500), 2), 0)
-    life.create(other)
-    assert (life.mems(bound), life.mems(other)) == ("0", "0-1")
+    driver.create(other)
+    assert (driver.mems(bound), driver.mems(other)) == ("0", "0-1")
 
 
 def test_a_strict_container_gets_memory_of_no_other_kind() -> None:
-    life = Life(memory_maps.TIERED)
+    driver = EngineDriver(memory_maps.TIERED)
     kinds = {"memory-type.resource-policy.nri.io/pod": "hbm"}
     strict = with_memory(nodes.container(500, annotations=STRICT | kinds), 10)
-    life.create(strict)
-    assert life.mems(strict) == "2-3"
+    driver.create(strict)
+    assert driver.mems(strict) == "2-3"
     more = with_memory(nodes.container(500, annotations=STRICT | kinds), 7)
-    assert "7 GiB of memory do not fit: nodes 2-3 have 16 GiB" in life.refuse(more)
+    assert "7 GiB of memory do not fit: nodes 2-3 have 16 GiB" in driver.refuse(more)
     loose = with_memory(nodes.container(500, annotations=kinds), 7)
-    life.create(loose)
-    assert (life.mems(strict), life.mems(loose)) == ("2-3", "0-3")
+    driver.create(loose)
+    assert (driver.mems(strict), driver.mems(loose)) == ("2-3", "0-3")
 
 
 def test_a_strict_container_without_memory_of_its_kind_is_refused() -> None:
-    life = Life()
+    driver = EngineDriver()
     kinds = {"memory-type.resource-policy.nri.io/pod": "hbm"}
     loose = with_memory(nodes.container(500, annotations=kinds), 1)
     strict = with_memory(nodes.container(500, annotations=STRICT | kinds), 1)
-    assert life.refuse(strict) == "this node has no memory of kind hbm"
-    life.create(loose)
-    assert life.mems(loose) == "1"
+    assert driver.refuse(strict) == "this node has no memory of kind hbm"
+    driver.create(loose)
+    assert driver.mems(loose) == "1"
 
 
 def test_a_guest_with_more_memory_than_there_is_can_make_room() -> None:
-    life = Life("package:1 numa:2 core:2")
+    driver = EngineDriver("package:1 numa:2 core:2")
     large = nodes.running(guest(9), CPUSet([2, 3]), CPUSet([1]))
-    life.runtime.cpus[large.id], life.runtime.mems[large.id] = CPUSet([2, 3]), CPUSet([1])
-    decision = life.handle(Synchronized(containers=(large,), now=0.0))
+    driver.runtime.cpus[large.id], driver.runtime.mems[large.id] = CPUSet([2, 3]), CPUSet([1])
+    decision = driver.handle(Synchronized(containers=(large,), now=0.0))
     assert "more" in "".join(decision.warnings)
     own = nodes.container(3000)
-    life.create(own)
-    assert (life.cpus(own), life.cpus(large)) == ("1-3", "0")
+    driver.create(own)
+    assert (driver.cpus(own), driver.cpus(large)) == ("1-3", "0")

@@ -13,7 +13,7 @@ from nri_policy.engine.event import Synchronized
 from nri_policy.settings import from_spec
 from nri_policy.workload.pod import Container
 from tests.support import nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 PAGE = (Path(__file__).parents[3] / "docs" / "migration.md").read_text()
 
@@ -22,25 +22,25 @@ def at(container: Container, cpus: str, mems: str = "") -> Container:
     return nodes.running(container, CPUSet.parse(cpus), CPUSet.parse(mems))
 
 
-def found(*containers: Container) -> Life:
+def found(*containers: Container) -> EngineDriver:
     """Return a daemon that starts for the first time beside running containers."""
-    life = Life()
+    driver = EngineDriver()
     for each in containers:
-        life.runtime.cpus[each.id] = CPUSet.parse(each.resources.cpus)
-        life.runtime.mems[each.id] = CPUSet.parse(each.resources.mems)
-    life.handle(Synchronized(containers=containers))
-    return life
+        driver.runtime.cpus[each.id] = CPUSet.parse(each.resources.cpus)
+        driver.runtime.mems[each.id] = CPUSet.parse(each.resources.mems)
+    driver.handle(Synchronized(containers=containers))
+    return driver
 
 
 def test_whole_cpus_of_the_kubelets_static_manager_are_kept() -> None:
     """It leaves others everything else, the reserved CPU among it: they make room."""
     own = [nodes.container(2000), nodes.container(3000)]
     shared = [nodes.container(500), nodes.container(100, 200), nodes.best_effort()]
-    life = found(at(own[0], "2-3"), at(own[1], "4-6"), *(at(each, "0-1,7-15") for each in shared))
-    assert [life.cpus(each) for each in own] == ["2-3", "4-6"]
-    assert [str(life.runtime.mems[each.id]) for each in own] == ["0", "1"]
+    driver = found(at(own[0], "2-3"), at(own[1], "4-6"), *(at(each, "0-1,7-15") for each in shared))
+    assert [driver.cpus(each) for each in own] == ["2-3", "4-6"]
+    assert [str(driver.runtime.mems[each.id]) for each in own] == ["0", "1"]
     for each in shared:
-        assert CPUSet.parse(life.cpus(each)).isdisjoint(CPUSet.parse("0,2-6"))
+        assert CPUSet.parse(driver.cpus(each)).isdisjoint(CPUSet.parse("0,2-6"))
 
 
 def test_who_has_cpus_beside_memory_that_is_too_small_moves() -> None:
@@ -49,20 +49,20 @@ def test_who_has_cpus_beside_memory_that_is_too_small_moves() -> None:
         replace(each, resources=replace(each.resources, memory_limit=3 * 2**30))
         for each in (nodes.container(2000), nodes.container(1000))
     )
-    life = found(at(larger, "2-3"), at(other, "1"))
-    assert (life.cpus(larger), life.cpus(other)) == ("2-3", "4")
-    assert life.decision.warnings == ()
+    driver = found(at(larger, "2-3"), at(other, "1"))
+    assert (driver.cpus(larger), driver.cpus(other)) == ("2-3", "4")
+    assert driver.decision.warnings == ()
 
 
 def test_what_nri_plugins_placed_stays_where_its_rules_are_ours() -> None:
     """Exclusive CPUs in one NUMA node; shared ones of a pool; the reserved pool."""
     own, mixed = nodes.container(2000), nodes.container(1500)
     shared, system = nodes.container(500), nodes.container(100, 200, namespace="kube-system")
-    life = found(
+    driver = found(
         at(own, "4-5", "1"), at(mixed, "6-7", "1"), at(shared, "8-11", "2"), at(system, "0", "0-3")
     )
-    assert life.changed() == {}
-    assert [life.cpus(each) for each in (own, mixed, shared)] == ["4-5", "6-7", "8-11"]
+    assert driver.changed() == {}
+    assert [driver.cpus(each) for each in (own, mixed, shared)] == ["4-5", "6-7", "8-11"]
 
 
 def test_a_document_of_nri_plugins_is_read_and_what_has_no_effect_is_named() -> None:

@@ -14,7 +14,7 @@ from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
 from tests.support import nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 SPREAD = "package:2 numa:2 core:2 pu:1"
 RESERVED: dict[str, Any] = {"reservedResources": {"cpu": "cpuset:0"}}
@@ -28,95 +28,95 @@ def near(node: int, milli: int, **options: Any) -> Container:
     return replace(container, hints=(hint,))
 
 
-def sharers(life: Life, *milli: int) -> list[Container]:
+def sharers(driver: EngineDriver, *milli: int) -> list[Container]:
     made = [nodes.container(each) for each in milli]
     for each in made:
-        life.create(each)
+        driver.create(each)
     return made
 
 
 def test_the_smallest_sharer_that_helps_is_re_booked_alone() -> None:
-    life = Life(SPREAD, **RESERVED)
-    one, two, three, four = sharers(life, 400, 300, 200, 100)
-    assert [life.pool(each)[-1] for each in (one, two, three, four)] == ["1", "2", "3", "0"]
+    driver = EngineDriver(SPREAD, **RESERVED)
+    one, two, three, four = sharers(driver, 400, 300, 200, 100)
+    assert [driver.pool(each)[-1] for each in (one, two, three, four)] == ["1", "2", "3", "0"]
     large = nodes.container(4000)
-    life.create(large)
-    assert len(life.grant(large).exclusive) == 4
-    moved = [each for each in (one, two, three, four) if "socket" in life.pool(each)]
+    driver.create(large)
+    assert len(driver.grant(large).exclusive) == 4
+    moved = [each for each in (one, two, three, four) if "socket" in driver.pool(each)]
     assert len(moved) == 1
-    notes = life.engine.state.placed[moved[0].id].explanation.notes
+    notes = driver.engine.state.placed[moved[0].id].explanation.notes
     assert notes[-1].endswith(f"{large.full_name} found no room otherwise")
-    placed = life.engine.state.placed[large.id].explanation
+    placed = driver.engine.state.placed[large.id].explanation
     assert placed.outcome is Outcome.MADE_ROOM
     assert placed.notes == (f"booked wider to make room: {moved[0].full_name}",)
 
 
 def test_as_many_as_it_takes_are_re_booked_and_no_more() -> None:
-    life = Life(SPREAD, **RESERVED)
-    made = sharers(life, 400, 300, 200, 100)
-    life.create(nodes.container(5000))
+    driver = EngineDriver(SPREAD, **RESERVED)
+    made = sharers(driver, 400, 300, 200, 100)
+    driver.create(nodes.container(5000))
     # the two smallest, of two sockets: each shares the CPU that its neighbour keeps
-    assert [life.pool(each) for each in made] == [
+    assert [driver.pool(each) for each in made] == [
         *("NUMA node #1", "NUMA node #2", "socket #1", "socket #0"),
     ]
-    life.refuse(nodes.container(2000))
-    life.create(nodes.container(1000))
-    assert {life.cpus(each) for each in made} == {str(life.free())}
+    driver.refuse(nodes.container(2000))
+    driver.create(nodes.container(1000))
+    assert {driver.cpus(each) for each in made} == {str(driver.free())}
 
 
 def test_static_ones_stay_and_a_refusal_moves_nobody() -> None:
     static = {"static-cpus.resource-policy.nri.io/pod": "true"}
-    life = Life("package:1 numa:2 core:2 pu:1", **RESERVED)
+    driver = EngineDriver("package:1 numa:2 core:2 pu:1", **RESERVED)
     for _ in range(2):
-        life.create(nodes.container(300, 300, annotations=static))
-    assert "2 exclusive CPUs" in life.refuse(nodes.container(2000))
+        driver.create(nodes.container(300, 300, annotations=static))
+    assert "2 exclusive CPUs" in driver.refuse(nodes.container(2000))
 
 
 def test_a_resize_may_have_sharers_re_booked() -> None:
-    life = Life("package:1 numa:2 core:2 pu:1", **RESERVED)
-    (small,) = sharers(life, 300)
+    driver = EngineDriver("package:1 numa:2 core:2 pu:1", **RESERVED)
+    (small,) = sharers(driver, 300)
     own = nodes.container(1000)
-    life.create(own)
-    (other,) = sharers(life, 300)
-    before = life.grant(own).exclusive
-    life.resize(own, nodes.resources(2000, 2000))
-    assert before < life.grant(own).exclusive
-    assert {life.cpus(small), life.cpus(other)} == {str(life.free())}
+    driver.create(own)
+    (other,) = sharers(driver, 300)
+    before = driver.grant(own).exclusive
+    driver.resize(own, nodes.resources(2000, 2000))
+    assert before < driver.grant(own).exclusive
+    assert {driver.cpus(small), driver.cpus(other)} == {str(driver.free())}
 
 
 @pytest.mark.parametrize("milli", [3000, 4000, 5000])
 def test_a_shrink_is_refused_by_no_rule_that_came_later(milli: int) -> None:
-    life = Life("package:2 numa:2 core:2 pu:1", **RESERVED)
+    driver = EngineDriver("package:2 numa:2 core:2 pu:1", **RESERVED)
     wide = nodes.container(5000)
-    life.create(wide)
-    before = life.grant(wide)
-    life.reconfigure(alignment="numa", **RESERVED)
-    assert life.changed() == {}
-    life.resize(wide, nodes.resources(milli, milli))
-    after = life.grant(wide)
+    driver.create(wide)
+    before = driver.grant(wide)
+    driver.reconfigure(alignment="numa", **RESERVED)
+    assert driver.changed() == {}
+    driver.resize(wide, nodes.resources(milli, milli))
+    after = driver.grant(wide)
     assert after.exclusive <= before.exclusive
     assert len(after.exclusive) == milli // 1000
     assert (after.pool, after.mems) == (before.pool, before.mems)
-    assert "within a NUMA node" in life.refuse(Created(container=nodes.container(milli))), (
+    assert "within a NUMA node" in driver.refuse(Created(container=nodes.container(milli))), (
         "a newcomer has to keep to it"
     )
 
 
 def test_a_reserved_container_keeps_its_strict_hint_on_other_cpus() -> None:
     """The reserved CPU is on node 0, its device beside node 3."""
-    life = Life(SPREAD, **RESERVED)
+    driver = EngineDriver(SPREAD, **RESERVED)
     reserved = near(3, 300, namespace="kube-system")
-    assert (life.create(reserved), life.mems(reserved)) == ("6-7", "3")
+    assert (driver.create(reserved), driver.mems(reserved)) == ("6-7", "3")
     assert "strict hint /dev/one" in " ".join(
-        life.engine.state.placed[reserved.id].explanation.notes
+        driver.engine.state.placed[reserved.id].explanation.notes
     )
-    life.create(nodes.container(1000))
-    text = life.refuse(near(3, 3000, namespace="kube-system"))
+    driver.create(nodes.container(1000))
+    text = driver.refuse(near(3, 3000, namespace="kube-system"))
     assert "strict hint /dev/one" in text
 
 
 def test_what_is_short_of_a_huge_request_is_said_in_full() -> None:
-    life = Life(SPREAD, **RESERVED)
-    text = life.refuse(nodes.container(3_000_000_000))
+    driver = EngineDriver(SPREAD, **RESERVED)
+    text = driver.refuse(nodes.container(3_000_000_000))
     assert "3000000 exclusive CPUs" in text
     assert "2999993 CPU short" in text

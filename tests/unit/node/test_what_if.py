@@ -10,7 +10,7 @@ from nri_policy.node import Start, Wanted, WhatIf
 from nri_policy.report import plain, what_if_report
 from nri_policy.workload.pod import Container, Pod, QoS
 from tests.support import nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 
 def wanted(name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int = 0) -> Wanted:
@@ -44,8 +44,8 @@ def wanted(name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int
     return Wanted(namespace="default", name=name, replicas=replicas, starts=starts)
 
 
-def tried(life: Life, *pods: Wanted, devices: dict[str, int] | None = None) -> Any:
-    trial = WhatIf(life.engine.fork(), devices=devices)
+def tried(driver: EngineDriver, *pods: Wanted, devices: dict[str, int] | None = None) -> Any:
+    trial = WhatIf(driver.engine.fork(), devices=devices)
     for pod in pods:
         for _ in trial.run(pod):
             pass
@@ -57,12 +57,12 @@ def cpus(document: Any) -> dict[str, str]:
 
 
 def test_a_pod_goes_where_it_would_be_placed_and_nothing_changes() -> None:
-    life = Life()
+    driver = EngineDriver()
     guest = nodes.best_effort()
-    life.create(guest)
-    before = life.engine.state.snapshot()
-    document = tried(life, wanted("new", 2000, 3000))
-    assert life.engine.state.snapshot() == before
+    driver.create(guest)
+    before = driver.engine.state.snapshot()
+    document = tried(driver, wanted("new", 2000, 3000))
+    assert driver.engine.state.snapshot() == before
     assert document["fits"]
     assert document["pods"] == [
         {"pod": "default/new", "replicas": 1, "fit": 1, "more": True, "misfits": []}
@@ -90,8 +90,8 @@ def test_a_pod_goes_where_it_would_be_placed_and_nothing_changes() -> None:
 
 
 def test_replicas_come_until_one_does_not_fit() -> None:
-    life = Life()
-    document = tried(life, wanted("web", 4000, replicas=5))
+    driver = EngineDriver()
+    document = tried(driver, wanted("web", 4000, replicas=5))
     (web,) = document["pods"]
     assert (web["replicas"], web["fit"], web["more"]) == (5, 3, False)
     assert not document["fits"]
@@ -101,10 +101,10 @@ def test_replicas_come_until_one_does_not_fit() -> None:
 
 
 def test_who_would_have_to_change_is_told_before_and_after() -> None:
-    life = Life("package:1 core:4")
+    driver = EngineDriver("package:1 core:4")
     guest = nodes.best_effort()
-    life.create(guest)
-    document = tried(life, wanted("new", 2000))
+    driver.create(guest)
+    document = tried(driver, wanted("new", 2000))
     held = {"exclusive": "", "shared_milli": 0, "isolated": ""}
     others = {"pool": "socket #0", "mems": "0", **held}
     assert document["changes"] == {
@@ -116,8 +116,8 @@ def test_who_would_have_to_change_is_told_before_and_after() -> None:
 
 
 def test_an_init_container_is_gone_before_the_next_comes_and_a_sidecar_is_not() -> None:
-    life = Life("package:1 core:4")
-    document = tried(life, wanted("new", 1000, init=3000, sidecar=2000))
+    driver = EngineDriver("package:1 core:4")
+    document = tried(driver, wanted("new", 1000, init=3000, sidecar=2000))
     assert cpus(document) == {
         "default/new/init": "1-3",
         "default/new/side": "1-2",
@@ -128,30 +128,30 @@ def test_an_init_container_is_gone_before_the_next_comes_and_a_sidecar_is_not() 
 
 
 def test_after_a_refused_init_container_nothing_of_the_pod_comes() -> None:
-    document = tried(Life("package:1 core:4"), wanted("new", 1000, init=9000))
+    document = tried(EngineDriver("package:1 core:4"), wanted("new", 1000, init=9000))
     assert [*document["containers"]] == ["default/new/init"]
     assert document["pods"][0]["fit"] == 0
 
 
 def test_a_refused_container_leaves_the_rest_of_its_pod_to_go_on() -> None:
-    document = tried(Life("package:1 core:4"), wanted("new", 9000, 1000))
+    document = tried(EngineDriver("package:1 core:4"), wanted("new", 9000, 1000))
     states = {name: fields["state"] for name, fields in document["containers"].items()}
     assert states == {"default/new/c0": "error", "default/new/c1": "created"}
     assert document["pods"][0]["fit"] == 0
 
 
 def test_a_name_that_is_taken_gets_a_number() -> None:
-    life = Life()
+    driver = EngineDriver()
     there = nodes.container(1000)
-    life.create(there)
-    document = tried(life, wanted(there.pod.name, 1000), wanted(there.pod.name, 1000))
+    driver.create(there)
+    document = tried(driver, wanted(there.pod.name, 1000), wanted(there.pod.name, 1000))
     names = [f"default/{there.pod.name}-{i}/c0" for i in (1, 2)]
     assert [*document["containers"]] == names
     assert document["fits"]
 
 
 def test_it_stops_after_each_container_for_others() -> None:
-    trial = WhatIf(Life().engine)
+    trial = WhatIf(EngineDriver().engine)
     steps = trial.run(wanted("new", 1000, 1000, replicas=2))
     next(steps)
     assert len(trial.result().newcomers) == 1
@@ -159,11 +159,11 @@ def test_it_stops_after_each_container_for_others() -> None:
 
 
 def test_a_fork_lives_on_its_own() -> None:
-    life = Life()
-    life.create(nodes.container(2000))
-    twin, before = life.engine.fork(), life.engine.state.snapshot()
+    driver = EngineDriver()
+    driver.create(nodes.container(2000))
+    twin, before = driver.engine.fork(), driver.engine.state.snapshot()
     assert twin.state.snapshot() == before
-    life.create(nodes.container(2000))
+    driver.create(nodes.container(2000))
     assert twin.state.snapshot() == before
 
 
@@ -172,24 +172,24 @@ GPU = "nvidia.com/gpu"
 
 def test_pods_take_the_devices_that_are_left() -> None:
     pods = replace(wanted("train", 1000, replicas=3), devices={GPU: 2})
-    shown = tried(Life(), pods, devices={GPU: 4})
+    shown = tried(EngineDriver(), pods, devices={GPU: 4})
     assert (shown["fits"], shown["pods"][0]["fit"]) == (False, 2)
     refused = shown["containers"]["default/train-3/c0"]
     assert refused["error"] == f"it asks for 2 {GPU}, and 0 are left"
     assert refused["state"] == "error"
-    fits = tried(Life(), replace(pods, replicas=2), devices={GPU: 4})
+    fits = tried(EngineDriver(), replace(pods, replicas=2), devices={GPU: 4})
     assert (fits["fits"], fits["warnings"]) == (True, [])
 
 
 def test_a_device_that_the_kubelet_does_not_have_is_missing() -> None:
-    shown = tried(Life(), replace(wanted("train", 1000), devices={GPU: 1}), devices={})
+    shown = tried(EngineDriver(), replace(wanted("train", 1000), devices={GPU: 1}), devices={})
     assert (
         shown["containers"]["default/train/c0"]["error"] == f"it asks for 1 {GPU}, and 0 are left"
     )
 
 
 def test_devices_that_nobody_counts_are_said_to_be_ignored() -> None:
-    shown = tried(Life(), replace(wanted("train", 1000), devices={GPU: 1}))
+    shown = tried(EngineDriver(), replace(wanted("train", 1000), devices={GPU: 1}))
     assert shown["fits"]
     assert shown["warnings"] == [
         f"devices were ignored: {GPU}: it is not known how many are left (agent.podResourceAPI)"

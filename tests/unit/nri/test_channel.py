@@ -12,7 +12,7 @@ from nri_policy.clock import Clock
 from nri_policy.nri import channel as channel_module
 from nri_policy.nri import ttrpc
 from nri_policy.nri.channel import Channel
-from nri_policy.nri.errors import Code, LocalProtocolError, Refused, RemoteProtocolError
+from nri_policy.nri.errors import CallRefused, Code, LocalProtocolError, RemoteProtocolError
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.ttrpc import Request, Response
 from nri_policy.proto import nri_pb2 as pb
@@ -24,7 +24,7 @@ class Taken(NamedTuple):
 
     request: Request
     received: float
-    answer: Callable[[bytes | Refused], None]
+    answer: Callable[[bytes | CallRefused], None]
 
 
 class Ends(NamedTuple):

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from nri_policy.clock import Clock
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.grpc_service import plugin_handler
 from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb
@@ -59,9 +59,9 @@ async def test_a_life_cycle_over_grpc(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("failure", "status"),
     [
-        (Refused("no", code=Code.RESOURCE_EXHAUSTED), grpc.StatusCode.RESOURCE_EXHAUSTED),
-        (Refused("é" * 9999), grpc.StatusCode.UNKNOWN),
-        (Refused("odd", code=999), grpc.StatusCode.UNKNOWN),
+        (CallRefused("no", code=Code.RESOURCE_EXHAUSTED), grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (CallRefused("é" * 9999), grpc.StatusCode.UNKNOWN),
+        (CallRefused("odd", code=999), grpc.StatusCode.UNKNOWN),
         (ValueError("bug"), grpc.StatusCode.INTERNAL),
     ],
 )
@@ -74,7 +74,7 @@ async def test_failures_are_grpc_statuses(
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await stub.RunPodSandbox(pb.RunPodSandboxRequest(pod=POD))
         assert error.value.code() == status
-        if isinstance(failure, Refused):
+        if isinstance(failure, CallRefused):
             assert (error.value.details() or "")[:100] == failure.message[:100]
 
 

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from nri_policy.clock import Clock
 from nri_policy.nri import service as service_module
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.plugin import overdue
 from nri_policy.nri.service import METHODS, Service
 from nri_policy.nri.versions import LIFECYCLE, Events
@@ -127,22 +127,22 @@ async def test_state_changes_that_are_not_ours_do_no_harm(event: int) -> None:
     "method", ["PostUpdatePodSandbox", "ValidateContainerAdjustment", "Shutdown", "", "Hack" * 99]
 )
 async def test_methods_that_the_plugin_lacks_are_unimplemented(method: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CallRefused) as refused:
         await ask(make(RecordingPlugin()), method, pb.Empty())
     assert refused.value.code == 12
 
 
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_garbled_request_is_an_invalid_argument(method: str) -> None:
-    with pytest.raises(Refused, match="garbled") as refused:
+    with pytest.raises(CallRefused, match="garbled") as refused:
         await make(RecordingPlugin()).answer(method, b"\xff\xff", received=0, budget=2)
     assert refused.value.code == Code.INVALID_ARGUMENT
 
 
 async def test_a_method_can_refuse_with_a_code() -> None:
     plugin = RecordingPlugin()
-    plugin.failures["run_pod_sandbox"] = Refused("no room", code=Code.RESOURCE_EXHAUSTED)
-    with pytest.raises(Refused, match="no room") as refused:
+    plugin.failures["run_pod_sandbox"] = CallRefused("no room", code=Code.RESOURCE_EXHAUSTED)
+    with pytest.raises(CallRefused, match="no room") as refused:
         await ask(make(plugin), "RunPodSandbox", pb.RunPodSandboxRequest(pod=POD))
     assert refused.value.code == Code.RESOURCE_EXHAUSTED
 
@@ -154,7 +154,7 @@ async def test_a_bug_fails_its_request_only(
     plugin = RecordingPlugin()
     plugin.failures["run_pod_sandbox"] = bug
     service = make(plugin)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CallRefused) as refused:
         await ask(service, "RunPodSandbox", pb.RunPodSandboxRequest(pod=POD))
     assert refused.value.code == Code.INTERNAL
     assert "RunPodSandbox" in str(refused.value)
@@ -211,7 +211,7 @@ async def test_a_synchronize_without_end_is_refused(monkeypatch: pytest.MonkeyPa
     service = make(RecordingPlugin())
     piece = part(more=True, pods=("p" * 60,))
     await ask(service, "Synchronize", piece)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CallRefused) as refused:
         await ask(service, "Synchronize", piece)
     assert refused.value.code == Code.RESOURCE_EXHAUSTED
     assert not service._parts.ByteSize()
@@ -222,7 +222,7 @@ async def test_a_failed_synchronize_is_trouble() -> None:
     plugin = RecordingPlugin()
     plugin.failures["synchronize"] = ValueError()
     service = make(plugin)
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         await ask(service, "Synchronize", part(more=False))
     assert service.trouble == "synchronization failed"
     assert not service.synchronized
@@ -281,7 +281,7 @@ async def test_a_bug_in_the_fallback_fails_the_request_only() -> None:
     time, plugin = FakeTime(), RecordingPlugin()
     plugin.late = lambda *_: 1 / 0  # type: ignore[method-assign,assignment]
     answer = await start_late(plugin, time)
-    with pytest.raises(Refused, match="ZeroDivisionError"):
+    with pytest.raises(CallRefused, match="ZeroDivisionError"):
         await answer
 
 
@@ -393,7 +393,7 @@ async def test_a_method_is_cancelled_with_its_request() -> None:
 
 async def test_nobody_hears_of_a_request_that_was_cancelled() -> None:
     plugin = RecordingPlugin()
-    heard: list[bytes | Refused] = []
+    heard: list[bytes | CallRefused] = []
     plugin.gate.clear()
     run = pb.RunPodSandboxRequest(pod=POD).SerializeToString()
     serving = asyncio.create_task(

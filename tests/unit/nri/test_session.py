@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.nri.connection import Connection
-from nri_policy.nri.errors import Code, LocalProtocolError, Refused
+from nri_policy.nri.errors import CallRefused, Code, LocalProtocolError
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.session import Session, registration_delay
@@ -177,7 +177,7 @@ async def test_recorded_requests_are_all_answered(
 
 async def test_a_refusal_and_a_bug_leave_the_session_alive(tmp_path: Path) -> None:
     async with stage(tmp_path) as scene:
-        scene.plugin.failures["run_pod_sandbox"] = Refused("no room", code=8)
+        scene.plugin.failures["run_pod_sandbox"] = CallRefused("no room", code=8)
         scene.plugin.failures["stop_pod_sandbox"] = KeyError("bug")
         peer = await scene.peers.get()
         await peer.handshake()
@@ -367,13 +367,13 @@ async def test_updates_outside_of_events_return_those_that_failed(tmp_path: Path
 
         asking = asyncio.create_task(scene.session.update_containers(wanted))
         peer.refuse(await peer.request("UpdateContainers"), Code.UNAVAILABLE, "not now")
-        with pytest.raises(Refused, match="not now") as refused:
+        with pytest.raises(CallRefused, match="not now") as refused:
             await asking
         assert refused.value.code == Code.UNAVAILABLE
 
         asking = asyncio.create_task(scene.session.update_containers(wanted))
         peer.refuse(await peer.request("UpdateContainers"), Code.UNKNOWN, "?", b"\xff")
-        with pytest.raises(Refused, match="garbled"):
+        with pytest.raises(CallRefused, match="garbled"):
             await asking
 
 

@@ -18,7 +18,7 @@ from nri_policy.node import view_of
 from nri_policy.node.alignment import spans
 from nri_policy.nrt.zones import Devices, measure, zones
 from tests.support import memory_maps, nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 from tests.support.topology_twin import Twin, amounts
 
 L3 = "package:2 die:2 numa:1 l3:2 core:2"
@@ -170,11 +170,11 @@ def test_a_pool_tells_its_memory_by_kind_and_nothing_of_what_it_lacks() -> None:
 
 
 def test_shared_room_of_a_pool_is_in_milli_cpu_and_cpus_in_use_are_named() -> None:
-    life = Life()
-    life.create(nodes.container(1500))
-    life.create(nodes.container(300, 600))
-    found = {zone["name"]: zone for zone in published(life.engine)}
-    Twin(view_of(life.engine)).check([*found.values()])
+    driver = EngineDriver()
+    driver.create(nodes.container(1500))
+    driver.create(nodes.container(300, 600))
+    found = {zone["name"]: zone for zone in published(driver.engine)}
+    Twin(view_of(driver.engine)).check([*found.values()])
     used = attributes(found["NUMA node #1"])
     assert (used["exclusive cpuset"], used["shared cpuset"], used["containers"]) == (
         "4",
@@ -187,17 +187,17 @@ def test_shared_room_of_a_pool_is_in_milli_cpu_and_cpus_in_use_are_named() -> No
 
 
 def test_a_fraction_that_a_zone_has_is_shown_and_misleads_no_whole_request() -> None:
-    life = Life(alignment="numa")
+    driver = EngineDriver(alignment="numa")
     for _ in range(4):
-        life.create(nodes.container(1200))  # one of its own, and 200m of the rest
-    for zone in published(life.engine)[:4]:
+        driver.create(nodes.container(1200))  # one of its own, and 200m of the rest
+    for zone in published(driver.engine)[:4]:
         assert amounts(zone)["cpu"][2] % 1000
-    (cpu,) = (each for each in published(life.engine)[1]["resources"] if each["name"] == "cpu")
+    (cpu,) = (each for each in published(driver.engine)[1]["resources"] if each["name"] == "cpu")
     assert cpu["available"] == "2800m"
-    life.engine.fork().handle(Created(container=nodes.container(2500)))
+    driver.engine.fork().handle(Created(container=nodes.container(2500)))
     three = nodes.container(3000, annotations=nothing_shared())
     with pytest.raises(RefusalError):
-        life.engine.handle(Created(container=three))
+        driver.engine.handle(Created(container=three))
 
 
 def test_isolated_cpus_are_never_added_to_ordinary_ones() -> None:
@@ -208,11 +208,11 @@ def test_isolated_cpus_are_never_added_to_ordinary_ones() -> None:
 
 
 def test_a_container_without_a_request_takes_nothing_away() -> None:
-    life = Life()
-    idle = amounts(published(life.engine)[1])
+    driver = EngineDriver()
+    idle = amounts(published(driver.engine)[1])
     for _ in range(20):
-        life.create(nodes.best_effort())
-    assert amounts(published(life.engine)[1]) == idle
+        driver.create(nodes.best_effort())
+    assert amounts(published(driver.engine)[1]) == idle
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -222,7 +222,7 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: i
     A CPU more is refused, or taken from what small sharers keep in their pools (placement.md §2).
     """
     chance = random.Random(seed)
-    life = Life("package:2 numa:2 l3:2 core:2 pu:2", alignment="numa")
+    driver = EngineDriver("package:2 numa:2 l3:2 core:2 pu:2", alignment="numa")
     left = 0
     for _ in range(30):
         container = (
@@ -231,21 +231,21 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: i
             else nodes.container(chance.randrange(0, 900), 1000)
         )
         try:
-            life.create(container)
+            driver.create(container)
         except RefusalError:
             continue
-        found = published(life.engine)
-        Twin(view_of(life.engine)).check(found)
+        found = published(driver.engine)
+        Twin(view_of(driver.engine)).check(found)
         numa = [zone for zone in found if zone["type"] == "Node"]
         left = max(amounts(zone)["cpu"][2] for zone in numa)
         whole = left // 1000 * 1000
         for amount in {left, whole} - {0}:
-            trial = life.engine.fork()
+            trial = driver.engine.fork()
             trial.handle(Created(container=nodes.container(amount)))
             *_, placed = trial.state.placed.values()
             assert not spans(view_of(trial), placed), amount
         more = nodes.container(whole + 1000, annotations=nothing_shared())
-        trial, pools = life.engine.fork(), pools_of(life.engine)
+        trial, pools = driver.engine.fork(), pools_of(driver.engine)
         with suppress(RefusalError):
             trial.handle(Created(container=more))
             moved = {each for each, pool in pools.items() if pools_of(trial)[each] != pool}

@@ -17,7 +17,7 @@ from nri_policy.node import view_of
 from nri_policy.observability.inventory import families, picture_of
 from nri_policy.settings import Endpoint, load
 from tests.support import nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 from tests.support.metrics_client import counted
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -66,18 +66,21 @@ def test_prometheus_finds_the_port_by_annotation_and_by_pod_monitor(
 
 def metrics() -> dict[str, set[str]]:
     """Return the labels of every metric that the daemon has, by the names that queries use."""
-    life = Life("package:1 numa:2 core:2 pu:1")
-    life.create(nodes.container(1000))
+    driver = EngineDriver("package:1 numa:2 core:2 pu:1")
+    driver.create(nodes.container(1000))
     metrics = counted()
     metrics.requested("CreateContainer", "ok", 0.0)
     decision = Decision(
-        container_id=life.decision.container_id, explanation=life.decision.explanation
+        container_id=driver.decision.container_id, explanation=driver.decision.explanation
     )
     metrics.took(Elapsed(now=0.0), 0.0)
-    metrics.decided(Elapsed(now=0.0), decision, view_of(life.engine))
+    metrics.decided(Elapsed(now=0.0), decision, view_of(driver.engine))
     process = ProcessCollector(registry=None)
     found: dict[str, set[str]] = {}
-    families_ = (*(make() for make in metrics.taken()), *families(picture_of(view_of(life.engine))))
+    families_ = (
+        *(make() for make in metrics.taken()),
+        *families(picture_of(view_of(driver.engine))),
+    )
     for family in (*families_, *process.collect()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)

@@ -8,21 +8,21 @@ from nri_policy.node import view_of
 from nri_policy.observability.inventory import Shortcoming, families, picture_of
 from nri_policy.workload.pod import Container
 from tests.support import nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 GIB = 1 << 30
 
 
-def gauges(life: Life) -> dict[tuple[str, ...], float]:
+def gauges(driver: EngineDriver) -> dict[tuple[str, ...], float]:
     return {
         (sample.name.removeprefix("nri_policy_"), *sample.labels.values()): sample.value
-        for family in families(picture_of(view_of(life.engine)))
+        for family in families(picture_of(view_of(driver.engine)))
         for sample in family.samples
     }
 
 
-def degraded(life: Life) -> set[Shortcoming]:
-    found = gauges(life)
+def degraded(driver: EngineDriver) -> set[Shortcoming]:
+    found = gauges(driver)
     return {kind for kind in Shortcoming if found["degraded_containers", kind]}
 
 
@@ -30,16 +30,16 @@ def with_memory(container: Container, amount: int) -> Container:
     return replace(container, resources=replace(container.resources, memory_limit=amount))
 
 
-def cpus(life: Life, zone: str) -> dict[str, float]:
+def cpus(driver: EngineDriver, zone: str) -> dict[str, float]:
     kinds = ("capacity", "exclusive", "shared", "reserved", "isolated", "free")
-    return {kind: gauges(life)["zone_cpus", zone, kind] for kind in kinds}
+    return {kind: gauges(driver)["zone_cpus", zone, kind] for kind in kinds}
 
 
 def test_the_cpus_of_a_pool_are_told_by_what_they_are_used_for() -> None:
-    life = Life()
-    life.create(nodes.container(1500))
-    (pool,) = {life.pool(each.container) for each in life.engine.state.placed.values()}
-    assert cpus(life, pool) == {
+    driver = EngineDriver()
+    driver.create(nodes.container(1500))
+    (pool,) = {driver.pool(each.container) for each in driver.engine.state.placed.values()}
+    assert cpus(driver, pool) == {
         "capacity": 4,
         "exclusive": 1,
         "shared": 0.5,
@@ -47,7 +47,7 @@ def test_the_cpus_of_a_pool_are_told_by_what_they_are_used_for() -> None:
         "isolated": 0,
         "free": 2.5,
     }
-    assert cpus(life, "root") == {
+    assert cpus(driver, "root") == {
         "capacity": 16,
         "exclusive": 1,
         "shared": 0.5,
@@ -58,76 +58,76 @@ def test_the_cpus_of_a_pool_are_told_by_what_they_are_used_for() -> None:
 
 
 def test_containers_are_counted_where_they_are_booked() -> None:
-    life = Life()
-    life.create(nodes.container(4000))
-    life.create(nodes.container(100, 200, namespace="kube-system"))
-    found = gauges(life)
+    driver = EngineDriver()
+    driver.create(nodes.container(4000))
+    driver.create(nodes.container(100, 200, namespace="kube-system"))
+    found = gauges(driver)
     assert found["containers", "root", "Burstable"] == 1
     assert sum(n for key, n in found.items() if key[0] == "containers") == 2
 
 
 def test_memory_is_told_by_kind_and_by_what_is_left() -> None:
-    life = Life("package:1 numa:1 core:4 pu:1")
-    name = life.engine.layout.tree.top.name
-    before = gauges(life)
+    driver = EngineDriver("package:1 numa:1 core:4 pu:1")
+    name = driver.engine.layout.tree.top.name
+    before = gauges(driver)
     assert before["zone_memory_bytes", name, "dram", "free"] == 4 * GIB
     request = with_memory(nodes.container(1000), GIB)
-    life.handle(Created(container=request))
-    after = gauges(life)
+    driver.handle(Created(container=request))
+    after = gauges(driver)
     assert after["zone_memory_bytes", name, "dram", "free"] == 3 * GIB
     assert after["zone_memory_bytes", name, "dram", "capacity"] == 4 * GIB
 
 
 def test_who_has_what_it_should_is_not_degraded() -> None:
-    life = Life()
-    life.create(nodes.container(2000))
-    life.create(nodes.container(500, 1000))
-    life.create(nodes.best_effort())
-    assert degraded(life) == set()
+    driver = EngineDriver()
+    driver.create(nodes.container(2000))
+    driver.create(nodes.container(500, 1000))
+    driver.create(nodes.best_effort())
+    assert degraded(driver) == set()
 
 
 def test_a_guest_on_the_reserved_cpus_is_spilled() -> None:
-    life = Life("package:1 core:4 pu:1")
-    life.create(nodes.container(3000))
-    life.create(nodes.best_effort())
-    assert degraded(life) == {Shortcoming.SPILLED}
+    driver = EngineDriver("package:1 core:4 pu:1")
+    driver.create(nodes.container(3000))
+    driver.create(nodes.best_effort())
+    assert degraded(driver) == {Shortcoming.SPILLED}
 
 
 def test_a_system_container_on_ordinary_cpus_has_overflowed() -> None:
-    life = Life()
-    life.create(nodes.container(1500, 1500, namespace="kube-system"))
-    assert degraded(life) == {Shortcoming.OVERFLOWED}
+    driver = EngineDriver()
+    driver.create(nodes.container(1500, 1500, namespace="kube-system"))
+    assert degraded(driver) == {Shortcoming.OVERFLOWED}
 
 
 def test_a_burst_beyond_what_the_pool_has_is_confined() -> None:
-    life = Life("package:1 core:4 pu:1")
-    life.create(nodes.container(2000, 2500))
-    assert degraded(life) == set()
-    life.create(nodes.container(500, 4000))
-    assert degraded(life) == {Shortcoming.CONFINED}
+    driver = EngineDriver("package:1 core:4 pu:1")
+    driver.create(nodes.container(2000, 2500))
+    assert degraded(driver) == set()
+    driver.create(nodes.container(500, 4000))
+    assert degraded(driver) == {Shortcoming.CONFINED}
 
 
 def test_who_does_without_a_part_of_its_class_is_degraded() -> None:
-    life = Life(
+    driver = EngineDriver(
         schedulingClasses=[{"name": "calm", "policy": "batch"}],
         podQoSSchedulingClasses={"guaranteed": "calm"},
     )
-    life.create(nodes.container(2000))
-    life.create(nodes.best_effort())
-    assert degraded(life) == set()
-    life.engine.state.equipment = Equipment(no_scheduler="runtime too old")
-    life.create(nodes.container(1000))
-    assert degraded(life) == {Shortcoming.CLASS}
-    assert gauges(life)["degraded_containers", "class"] == 1
+    driver.create(nodes.container(2000))
+    driver.create(nodes.best_effort())
+    assert degraded(driver) == set()
+    driver.engine.state.equipment = Equipment(no_scheduler="runtime too old")
+    driver.create(nodes.container(1000))
+    assert degraded(driver) == {Shortcoming.CLASS}
+    assert gauges(driver)["degraded_containers", "class"] == 1
 
 
 def test_memory_on_more_nodes_than_the_pools_own_is_widened() -> None:
-    life = Life()
-    life.handle(Created(container=with_memory(nodes.best_effort(), 2 * GIB)))
+    driver = EngineDriver()
+    driver.handle(Created(container=with_memory(nodes.best_effort(), 2 * GIB)))
     for _ in range(3):
-        life.handle(Created(container=with_memory(nodes.container(2000), 3 * GIB)))
-    assert degraded(life) == set()
-    life.handle(Created(container=with_memory(nodes.container(2000), 3 * GIB)))
-    assert degraded(life) == {Shortcoming.WIDENED}
+        driver.handle(Created(container=with_memory(nodes.container(2000), 3 * GIB)))
+    assert degraded(driver) == set()
+    driver.handle(Created(container=with_memory(nodes.container(2000), 3 * GIB)))
+    assert degraded(driver) == {Shortcoming.WIDENED}
     # who came last is laid as wide as whom it widened
-    assert gauges(life)["degraded_containers", "widened"] == 2
+    assert gauges(driver)["degraded_containers", "widened"] == 2

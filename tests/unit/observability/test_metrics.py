@@ -15,12 +15,12 @@ from nri_policy.observability.inventory import families, picture_of
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import QoS
 from tests.support import nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 from tests.support.metrics_client import counted
 from tests.support.stores import AMOUNTS
 
 
-class Counted(Life):
+class Counted(EngineDriver):
     """A life whose decisions are counted."""
 
     def __init__(self, machine: str = nodes.SMALL, **spec: Any) -> None:
@@ -55,16 +55,16 @@ class Counted(Life):
 
 
 def test_placements_are_counted_by_class_and_by_how_they_came_about() -> None:
-    life = Counted()
-    life.meet(Created(container=nodes.container(2000)))
-    life.meet(Created(container=nodes.best_effort()))
-    life.meet(Created(container=nodes.container(100, 200, namespace="kube-system")))
+    driver = Counted()
+    driver.meet(Created(container=nodes.container(2000)))
+    driver.meet(Created(container=nodes.best_effort()))
+    driver.meet(Created(container=nodes.container(100, 200, namespace="kube-system")))
     count = "nri_policy_allocations_total"
-    assert life.total(count) == 3
-    assert life.total(count, class_="Guaranteed", result="placed", reason="placed") == 1
-    assert life.total(count, class_="BestEffort", result="placed", reason="placed") == 1
-    assert life.total(count, class_="Burstable", result="placed", reason="reserved") == 1
-    assert life.total("nri_policy_decision_duration_seconds_count", event="created") == 3
+    assert driver.total(count) == 3
+    assert driver.total(count, class_="Guaranteed", result="placed", reason="placed") == 1
+    assert driver.total(count, class_="BestEffort", result="placed", reason="placed") == 1
+    assert driver.total(count, class_="Burstable", result="placed", reason="reserved") == 1
+    assert driver.total("nri_policy_decision_duration_seconds_count", event="created") == 3
 
 
 @pytest.mark.parametrize(
@@ -79,69 +79,69 @@ def test_placements_are_counted_by_class_and_by_how_they_came_about() -> None:
 def test_refusals_are_counted_by_what_was_missing(
     spec: dict[str, Any], annotations: dict[str, str], reason: str
 ) -> None:
-    life = Counted(**spec)
+    driver = Counted(**spec)
     annotated = {f"{key}.resource-policy.nri.io": text for key, text in annotations.items()}
-    life.meet(Created(container=nodes.container(40_000, annotations=annotated)))
+    driver.meet(Created(container=nodes.container(40_000, annotations=annotated)))
     count = "nri_policy_allocations_total"
-    assert life.total(count) == life.total(count, result="refused", reason=reason) == 1
+    assert driver.total(count) == driver.total(count, result="refused", reason=reason) == 1
 
 
 def test_a_refused_resize_is_counted_with_the_class_of_its_container() -> None:
-    life = Counted()
+    driver = Counted()
     container = nodes.container(500, 600)
-    life.meet(Created(container=container))
+    driver.meet(Created(container=container))
     resources = nodes.resources(90_000, 90_000)
-    life.meet(Resized(container_id=container.id, resources=resources))
+    driver.meet(Resized(container_id=container.id, resources=resources))
     labels = {"class_": "Burstable", "result": "refused", "reason": "cpu"}
-    assert life.total("nri_policy_allocations_total", **labels) == 1
+    assert driver.total("nri_policy_allocations_total", **labels) == 1
 
 
 def test_events_that_place_nobody_are_no_allocations() -> None:
-    life = Counted()
-    life.meet(Synchronized(containers=()))
-    assert life.total("nri_policy_allocations_total") == 0
-    assert life.total("nri_policy_decision_duration_seconds_count", event="synchronized") == 1
+    driver = Counted()
+    driver.meet(Synchronized(containers=()))
+    assert driver.total("nri_policy_allocations_total") == 0
+    assert driver.total("nri_policy_decision_duration_seconds_count", event="synchronized") == 1
 
 
 def test_a_runtime_that_configures_us_again_has_reconnected() -> None:
-    life = Counted()
-    assert life.total("nri_policy_reconnects_total") == 0
+    driver = Counted()
+    assert driver.total("nri_policy_reconnects_total") == 0
     for result in (Result.OK, Result.FAILED, Result.OK, Result.OK):
-        life.metrics.requested("Configure", result, 0.001)
-    assert life.total("nri_policy_reconnects_total") == 2
+        driver.metrics.requested("Configure", result, 0.001)
+    assert driver.total("nri_policy_reconnects_total") == 2
 
 
 def test_the_settings_in_force_have_a_time_and_refused_ones_a_flag() -> None:
-    life = Counted()
+    driver = Counted()
     gauges = (
         "nri_policy_config_last_reload_successful",
         "nri_policy_config_last_reload_success_timestamp_seconds",
     )
-    assert [life.total(name) for name in gauges] == [1, 1000]
-    life.metrics.settings_refused()
-    assert [life.total(name) for name in gauges] == [0, 1000]
-    life.metrics.settings_taken(2000.0)
-    assert [life.total(name) for name in gauges] == [1, 2000]
-    assert life.total("nri_policy_config_reloads_total", result="refused") == 1
-    assert life.total("nri_policy_config_reloads_total", result="taken") == 1
+    assert [driver.total(name) for name in gauges] == [1, 1000]
+    driver.metrics.settings_refused()
+    assert [driver.total(name) for name in gauges] == [0, 1000]
+    driver.metrics.settings_taken(2000.0)
+    assert [driver.total(name) for name in gauges] == [1, 2000]
+    assert driver.total("nri_policy_config_reloads_total", result="refused") == 1
+    assert driver.total("nri_policy_config_reloads_total", result="taken") == 1
 
 
 def test_what_others_find_out_is_counted_by_one_method_each() -> None:
-    life = Counted()
-    life.metrics.drifted("cpus")
-    life.metrics.store_failed()
-    life.metrics.lagged(0.3)
-    assert life.total("nri_policy_drift_total", what="cpus") == 1
-    assert life.total("nri_policy_late_answers_total", event="CreateContainer") == 3
-    assert life.total("nri_policy_store_errors_total") == 1
-    assert life.total("nri_policy_state_generation") == 1
-    assert life.total("nri_policy_nrt_publish_errors_total") == 2
-    assert life.total("nri_policy_loop_lag_seconds_bucket", le="0.5") == 1
-    assert life.total("nri_policy_loop_lag_seconds_bucket", le="0.1") == 0
+    driver = Counted()
+    driver.metrics.drifted("cpus")
+    driver.metrics.store_failed()
+    driver.metrics.lagged(0.3)
+    assert driver.total("nri_policy_drift_total", what="cpus") == 1
+    assert driver.total("nri_policy_late_answers_total", event="CreateContainer") == 3
+    assert driver.total("nri_policy_store_errors_total") == 1
+    assert driver.total("nri_policy_state_generation") == 1
+    assert driver.total("nri_policy_nrt_publish_errors_total") == 2
+    assert driver.total("nri_policy_loop_lag_seconds_bucket", le="0.5") == 1
+    assert driver.total("nri_policy_loop_lag_seconds_bucket", le="0.1") == 0
 
 
 def test_the_series_are_bounded_by_the_machine_whatever_pods_come() -> None:
-    life = Counted()
+    driver = Counted()
     choices = random.Random(1)
     for number in range(1000):
         request = choices.choice(AMOUNTS)
@@ -153,15 +153,15 @@ def test_the_series_are_bounded_by_the_machine_whatever_pods_come() -> None:
             namespace=choices.choice((f"team-{number}", "kube-system")),
             name=f"name-{number}",
         )
-        life.meet(Created(container=container))
-        life.metrics.requested(f"Unheard{number}", "whatever", 0.001)
-        life.metrics.drifted(container.name)
-        if choices.random() < 0.5 and life.engine.state.placed:
-            placed = choices.choice([*life.engine.state.placed])
+        driver.meet(Created(container=container))
+        driver.metrics.requested(f"Unheard{number}", "whatever", 0.001)
+        driver.metrics.drifted(container.name)
+        if choices.random() < 0.5 and driver.engine.state.placed:
+            placed = choices.choice([*driver.engine.state.placed])
             resources = nodes.resources(choices.choice(AMOUNTS), None)
-            life.meet(Resized(container_id=placed, resources=resources))
-    samples = [*life.samples()]
+            driver.meet(Resized(container_id=placed, resources=resources))
+    samples = [*driver.samples()]
     assert not re.search(r"name-|team-|Unheard|pod\d", str(samples))
-    pools = len(life.engine.layout.tree.pools)
+    pools = len(driver.engine.layout.tree.pools)
     assert len([s for s in samples if "zone" in s[1]]) <= pools * (6 + 2 * 3 + 3)
     assert len([s for s in samples if "zone" not in s[1]]) <= 560

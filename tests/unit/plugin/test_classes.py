@@ -17,7 +17,7 @@ from nri_policy.classes import Equipment
 from nri_policy.hardware.disks import Disk
 from nri_policy.plugin.plugin import Sources
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.settings import Policy
+from nri_policy.settings import SchedulingPolicy
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container
 from tests.support import nodes
@@ -340,7 +340,9 @@ def test_a_runtime_that_applies_nothing_is_found_out(tmp_path: Path) -> None:
             assert not await up.start(pod("web", annotations={KEY: "calm"}))
             assert not await up.start(pod("lost", annotations={KEY: "calm"}))
             web, lost = (up.runtime.container(f"{name}/main") for name in ("web", "lost"))
-            lost.process = FirstProcess(policy=Policy.OTHER, nice=0, priority=0, io_class=None)
+            lost.process = FirstProcess(
+                policy=SchedulingPolicy.OTHER, nice=0, priority=0, io_class=None
+            )
             auditor = up.daemon.auditor
             auditor._sleep = _at_once
             watching = asyncio.create_task(auditor.watch_starts())

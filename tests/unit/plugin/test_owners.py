@@ -19,7 +19,7 @@ from nri_policy.plugin import enforcement, overlaps
 from nri_policy.plugin import update_queue as telling
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.containers import Container, CRIError, State
+from nri_policy.simulation.containers import Container, CRIError, RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.units import parse_bytes, parse_cpu
 from tests.support.daemon import Served, pod, served
@@ -204,7 +204,7 @@ async def test_a_container_that_is_stopped_before_its_start_is_placed_anew_at_it
         await it.runtime.stop_container(again)
         assert not it.daemon.node.view.placed
         await it.start(pod("own", "1"))
-        again.enter(State.CREATED)  # as crictl can have it
+        again.enter(RuntimeState.CREATED)  # as crictl can have it
         await it.runtime.start_container(again)
         assert again.id in it.daemon.node.view.placed
         assert owners(it) == {}

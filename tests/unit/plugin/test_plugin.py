@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from nri_policy.engine.engine import Engine
 from nri_policy.node import Node
-from nri_policy.nri.errors import Refused
+from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import LATE, Service
 from nri_policy.nri.session import Session
@@ -274,7 +274,7 @@ async def test_a_late_container_that_would_be_refused_gets_a_place_all_the_same(
     placed = stage.engine.state.placed["late"]
     assert any(why in note for note in placed.explanation.notes), "explain says so"
     assert stage.told() == {"late": "1"}
-    with pytest.raises(Refused, match="no pool has room"):
+    with pytest.raises(CallRefused, match="no pool has room"):
         await stage.create(made("next", 1000))
     await stage.answer("StopContainer", pb.StopContainerRequest(pod=late[0], container=late[1]))
     await stage.create(made("next", 1000))

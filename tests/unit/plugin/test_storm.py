@@ -13,7 +13,7 @@ import pytest
 
 from nri_policy.engine.placement import RefusalError
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
-from nri_policy.nri.errors import Refused
+from nri_policy.nri.errors import CallRefused
 from nri_policy.settings import OnExit
 from nri_policy.simulation.containers import CRIError
 from nri_policy.units import parse_cpu
@@ -75,7 +75,7 @@ async def test_what_goes_along_with_a_creation_that_fails_is_told_again(
     version: str, tmp_path: Path
 ) -> None:
     def veto(_: object) -> None:
-        raise Refused("not on my watch")
+        raise CallRefused("not on my watch")
 
     async with served(tmp_path, version=version) as it:
         await it.start(pod("own", "2"), pod("shared", "500m", shared=True), pod("guest"))

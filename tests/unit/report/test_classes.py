@@ -6,14 +6,16 @@ import pytest
 
 from nri_policy.classes import BlockIO, Classes, IOPriority, Origin, Scheduler, Scheduling
 from nri_policy.report import class_items
-from nri_policy.settings import IOClass, Policy, SchedulingFlag
+from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy
 
 LINE = "8:0 rbps=1 wbps=max riops=max wiops=max"
 CLASSES = Classes(
     scheduling=Scheduling(
         name="calm",
         origin=Origin.NAMESPACE,
-        scheduler=Scheduler(policy=Policy.BATCH, nice=5, flags=(SchedulingFlag.RESET_ON_FORK,)),
+        scheduler=Scheduler(
+            policy=SchedulingPolicy.BATCH, nice=5, flags=(SchedulingFlag.RESET_ON_FORK,)
+        ),
         io_priority=IOPriority(io_class=IOClass.BE, level=7),
     ),
     blockio=BlockIO(

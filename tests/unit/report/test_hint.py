@@ -14,7 +14,7 @@ from nri_policy.report import ExplanationReport, HintReport, explanation_report,
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from tests.support import nodes
-from tests.support.engine_driver import Life
+from tests.support.engine_driver import EngineDriver
 
 GPU = "podresourceapi:nvidia.com/gpu"
 SPREAD = {"pick-resources-by-hints.resource-policy.nri.io/pod": "true"}
@@ -28,12 +28,12 @@ def explanation(
     *hints: Hint, milli: int = 3000, annotations: dict[str, str] | None = None
 ) -> ExplanationReport:
     """Return the explanation of a container with these hints, on a machine of four nodes."""
-    life = Life()
+    driver = EngineDriver()
     container = replace(nodes.container(milli, annotations=annotations), hints=hints)
-    life.create(container)
-    placed = life.engine.state.placed[container.id]
-    held = view_of(life.engine).holding(placed)
-    devices = held_hints(held, life.engine.layout.nearness)
+    driver.create(container)
+    placed = driver.engine.state.placed[container.id]
+    held = view_of(driver.engine).holding(placed)
+    devices = held_hints(held, driver.engine.layout.nearness)
     return replace(explanation_report(placed.explanation), devices=devices)
 
 

@@ -29,7 +29,6 @@ from nri_policy.settings import (
     OnExit,
     Packing,
     PodEvents,
-    Policy,
     Priority,
     Problem,
     Quantity,
@@ -37,6 +36,7 @@ from nri_policy.settings import (
     Reserved,
     SchedulingClass,
     SchedulingFlag,
+    SchedulingPolicy,
     Settings,
     SettingsError,
     Unsupported,
@@ -197,7 +197,7 @@ status: {nodes: {}}
         scheduling_classes=(
             SchedulingClass(
                 name="calm",
-                policy=Policy.BATCH,
+                policy=SchedulingPolicy.BATCH,
                 nice=5,
                 flags=(SchedulingFlag.RESET_ON_FORK,),
                 io_class=IOClass.BE,
@@ -205,13 +205,13 @@ status: {nodes: {}}
             ),
             SchedulingClass(
                 name="fast",
-                policy=Policy.RR,
+                policy=SchedulingPolicy.RR,
                 priority=9,
                 allowed_namespaces=(Glob.parse("telco-*"),),
             ),
             SchedulingClass(
                 name="due",
-                policy=Policy.DEADLINE,
+                policy=SchedulingPolicy.DEADLINE,
                 flags=(SchedulingFlag.RESET_ON_FORK,),
                 runtime=1_000_000,
                 deadline=5_000_000,

@@ -11,22 +11,22 @@ import pytest
 
 from nri_policy.settings import Quantity, Reload, Settings, SettingsError
 from nri_policy.settings_source.cluster import PATIENCE, ClusterError, ClusterSettings, NoKindError
-from nri_policy.settings_source.objects import Policy
+from nri_policy.settings_source.objects import PolicyObject
 from tests.support import nodes
 
 SPEC = {"reservedResources": {"cpu": 2}}
 
 
-def policy(name: str, generation: int = 1, cpu: int = 2, **more: Any) -> Policy:
+def policy(name: str, generation: int = 1, cpu: int = 2, **more: Any) -> PolicyObject:
     spec = {"reservedResources": {"cpu": cpu}}
-    return Policy(name=name, generation=generation, spec=spec, **more)
+    return PolicyObject(name=name, generation=generation, spec=spec, **more)
 
 
 class Cluster:
     """Objects, and a daemon that loads whenever it is told to."""
 
     def __init__(self, folder: Path) -> None:
-        self.objects: dict[str, Policy] = {}
+        self.objects: dict[str, PolicyObject] = {}
         self.label = ""
         self.down = False
         self.kind = True
@@ -34,7 +34,7 @@ class Cluster:
         self.read_only: set[str] = set()  # objects of whose status nothing can be written
         self.statuses: list[tuple[str, str, Mapping[str, Any] | None]] = []
         self.loads: list[Settings] = []
-        self.followers: dict[str, Callable[[Policy | None], None]] = {}
+        self.followers: dict[str, Callable[[PolicyObject | None], None]] = {}
         self.kept = folder / "settings.json"
         self.naps: list[tuple[float, asyncio.Event]] = []
         self.source = self.make()
@@ -70,7 +70,7 @@ class Cluster:
             over.set()
         await settle()
 
-    async def put(self, new: Policy) -> None:
+    async def put(self, new: PolicyObject) -> None:
         self.objects[new.name] = new
         if new.name in self.followers:
             self.followers[new.name](new)
@@ -90,7 +90,7 @@ class Cluster:
         self.check()
         return self.label
 
-    async def follow(self, name: str, say: Callable[[Policy | None], None]) -> None:
+    async def follow(self, name: str, say: Callable[[PolicyObject | None], None]) -> None:
         self.check()
         if not self.kind:
             raise NoKindError("no such kind")
@@ -345,7 +345,9 @@ async def test_an_object_that_was_made_anew_gets_its_status_again(cluster: Clust
 async def test_a_bad_object_is_an_error_that_names_it(cluster: Cluster) -> None:
     async with cluster.followed():
         with pytest.raises(SettingsError, match=r"TopologyAwarePolicy default: .*pinCPUs"):
-            await cluster.put(Policy(name="default", generation=1, spec={**SPEC, "pinCPUs": 1}))
+            await cluster.put(
+                PolicyObject(name="default", generation=1, spec={**SPEC, "pinCPUs": 1})
+            )
 
 
 async def test_what_is_kept_is_the_object_as_it_is(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.settings_source.cluster import ClusterError
 from nri_policy.settings_source.kubernetes import Kubernetes
-from nri_policy.settings_source.objects import Policy
+from nri_policy.settings_source.objects import PolicyObject
 from tests.support.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, Request
 
 OBJECTS = "/apis/config.nri/v1alpha1/namespaces/kube-system/topologyawarepolicies"
@@ -86,8 +86,8 @@ def events(*told: tuple[str, dict[str, Any]]) -> Answer:
     return Answer(status=200, body="".join(lines))
 
 
-def expected(generation: int, *nodes: str) -> Policy:
-    return Policy(
+def expected(generation: int, *nodes: str) -> PolicyObject:
+    return PolicyObject(
         name="default",
         generation=generation,
         spec={"reservedResources": {"cpu": generation}},
@@ -104,7 +104,7 @@ async def test_an_object_is_listed_and_then_watched_from_there(tmp_path: Path) -
     status = {"nodes": {"a": {"status": "Success"}}}
     first = events(("MODIFIED", object_(2, status=status)), ("DELETED", object_(2)))
     server_side = serving(object_(1), watched=[first, events(("ADDED", object_(3))), CUT])
-    said: list[Policy | None] = []
+    said: list[PolicyObject | None] = []
     async with reached(tmp_path, server_side) as (cluster, server):
         with pytest.raises(ClusterError, match="TopologyAwarePolicy default: "):
             await cluster.follow("default", said.append)
@@ -115,7 +115,7 @@ async def test_an_object_is_listed_and_then_watched_from_there(tmp_path: Path) -
 
 
 async def test_an_object_that_is_not_there_is_none(tmp_path: Path) -> None:
-    said: list[Policy | None] = []
+    said: list[PolicyObject | None] = []
     async with reached(tmp_path, serving(watched=[events(), CUT])) as (cluster, _):
         with pytest.raises(ClusterError):
             await cluster.follow("default", said.append)
@@ -136,7 +136,7 @@ async def test_an_object_that_is_not_there_is_none(tmp_path: Path) -> None:
 async def test_whatever_goes_wrong_says_nothing_of_the_object(
     answer: Answer, text: str, tmp_path: Path
 ) -> None:
-    said: list[Policy | None] = []
+    said: list[PolicyObject | None] = []
     async with reached(tmp_path, lambda _: answer) as (cluster, _):
         with pytest.raises(ClusterError, match=text) as error:
             await cluster.follow("default", said.append)
@@ -152,7 +152,7 @@ async def test_whatever_goes_wrong_says_nothing_of_the_object(
 async def test_a_watch_that_ends_in_an_error_is_one(tmp_path: Path) -> None:
     broken = {"kind": "Status", "apiVersion": "v1", "code": 500, "message": "etcd is away"}
     server_side = serving(object_(), watched=[events(("ERROR", broken))])
-    said: list[Policy | None] = []
+    said: list[PolicyObject | None] = []
     async with reached(tmp_path, server_side) as (cluster, _):
         with pytest.raises(ClusterError, match="etcd is away"):
             await cluster.follow("default", said.append)
@@ -163,7 +163,7 @@ async def test_a_watch_from_too_long_ago_begins_with_a_list_again(tmp_path: Path
     gone = {"kind": "Status", "apiVersion": "v1", "code": 410, "message": "too old"}
     told = Answer(status=410, body=gone)
     server_side = serving(object_(), watched=[events(("ERROR", gone)), told, CUT])
-    said: list[Policy | None] = []
+    said: list[PolicyObject | None] = []
     async with reached(tmp_path, server_side) as (cluster, server):
         with pytest.raises(ClusterError):
             await cluster.follow("default", said.append)

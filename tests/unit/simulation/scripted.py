@@ -10,7 +10,7 @@ from typing import Any, Self
 from google.protobuf.message import Message
 
 from nri_policy.nri import mux, ttrpc
-from nri_policy.nri.errors import Refused
+from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.mux import Conn
 from nri_policy.proto import nri_pb2 as nri
 
@@ -65,7 +65,7 @@ class ScriptedPlugin:
         await self.connect()
         try:
             await self.call("RegisterPlugin", self._identity)
-        except Refused as error:
+        except CallRefused as error:
             self.refusal = error.message
         return self
 
@@ -103,7 +103,7 @@ class ScriptedPlugin:
         self.write(mux.send(Conn.RUNTIME, message))
         response = await self.answer(stream)
         if response.code:
-            error = Refused(response.message, code=response.code)
+            error = CallRefused(response.message, code=response.code)
             error.add_note(response.payload.hex())
             raise error
         return response.payload
@@ -156,7 +156,7 @@ class ScriptedPlugin:
         except Raw as raw:
             self.write(raw.wire(request.stream))
             return
-        except Refused as error:
+        except CallRefused as error:
             response = self._server.send_status(request.stream, error.code, error.message)
         else:
             payload = reply.SerializeToString() if reply is not None else b""

@@ -11,7 +11,7 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.nri import mux, ttrpc
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.mux import Conn
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adaptation import Timeouts
@@ -45,7 +45,7 @@ def silent(_: Any) -> None:
 
 
 def refuse(_: Any) -> None:
-    raise Refused("no")
+    raise CallRefused("no")
 
 
 def wire(message: bytes, conn: int = Conn.PLUGIN) -> bytes:
@@ -155,7 +155,7 @@ async def test_registering_twice_is_refused(start: Start) -> None:
     async with start() as runtime, ScriptedPlugin(runtime.socket_path) as plugin:
         await runtime.synchronized()
         request = nri.RegisterPluginRequest(plugin_name="x", plugin_idx="10")
-        with pytest.raises(Refused, match="registered already"):
+        with pytest.raises(CallRefused, match="registered already"):
             await plugin.call("RegisterPlugin", request)
         assert runtime.plugins == ["10-scripted"]
 
@@ -395,7 +395,7 @@ async def test_an_error_fails_the_call_and_keeps_the_plugin(start: Start) -> Non
 
 async def test_code_4_from_a_plugin_is_no_timeout(start: Start) -> None:
     def late(_: Any) -> None:
-        raise Refused("deadline exceeded", code=Code.DEADLINE_EXCEEDED)
+        raise CallRefused("deadline exceeded", code=Code.DEADLINE_EXCEEDED)
 
     plugins, error = await start_with(start, late)
     assert plugins == ["10-scripted", "20-scripted"]
@@ -471,7 +471,7 @@ async def test_a_call_of_its_own_falls_back_to_a_state_change(
     start: Start, version: str, unknown: tuple[str, ...], methods: list[str]
 ) -> None:
     def unimplemented(_: Any) -> None:
-        raise Refused("unknown method", code=Code.UNIMPLEMENTED)
+        raise CallRefused("unknown method", code=Code.UNIMPLEMENTED)
 
     async with (
         start(version=version) as runtime,
@@ -515,7 +515,7 @@ async def test_failed_updates_are_listed_beside_an_error(start: Start) -> None:
         bad, ignored = pinned(first.id, cpus="99"), pinned(first.id, mems="99")
         ignored.ignore_failure = True
         request = nri.UpdateContainersRequest(update=[bad, ignored, pinned(second.id, cpus="2")])
-        with pytest.raises(Refused, match="failed to update some containers") as caught:
+        with pytest.raises(CallRefused, match="failed to update some containers") as caught:
             await plugin.call("UpdateContainers", request)
         assert caught.value.code == Code.UNKNOWN
         payload = bytes.fromhex(caught.value.__notes__[0])
@@ -564,7 +564,7 @@ async def test_an_unknown_call_is_refused(
 ) -> None:
     async with start() as runtime, ScriptedPlugin(runtime.socket_path) as plugin:
         await runtime.synchronized()
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(CallRefused) as caught:
             await plugin.call(method, nri.Empty(), service=service)
         assert caught.value.code == code
 

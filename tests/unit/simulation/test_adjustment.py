@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
-from nri_policy.nri.errors import Refused
+from nri_policy.nri.errors import CallRefused
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adjustment import Creation, Results, overlay
 from tests.unit.simulation.scripted import adjusted, pinned
@@ -85,7 +85,7 @@ def test_a_wrapped_zero_is_set() -> None:
     ],
 )
 def test_what_two_plugins_set_is_a_conflict(text: str) -> None:
-    with pytest.raises(Refused, match="plugins 'p0' and 'p1' both tried to set"):
+    with pytest.raises(CallRefused, match="plugins 'p0' and 'p1' both tried to set"):
         created(text, text)
 
 
@@ -138,7 +138,7 @@ def test_a_memory_limit_of_zero_does_not_arrive() -> None:
 
 
 def test_the_container_under_creation_cannot_be_updated() -> None:
-    with pytest.raises(Refused, match="asked update of 'new' during creation"):
+    with pytest.raises(CallRefused, match="asked update of 'new' during creation"):
         Creation(container()).update("p", pinned("new", cpus="1"))
 
 
@@ -153,7 +153,7 @@ def test_updates_of_one_container_are_merged() -> None:
 def test_two_updates_of_one_field_conflict_even_from_the_same_plugin() -> None:
     results = Results(container())
     results.update("p", pinned("a", cpus="1"))
-    with pytest.raises(Refused, match=r"plugins 'p' and 'p' both tried to set cpu\.cpus"):
+    with pytest.raises(CallRefused, match=r"plugins 'p' and 'p' both tried to set cpu\.cpus"):
         results.update("p", pinned("a", cpus="1"))
 
 

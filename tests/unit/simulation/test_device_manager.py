@@ -10,7 +10,12 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.kubelet.manifest import PodManifest, read_pod
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.plugin.convert import devices_of
-from nri_policy.simulation.device_manager import AdmissionError, Device, DeviceManager, answering
+from nri_policy.simulation.device_manager import (
+    AdmissionError,
+    DeviceManager,
+    PluginDevice,
+    answering,
+)
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.hints import DeviceFile
 from tests.support.nodes import container
@@ -42,7 +47,7 @@ def asking(
 
 def having(*ids: str) -> DeviceManager:
     manager = DeviceManager()
-    manager.advertise({NIC: [Device(id=id_, file=f"/dev/{id_}") for id_ in ids]})
+    manager.advertise({NIC: [PluginDevice(id=id_, file=f"/dev/{id_}") for id_ in ids]})
     return manager
 
 
@@ -95,7 +100,7 @@ def test_a_node_without_such_devices_admits_nobody_who_asks() -> None:
 
 def test_the_minor_number_of_a_device_stays_its_own() -> None:
     manager = DeviceManager()
-    a, b = Device(id="a", numa=0), Device(id="b", numa=1)
+    a, b = PluginDevice(id="a", numa=0), PluginDevice(id="b", numa=1)
     assert manager.advertise({NIC: [a, b], "other.com/x": [a]}) == {0: 0, 1: 1, 2: 0}
     assert manager.advertise({NIC: [b]}) == {1: 1}
     assert manager.advertise({NIC: [a]}) == {0: 0}
@@ -105,7 +110,9 @@ async def test_a_plugin_sees_the_files_and_that_they_may_be_used(tmp_path: Path)
     async with EmbeddedRuntime(
         tmp_path / "nri.sock", online_cpus=CPUSet((0,)), memory_nodes=CPUSet((0,))
     ) as runtime:
-        runtime.devices.advertise({NIC: [Device(id="a"), Device(id="b", file="/dev/b")]})
+        runtime.devices.advertise(
+            {NIC: [PluginDevice(id="a"), PluginDevice(id="b", file="/dev/b")]}
+        )
         pod = await runtime.start_pod(asking("pod", {}, {"x": 2}))
         message = pod.container("x").message
         assert devices_of(message) == (DeviceFile(path="/dev/b", kind="char", number="511:1"),)
@@ -117,7 +124,9 @@ async def forever(_seconds: float) -> None:
 
 async def test_the_kubelets_answers_are_what_our_client_understands(tmp_path: Path) -> None:
     manager = DeviceManager()
-    manager.advertise({NIC: [Device(id="a", numa=3), Device(id="b"), Device(id="c", numa=0)]})
+    manager.advertise(
+        {NIC: [PluginDevice(id="a", numa=3), PluginDevice(id="b"), PluginDevice(id="c", numa=0)]}
+    )
     manifest = asking("pod", {}, {"x": 3})
     manager.admit(manifest)
     pod = replace(container(1000).pod, name="pod", uid=manifest.metadata.uid)

@@ -11,9 +11,9 @@ import pytest
 from nri_policy.cpuset import CPUSet
 from nri_policy.kubelet.manifest import ManifestError, ResourceChange, read_part
 from nri_policy.kubelet.resources import Kubelet
-from nri_policy.nri.errors import Code, Refused
+from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.simulation.containers import CRIError, State
+from nri_policy.simulation.containers import CRIError, RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime, PodStartError
 from tests.unit.simulation.scripted import ScriptedPlugin, adjusted, pinned, pod
 
@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> Start:
 
 def refuse(text: str, code: int = Code.UNKNOWN) -> Callable[[Any], None]:
     def handler(_: Any) -> None:
-        raise Refused(text, code=code)
+        raise CallRefused(text, code=code)
 
     return handler
 
@@ -49,7 +49,7 @@ async def test_a_pod_lives_without_plugins(start: Start) -> None:
     async with start() as runtime:
         await runtime.start_pod(pod("pod0", "c0", "c1"))
         assert [c.key for c in runtime.containers] == ["default/pod0/c0", "default/pod0/c1"]
-        assert runtime.container("pod0/c1").state is State.RUNNING
+        assert runtime.container("pod0/c1").state is RuntimeState.RUNNING
         await runtime.delete_pod(runtime.pod("pod0"))
         assert runtime.containers == []
         assert runtime.pods == []
@@ -147,13 +147,13 @@ async def test_a_refused_start_stops_the_container(start: Start) -> None:
         with pytest.raises(PodStartError, match="default/pod0/c0: not now"):
             await runtime.start_pod(pod())
         assert plugin.methods[-2:] == ["START_CONTAINER", "StopContainer"]
-        assert runtime.container("pod0/c0").state is State.STOPPED
+        assert runtime.container("pod0/c0").state is RuntimeState.STOPPED
 
 
 async def test_one_failed_container_does_not_keep_the_others_from_starting(start: Start) -> None:
     def create(request: nri.CreateContainerRequest) -> None:
         if request.container.name == "c0":
-            raise Refused("not c0")
+            raise CallRefused("not c0")
 
     async with (
         start() as runtime,
@@ -354,7 +354,7 @@ async def test_a_cpuset_that_the_machine_does_not_have_fails_the_start_on_contai
         container = await runtime.create_container(await runtime.run_pod(pod()), "c0")
         with pytest.raises(CRIError, match=r"runc: failed to write .* to cpuset.cpus"):
             await runtime.start_container(container)
-        assert container.state is State.STOPPED
+        assert container.state is RuntimeState.STOPPED
 
 
 async def test_a_memory_node_that_the_machine_does_not_have_fails_the_creation_on_crio(

@@ -9,7 +9,7 @@ import pytest
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.cpuset import CPUSet
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.settings import IOClass, Policy
+from nri_policy.settings import IOClass, SchedulingPolicy
 from nri_policy.simulation.kernel import KernelError, check_limits, first_process, read_back
 
 ALL = CPUSet(range(4))
@@ -73,16 +73,16 @@ def test_realtime_takes_a_budget_of_the_cgroup() -> None:
 
 def test_a_deadline_takes_all_cpus() -> None:
     assert started(**DEADLINE).scheduler == "deadline"
-    assert started(cpus=CPUSet(), **DEADLINE).policy is Policy.DEADLINE
+    assert started(cpus=CPUSet(), **DEADLINE).policy is SchedulingPolicy.DEADLINE
     with pytest.raises(KernelError, match="not permitted"):
         started(cpus=CPUSet([0, 1]), **DEADLINE)
 
 
 def test_deadlines_have_less_than_all_cpu_time_together() -> None:
-    assert started(promised=3.5, **DEADLINE).policy is Policy.DEADLINE
+    assert started(promised=3.5, **DEADLINE).policy is SchedulingPolicy.DEADLINE
     with pytest.raises(KernelError, match="resource busy"):
         started(promised=3.7, **DEADLINE)
-    assert started(promised=4, policy=nri.SCHED_BATCH).policy is Policy.BATCH
+    assert started(promised=4, policy=nri.SCHED_BATCH).policy is SchedulingPolicy.BATCH
 
 
 def test_what_is_taken_reads_back_as_the_kernel_has_it() -> None:

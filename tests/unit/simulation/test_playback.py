@@ -9,7 +9,7 @@ from unittest.mock import ANY
 import pytest
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.nri.errors import Refused
+from nri_policy.nri.errors import CallRefused
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.report import plain
 from nri_policy.simulation.embedded import EmbeddedRuntime
@@ -73,7 +73,7 @@ class FakeNode:
 
     def _create(self, request: nri.CreateContainerRequest) -> nri.CreateContainerResponse:
         if request.container.name == "bad":
-            raise Refused("no room for bad")
+            raise CallRefused("no room for bad")
         reply = adjusted(cpus=self._cpus)
         reply.update.extend(
             pinned(container.id, cpus=self._cpus)

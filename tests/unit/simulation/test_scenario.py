@@ -7,10 +7,11 @@ import pytest
 import yaml
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.simulation.device_manager import Device
+from nri_policy.simulation.device_manager import PluginDevice
 from nri_policy.simulation.scenario import (
     Advance,
     Apply,
+    ChangeSettings,
     Delete,
     Devices,
     Disks,
@@ -19,7 +20,6 @@ from nri_policy.simulation.scenario import (
     Resize,
     Restart,
     ScenarioError,
-    Settings,
     read_scenario,
     read_step,
 )
@@ -46,7 +46,7 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(DOCUMENTED)
     (tmp_path / "pods.yaml").write_text("---\n".join(yaml.dump(pod(name)) for name in "ab"))
     settings, inline, from_file, *steps = read_scenario(tmp_path / "scenario.yaml")
-    assert settings == Settings(spec={"reservedResources": {"cpu": "750m"}})
+    assert settings == ChangeSettings(spec={"reservedResources": {"cpu": "750m"}})
     assert isinstance(inline, Apply)
     assert [p.key for p in inline.pods] == ["default/pod0"]
     assert isinstance(from_file, Apply)
@@ -62,7 +62,10 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
         Hotplug(offline=CPUSet(), online=CPUSet.parse("4")),
         Devices(
             devices={
-                "v.com/nic": [Device(id="n0", numa=3, file="/dev/nic0"), Device(id="n1")],
+                "v.com/nic": [
+                    PluginDevice(id="n0", numa=3, file="/dev/nic0"),
+                    PluginDevice(id="n1"),
+                ],
                 "v.com/gpu": [],
             }
         ),

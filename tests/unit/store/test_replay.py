@@ -26,7 +26,7 @@ from nri_policy.store.journal import Record
 from nri_policy.store.replay import Alternative, Difference, Recorded
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.pod import QoS, State
+from nri_policy.workload.pod import ContainerState, QoS
 from tests.support import memory_maps, nodes, stores
 
 # pmem that the kernel itself may use: containers can do with it alone
@@ -103,7 +103,7 @@ def test_who_has_not_started_at_a_base_starts_cold_later(
     stores.commit(store, engine, Created(container=container), now=0.0)
     base = max(each.seq for each in stores.records(store.path) if each.link is Link.BASE)
     listed = nodes.running(container, *engine.state.told[container.id])
-    created = replace(listed, state=State.CREATED)
+    created = replace(listed, state=ContainerState.CREATED)
     stores.commit(store, engine, Synchronized(containers=(created,), now=5.0), now=5.0)
     assert view_of(engine).next_deadline is None
     assert view_of(stores.replayed(store.path, after=base - 1)).next_deadline is None

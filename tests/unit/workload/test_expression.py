@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nri_policy.workload.affinity import affinities_of
-from nri_policy.workload.annotations import AnnotationError, Place
+from nri_policy.workload.annotations import AnnotationError, ValuePath
 from nri_policy.workload.expression import Expression, Key, Operator, facts_of, read_expression
 from nri_policy.workload.peers import Peers
 from nri_policy.workload.pod import QoS
@@ -181,7 +181,7 @@ def test_a_key_is_one_property_or_several_with_separators(
 ) -> None:
     value = {"key": text, "operator": "Exists"}
     expected = Expression(key=Key(parts, separator), operator=Operator.EXISTS)
-    assert read_expression(value, Place("x")) == expected
+    assert read_expression(value, ValuePath("x")) == expected
 
 
 @pytest.mark.parametrize(
@@ -215,15 +215,15 @@ def test_a_key_is_one_property_or_several_with_separators(
 )
 def test_what_is_no_key_is_refused_and_keys_are_named(key: object) -> None:
     with pytest.raises(AnnotationError, match="labels/K") as caught:
-        read_expression({"key": key, "operator": "Exists"}, Place("x", "a[0].match"))
+        read_expression({"key": key, "operator": "Exists"}, ValuePath("x", "a[0].match"))
     assert caught.value.path == "a[0].match.key"
     assert len(str(caught.value)) < 400
 
 
 def test_only_an_expression_that_is_always_true_needs_no_key() -> None:
-    assert read_expression({"operator": "AlwaysTrue"}, Place("x")).key is None
+    assert read_expression({"operator": "AlwaysTrue"}, ValuePath("x")).key is None
     with pytest.raises(AnnotationError):
-        read_expression({"operator": "AlwaysTrue", "key": "nam"}, Place("x"))
+        read_expression({"operator": "AlwaysTrue", "key": "nam"}, ValuePath("x"))
 
 
 def test_a_container_has_facts_of_its_own_and_of_its_pod() -> None:
