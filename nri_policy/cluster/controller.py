@@ -5,14 +5,15 @@ created; it waits in the queue; its assignment is written to its status; and onl
 *seen* in the cluster are its gates opened. Every step is derived from what is there, none from what
 was done before: after a crash between any two writes the next controller goes on.
 
-What was asked to be written and is not seen yet is kept apart, so that it is neither asked twice
-nor promised twice; `failed` says that it did not come to be.
+What was asked to be written is kept apart until its object is seen at another revision, so that
+it is neither asked twice nor promised twice. `failed` says that it did not come to be, `unanswered`
+that nobody knows: what it promises stays promised.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from math import inf
 
 from msgspec import Struct
@@ -38,6 +39,7 @@ from nri_policy.cluster.writes import (
     CreateGroup,
     GroupWrite,
     Notice,
+    OpenGate,
     PodWrite,
     Write,
     WriteStatus,
@@ -77,6 +79,7 @@ class Controller:
         self._seen: dict[Key, _Seen] = {}
         self._at: dict[str, set[Key]] = {}  # groups that have places, by host
         self._asked: dict[Key, GroupWrite] = {}  # groups that are to be created or get a status
+        self._unanswered: dict[Key, GroupWrite] = {}  # of them, what is to be asked again
         self._again: dict[Key, float] = {}  # when to look at a group again without news
         self._latest = ""  # the time of the cluster, as far as it is known
         self._crashes: RecentFailures[Key] = RecentFailures(now)
@@ -232,9 +235,38 @@ class Controller:
                 self.engine.set_group(seen.group)
             self._dirty[key] = None
 
+    def unanswered(self, write: Write) -> None:
+        """Take in that nobody knows whether a write came to be: it is asked again.
+
+        It names the revision that it rests on, so that it comes to be once at most.
+        """
+        if isinstance(write, OpenGate):
+            self._changes.unanswered(write)
+            self._dirty[write.opening.pod.namespace, write.group] = None
+        elif isinstance(write, GroupWrite):
+            self._unanswered[write.group.namespace, write.group.name] = write
+        else:
+            self.failed(write)
+
+    def lacks(self, revisions: Mapping[Key, str]) -> set[Key]:
+        """Return the PlacementGroups that are not known as they are at these *revisions*."""
+        seen = self._seen
+        return {
+            key
+            for key, revision in revisions.items()
+            if key not in seen or seen[key].revision != revision
+        }
+
+    def settle(self) -> None:
+        """Take in that all groups are known as they are: what was asked did not come to be."""
+        for write in [*self._asked.values()]:
+            self.failed(write)
+
     def step(self) -> list[Write]:
         """Return what is to be written now, in this order."""
         writes, self._notices = self._notices, []
+        again, self._unanswered = self._unanswered, {}
+        writes += [write for key, write in again.items() if self._asked.get(key) is write]
         now = self._now()
         for key in [key for key, at in self._again.items() if at <= now]:
             del self._again[key]

@@ -31,15 +31,23 @@ class PodChanges:
         self._levels = levels
         self._occupancy = occupancy
         self._asked: dict[Key, PodWrite] = {}
+        self._unanswered: set[Key] = set()  # of them, those that may be asked again
 
     def ask(self, write: PodWrite) -> None:
         """Take in that a write is under way."""
         pod = pod_of(write)
         self._asked[pod.namespace, pod.name] = write
+        self._unanswered.discard((pod.namespace, pod.name))
+
+    def unanswered(self, write: PodWrite) -> None:
+        """Take in that nobody knows whether a write came to be: it may, and may be asked again."""
+        pod = pod_of(write)
+        self._unanswered.add((pod.namespace, pod.name))
 
     def forget(self, key: Key) -> None:
         """Take in that nothing is under way any more with a pod."""
         self._asked.pop(key, None)
+        self._unanswered.discard(key)
 
     def under_way(self, group: Key) -> bool:
         """Whether a pod of a group is about to be let go to a place."""
@@ -49,10 +57,10 @@ class PodChanges:
         )
 
     def see(self, pod: Pod) -> None:
-        """Take in a pod as it is now."""
+        """Take in a pod as it is now: what rests on another revision came to be, or never will."""
         key = (pod.namespace, pod.name)
-        let_go = isinstance(self._asked.get(key), OpenGate) and self.gate not in pod.gates
-        if pod.finished or pod.deleted or let_go:
+        asked = self._asked.get(key)
+        if asked is not None and pod_of(asked).revision != pod.revision:
             self.forget(key)
 
     def open(
@@ -76,7 +84,8 @@ class PodChanges:
                 if name == assignment.pod_set
             ]
             for opening in openings(assignment, own, self.gate, nodes, closed):
-                if (group.namespace, opening.pod.name) not in self._asked:
+                key = (group.namespace, opening.pod.name)
+                if key not in self._asked or key in self._unanswered:
                     yield OpenGate(opening, group.name, self.gate)
 
     def fail_lost(

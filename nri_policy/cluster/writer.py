@@ -1,7 +1,8 @@
 """Carrying out what the controller decides: only while we lead, so many writes at a time.
 
-A write that is refused, or that the API server never answered, is handed back: the controller
-decides anew from what is there by then.
+A write that is refused is handed back: the controller decides anew from what is there by then. One
+that the API server never answered is asked again. One that rests on what is no longer so waits for
+the news of that. Whoever begins to lead writes nothing before it knows what others have promised.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from http.client import CONFLICT, NOT_FOUND
+from http.client import CONFLICT, INTERNAL_SERVER_ERROR, NOT_FOUND
 from typing import Any
 
 from nri_policy.backoff import backoff
 from nri_policy.cluster.controller import Controller
-from nri_policy.cluster.group import API_VERSION, KIND
+from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.group import API_VERSION, KIND, read_group
 from nri_policy.cluster.sources import GROUPS
 from nri_policy.cluster.watch import PODS
 from nri_policy.cluster.writes import (
@@ -68,10 +70,15 @@ class Writer:
     async def run(self) -> None:
         """Write until cancelled."""
         failures = 0
+        current = False
         while True:
-            if self._leading():
+            if not self._leading():
+                current = False
+            elif current := current or await self._is_current():
                 done = await asyncio.gather(*map(self._write, self.controller.step()))
                 failures = failures + 1 if False in done else 0
+            else:
+                failures += 1
             if failures:
                 await self._sleep(_BACKOFF(failures))
                 continue
@@ -82,19 +89,42 @@ class Writer:
                 pass
             self._woken.clear()
 
+    async def _is_current(self) -> bool:
+        """Whether the controller knows all groups as they are now, whoever has written them."""
+        try:
+            listing = await self._client.list(GROUPS)
+        except APIError as error:
+            log.warning("event=not-listed kind=%s reason=%r", GROUPS.plural, str(error))
+            return False
+        items = {
+            (each["metadata"]["namespace"], each["metadata"]["name"]): each
+            for each in listing.items
+        }
+        revisions = {key: each["metadata"]["resourceVersion"] for key, each in items.items()}
+        if any(_is_readable(items[key]) for key in self.controller.lacks(revisions)):
+            return False
+        self.controller.settle()
+        return True
+
     async def _write(self, write: Write) -> bool:
         """Carry out one write; return whether the API server did as it should."""
         kind = type(write).__name__
         async with self._slots:
             if not self._leading():
-                self.controller.failed(write)
+                self.controller.unanswered(write)  # it may be asked for the second time
                 self.written[kind, "not leading"] += 1
                 return True
             try:
                 await self._ask(write)
             except APIError as error:
-                self.controller.failed(write)
-                if error.code in (CONFLICT, NOT_FOUND):  # it was about what is no longer so
+                if error.code == CONFLICT:  # it was about what is no longer so: we shall see
+                    self.written[kind, "outdated"] += 1
+                    return True
+                if error.code == 0 or error.code >= INTERNAL_SERVER_ERROR:
+                    self.controller.unanswered(write)
+                else:
+                    self.controller.failed(write)
+                if error.code == NOT_FOUND:
                     self.written[kind, "outdated"] += 1
                     return True
                 self.written[kind, "failed"] += 1
@@ -132,6 +162,14 @@ class Writer:
             case Notice():
                 event = _event(write)
                 await self._client.create(EVENTS, event, namespace=write.about[0])
+
+
+def _is_readable(item: Object) -> bool:
+    try:
+        read_group(item)
+    except DocumentError:
+        return False
+    return True
 
 
 def _event(notice: Notice) -> Object:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cluster.writes import WriteStatus
-from tests.support.placement_world import Play, tell
+from nri_policy.cluster.writes import CreateGroup, OpenGate, WriteStatus
+from tests.support.placement_world import Play, RefusedError, tell
 from tests.unit.cluster.objects import HOSTNAME
 
 
@@ -32,7 +32,7 @@ def test_no_group_is_half_placed_and_nothing_is_promised_twice(seed: int) -> Non
             world.schedule()
         play.now += chance.choice([0.0, 1.0, 30.0])
         play.listen(chance.choice([None, 0, 1, 3]))
-        play.step(kill=0.2)
+        play.step(kill=0.2, lost=0.2)
     play.rest()
     placed = 0
     for job in jobs:
@@ -88,3 +88,97 @@ def test_a_list_that_comes_again_takes_no_promise_back() -> None:
         tell(play.controller, play.world, "groups", name)
     play.controller.queue.changed()
     assert not [each for each in play.controller.step() if isinstance(each, WriteStatus)]
+
+
+def waiting_and_full(play: Play) -> list[WriteStatus]:
+    """Four groups of which three fit; the writes that give them their places, not yet done."""
+    for name in "abcd":
+        play.world.submit(name, 7, 1, "example.com/rack")
+    play.listen()
+    play.step()
+    play.listen()
+    return placements(play)
+
+
+def placements(play: Play) -> list[WriteStatus]:
+    """What the next step writes that gives places."""
+    writes = [each for each in play.controller.step() if isinstance(each, WriteStatus)]
+    return [each for each in writes if each.group.status.assignments]
+
+
+def submit_urgent(play: Play) -> None:
+    """A group comes that goes before all others; nothing else of the cluster is seen."""
+    play.world.submit("urgent", 7, 1, "example.com/rack", priority=9)
+    for kind, name in [("jobs", "urgent"), *(("pods", f"urgent-{at}") for at in range(7))]:
+        tell(play.controller, play.world, kind, name)
+    (created,) = [each for each in play.controller.step() if isinstance(each, CreateGroup)]
+    play.world.write(created)
+    tell(play.controller, play.world, "groups", "job-urgent")
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_what_nobody_answers_is_promised_and_asked_again_as_it_was(done: bool) -> None:
+    play = Play()
+    first, *others = waiting_and_full(play)
+    assert len(others) == 2
+    if done:
+        play.world.write(first)
+    submit_urgent(play)
+    play.controller.unanswered(first)
+    assert placements(play) == [first]  # whose places nobody else gets
+    assert not placements(play)
+    for each in others:
+        play.world.write(each)
+    if not done:
+        play.world.write(first)
+    play.rest()
+    assert {name: play.world.let_go(name)[0] for name in [*"abcd", "urgent"]} == {
+        "a": 7, "b": 7, "c": 7, "d": 0, "urgent": 0,
+    }  # fmt: skip
+
+
+def test_what_is_refused_as_outdated_is_promised_until_the_news_are_there() -> None:
+    """They are of its own writing: the answer was lost, and the same was asked again."""
+    play = Play()
+    first, *_ = waiting_and_full(play)
+    play.world.write(first)
+    play.controller.unanswered(first)
+    (again,) = placements(play)
+    with pytest.raises(RefusedError):
+        play.world.write(again)
+    submit_urgent(play)
+    assert not placements(play)
+
+
+def test_places_are_free_again_once_it_is_known_that_they_were_not_written() -> None:
+    play = Play()
+    asked = waiting_and_full(play)
+    for each in asked:
+        play.controller.unanswered(each)
+    revisions = {each.key: each.revision for each in asked}
+    assert not play.controller.lacks(revisions)
+    assert play.controller.lacks(revisions | {("default", "x"): "1"}) == {("default", "x")}
+    play.controller.settle()
+    assert len(placements(play)) == 3
+    play.rest()
+
+
+def test_no_place_is_given_back_while_nobody_knows_whether_a_pod_is_on_its_way() -> None:
+    play = Play()
+    world = play.world
+    world.submit("j", 3, 1, "example.com/rack")
+    for _ in range(2):
+        play.listen()
+        play.step()
+    play.listen()
+    for each in play.controller.step():
+        world.write(each)
+        play.controller.unanswered(each)
+    world.put("jobs", world.objects["jobs"]["j"] | {"status": {"succeeded": 1}})
+    world.delete("pods", "j-0")
+    for kind, name in (("jobs", "j"), ("pods", "j-0")):
+        tell(play.controller, world, kind, name)
+    again = play.controller.step()
+    assert [type(each) for each in again] == [OpenGate] * 2  # to be refused
+    play.rest()
+    assert world.let_go("j") == (2, 2)

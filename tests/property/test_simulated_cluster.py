@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,6 +48,9 @@ class Replica:
         with suppress(asyncio.CancelledError, BaseExceptionGroup):
             await self._task
         await self.client.close()
+        with warnings.catch_warnings():  # a connection that was just being made is not closed
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
     @property
     def idle(self) -> bool:
@@ -70,6 +75,8 @@ class Play:
         revision = -1
         for _ in range(5000):
             await asyncio.sleep(0.001)
+            for error in self.api.broken:
+                raise error
             if self.api.died:
                 await self.kill()
             busy = await self.api.control() or not self.replica.idle

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from nri_policy.cluster.controller import Controller
@@ -262,8 +263,11 @@ class Play:
         for _ in range(len(changes) if most is None else min(most, len(changes))):
             tell(self.controller, self.world, *changes.pop(0))
 
-    def step(self, kill: float = 0.0) -> int:
-        """Have the controller do a step; it may die before any write. The writes that it asked."""
+    def step(self, kill: float = 0.0, lost: float = 0.0) -> int:
+        """Have the controller do a step; return how many writes it asked.
+
+        It may die before any write, and any answer may be *lost*, the write done or not.
+        """
         writes = self.controller.step()
         for write in writes:
             if isinstance(write, Notice):
@@ -272,10 +276,12 @@ class Play:
                 self.kills += 1
                 self.begin()
                 return len(writes)
-            try:
-                self.world.write(write)
-            except RefusedError:
-                self.controller.failed(write)
+            answered = self.chance.random() >= lost
+            with suppress(RefusedError):  # whose news are under way
+                if answered or self.chance.random() < 0.5:
+                    self.world.write(write)
+            if not answered:
+                self.controller.unanswered(write)
         return len(writes)
 
     def rest(self, *, schedule: bool = True) -> None:

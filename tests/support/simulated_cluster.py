@@ -34,6 +34,7 @@ class SimulatedCluster(ClusterAPI):
         self.chance = chance
         self.dies_after: int | None = None  # requests
         self.died = False
+        self.broken: list[AssertionError] = []  # what did not hold after some change
         self._made = 0
         self._jobs = 0
         self._strangers: dict[str, str] = {}
@@ -207,7 +208,10 @@ class SimulatedCluster(ClusterAPI):
 
     async def _tell(self, kind: str, change: str, item: Object) -> None:
         if kind in ("pods", "placementgroups"):
-            self._check(kind, change, item)
+            try:
+                self._check(kind, change, item)
+            except AssertionError as error:  # the service is not to be told: it ends the play
+                self.broken.append(error)
         await super()._tell(kind, change, item)
 
     def _check(self, kind: str, change: str, item: Object) -> None:
