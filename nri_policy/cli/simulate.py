@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 
 import click
@@ -143,8 +144,11 @@ async def _play(
                 show.step(result, _strip(steps[result.step - 1], result, after))
                 before = after or before
         show.end()
-        if stay is not None and node.daemon is not None:
-            await _stay(node.daemon, folder)
+        if stay is not None:
+            if node.daemon is None:
+                rmtree(stay)  # for the next attempt
+            else:
+                await _stay(node.daemon, folder)
 
 
 def _made(folder: Path) -> Path:
@@ -164,7 +168,7 @@ def _in_the_way(folder: Path) -> str:
         return "a node runs there: ask that one, or end it by Ctrl-C"
     if (folder / "store").is_dir():
         return f"an earlier node's state is there: rm -r {folder}, or name another folder"
-    return "it is there already, for something else: name another folder"
+    return "the folder exists, but is not of a simulated node: name another folder"
 
 
 @contextmanager

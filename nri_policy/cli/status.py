@@ -16,6 +16,7 @@ from nri_policy.cli.pinning import left_alone, pinned
 from nri_policy.cli.watching import repeat, watch_option
 from nri_policy.report import PublicationReport, SettingsReport, StatusReport
 from nri_policy.settings import Reload
+from nri_policy.wording import counted
 
 
 @click.command
@@ -53,11 +54,13 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     table.add_row("CPUs exclusive", cpu_list(status.exclusive_cpus))
     table.add_row("CPUs shared", cpu_list(status.shared_cpus))
     if status.lacking_classes:
-        text = f"{status.lacking_classes} do without a part of theirs: see explain"
+        text = f"not all in effect for {counted(status.lacking_classes, 'container')}: see explain"
         table.add_row("classes", Text(text))
     if status.unsupported_annotations:
-        text = f"{status.unsupported_annotations} have annotations without effect: see explain"
-        table.add_row("containers", Text(text))
+        text = (
+            f"without effect in {counted(status.unsupported_annotations, 'container')}: see explain"
+        )
+        table.add_row("annotations", Text(text))
     if status.latest_reload is not None:
         table.add_row("latest reload", Text(_outcome(status.latest_reload), overflow="fold"))
     for publication in status.publications:

@@ -613,6 +613,26 @@ def test_status_says_where_settings_come_from_and_what_is_set(tmp_path: Path) ->
     beside_a_daemon(tmp_path, check, pinMemory=False)
 
 
+def test_status_counts_containers_whose_annotations_have_no_effect(tmp_path: Path) -> None:
+    shown = "annotations         without effect in 1 container: see explain"
+
+    def check(control: Path) -> None:
+        assert (
+            json.loads(run(control, "status", "-o", "json").stdout)["unsupported_annotations"] == 1
+        )
+        assert shown in lines(run(control, "status"))
+
+    annotations = {"rdtclass.resource-policy.nri.io/pod": "gold"}
+    beside_a_daemon(tmp_path, check, pod("rdt", "1", annotations=annotations), pod("plain"))
+    beside_a_daemon(
+        tmp_path / "none", lambda control: _has_no(control, "annotations"), pod("plain")
+    )
+
+
+def _has_no(control: Path, row: str) -> None:
+    assert row not in run(control, "status").stdout
+
+
 def test_what_is_watched_is_shown_again_every_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

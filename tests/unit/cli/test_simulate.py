@@ -152,7 +152,7 @@ def test_a_node_stays_only_in_a_folder_that_is_new(scenario: Path, tmp_path: Pat
         assert (code, err.count("\n")) == (1, 1)
         return err
 
-    assert "it is there already, for something else: name another folder" in said()
+    assert "the folder exists, but is not of a simulated node: name another folder" in said()
     (tmp_path / "store").mkdir()
     assert f"an earlier node's state is there: rm -r {tmp_path}, or name another" in said()
     with socket.socket(socket.AF_UNIX) as other:
@@ -160,6 +160,13 @@ def test_a_node_stays_only_in_a_folder_that_is_new(scenario: Path, tmp_path: Pat
         assert "an earlier node's state" in said()
         other.listen()
         assert "a node runs there: ask that one, or end it by Ctrl-C" in said()
+
+
+def test_a_node_that_did_not_start_leaves_no_folder(scenario: Path, tmp_path: Path) -> None:
+    scenario.write_text("- advance: 1s\n")
+    code, _, err = simulate(scenario, "--stay", str(tmp_path / "node"))
+    assert (code, "the daemon did not start" in err) == (1, True)
+    assert not (tmp_path / "node").exists()
 
 
 FAILED = "simulate: step 2: failed, and no `expect` names that: ns/large/c: no pool has room for 16"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import TaskGroup
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ import pytest
 
 from nri_policy.engine.event import Created
 from nri_policy.engine.placement import RefusalError
-from nri_policy.kube.events import Event
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from nri_policy.kube.events import Event, Events
 from nri_policy.observability.decision_events import DecisionEvents
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxResources
 from nri_policy.simulation.containers import CRIError
+from tests.support.apiserver import APIServer
 from tests.support.containers import member
 from tests.support.daemon import pod, served
 
@@ -59,6 +63,30 @@ async def test_nothing_is_said_unasked_or_of_what_is_only_on_paper(
     tmp_path: Path, spec: dict[str, Any]
 ) -> None:
     assert await said(tmp_path, **spec) == []
+
+
+async def test_an_api_server_gets_the_events(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server:
+        connect = access(server.kubeconfig)
+        assert connect is not None
+        client = Client(connect)
+        events = Events(client, "node-a")
+        async with (
+            served(tmp_path, events="all", record=events.record) as node,
+            TaskGroup() as group,
+        ):
+            running = group.create_task(events.run())
+            await node.start(pod("own", "2"), pod("large", "99", namespace="shop"))
+            await server.until(lambda: len(server.events) == 2)
+            running.cancel()
+        await client.close()
+    created = sorted(server.events.values(), key=lambda each: str(each["reason"]))
+    assert [(each["reason"], each["type"]) for each in created] == [
+        ("FailedPlacement", "Warning"),
+        ("Placed", "Normal"),
+    ]
+    assert created[0]["involvedObject"]["namespace"] == "shop"
+    assert created[1]["message"].startswith("container main: placed: 2 exclusive CPUs on NUMA node")
 
 
 async def test_nobody_waits_for_what_is_said(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 
 GIB = 1 << 30
+DOMAIN = "resource-policy.nri.io"
 
 
 def gauges(driver: EngineDriver) -> dict[tuple[str, ...], float]:
@@ -119,6 +120,15 @@ def test_who_does_without_a_part_of_its_class_is_degraded() -> None:
     driver.create(nodes.container(1000))
     assert degraded(driver) == {Shortcoming.CLASS}
     assert gauges(driver)["degraded_containers", "class"] == 1
+
+
+def test_containers_are_counted_by_annotations_that_have_no_effect() -> None:
+    life = Life()
+    life.create(nodes.container(1000, annotations={f"rdtclass.{DOMAIN}/pod": "gold"}))
+    life.create(nodes.container(1000))
+    found = gauges(life)
+    assert found["unsupported_annotations", "rdtclass"] == 1
+    assert found["unsupported_annotations", "cpu-class"] == 0
 
 
 def test_memory_on_more_nodes_than_the_pools_own_is_widened() -> None:
