@@ -91,10 +91,10 @@ class Runtime(ABC):
         """Return all that the `played` runtime was told, in order."""
         return [Recorded(**json.loads(line)) for line in self._record.read_text().splitlines()]
 
-    def played(self, container: str) -> cgroup.Cpuset:
+    def played(self, container: str) -> cgroup.CpusetFiles:
         """Return the cpuset that the container of the `played` runtime has by what was recorded."""
         own = [entry for entry in self.recorded() if entry.container == container]
-        return cgroup.Cpuset(
+        return cgroup.CpusetFiles(
             cpus=CPUSet.parse(next((e.cpus for e in reversed(own) if e.cpus), "")),
             mems=CPUSet.parse(next((e.mems for e in reversed(own) if e.mems), "")),
         )

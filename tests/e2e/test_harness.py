@@ -53,7 +53,7 @@ def test_an_update_of_the_cpuset_reaches_the_real_cgroup(kubelet: Kubelet) -> No
         container_id=container.id,
         linux={"cpuset_cpus": str(LAST_CPU), "cpuset_mems": "0"},
     )
-    after = cgroup.Cpuset(cpus=LAST_CPU, mems=CPUSet([0]))
+    after = cgroup.CpusetFiles(cpus=LAST_CPU, mems=CPUSet([0]))
     assert cgroup.cpuset(container.cgroup) == after
     assert cgroup.allowed(container.pid()) == after
 
@@ -68,7 +68,7 @@ def test_the_wrapper_records_a_cpuset_and_keeps_it_from_the_real_cgroup(
         container_id=container.id,
         linux={"cpuset_cpus": "4-7,12", "cpuset_mems": "1,3"},  # far more than this host has
     )
-    assert runtime.played(container.id) == cgroup.Cpuset(
+    assert runtime.played(container.id) == cgroup.CpusetFiles(
         cpus=CPUSet.parse("4-7,12"), mems=CPUSet.parse("1,3")
     )
     calls = [entry.command for entry in runtime.recorded() if entry.container == container.id]

@@ -109,7 +109,7 @@ def plugin(runtime: Runtime) -> Iterator[Pinning]:
 @pytest.mark.usefixtures("plugin")
 def test_a_cpuset_from_the_plugin_reaches_the_real_cgroup(kubelet: Kubelet) -> None:
     container = kubelet.run("pod", guaranteed(1000))
-    pinned = cgroup.Cpuset(cpus=LAST_CPU, mems=CPUSet([0]))
+    pinned = cgroup.CpusetFiles(cpus=LAST_CPU, mems=CPUSet([0]))
     assert cgroup.cpuset(container.cgroup) == pinned
     assert cgroup.allowed(container.pid()) == pinned
 
