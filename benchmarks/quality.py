@@ -109,7 +109,7 @@ class ChangingNode:
         unrequested = 1000 * len(state.supply.free_cpus()) - _requested(
             state, state.layout.tree.top
         )
-        told = dict(before.told)
+        told = dict(before.sent)
         try:
             decision = self._engine.handle(Created(container=container))
         except RefusalError as refusal:

@@ -49,7 +49,7 @@ def _measure(state_dir: Path, spec: str, running: int) -> None:
     store = Store(state_dir, machine)
     opened = time.perf_counter()
     listed = tuple(
-        nodes.running(placed.container, *engine.state.told[container_id])
+        nodes.running(placed.container, *engine.state.sent[container_id])
         for container_id, placed in engine.state.placed.items()
     )
     again = Engine(machine, nodes.settings())

@@ -104,7 +104,7 @@ class Daemon:
         self._now = host.sources.now
         self._store = Store(host.state_dir, machine)
         self.synchronized = asyncio.Event()
-        self.metrics = Metrics(version("nri-policy"), self._now(), elsewhere=self._counted)
+        self.metrics = Metrics(version("nri-policy"), self._now(), elsewhere=self._count_elsewhere)
         self.node = Node(
             Engine(machine, settings, self._store.held.earlier), took=self.metrics.took
         )
@@ -126,7 +126,7 @@ class Daemon:
             pods_changed=self._topology_changed,
             enforced=self.metrics.enforced,
             overlapped=findings.overlap,
-            started=self._started,
+            started=self._start,
         )
         self._overlaps = Overlaps(
             self.node, self.plugin.enforcement, self._cgroups, self._update_queue.clock
@@ -217,13 +217,13 @@ class Daemon:
         self.synchronized.set()
         self.auditor.hasten()
 
-    def _started(self, container_id: str) -> None:
+    def _start(self, container_id: str) -> None:
         self.auditor.started(container_id)
 
     def _topology_changed(self) -> None:
         self.topology.feed.changed()
 
-    def _counted(self) -> Elsewhere:
+    def _count_elsewhere(self) -> Elsewhere:
         """Return what others than the metrics count."""
         return Elsewhere(
             generation=self.topology.feed.generation,

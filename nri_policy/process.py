@@ -95,12 +95,12 @@ async def run(file: SettingsFile, options: Options) -> None:
             followed = _cluster_settings(file, client, options, reload.set)
             source = await stack.enter_async_context(followed)
         events = None if client is None else Events(client, options.node_name)
-        async with _told(source):
+        async with _report_first_settings(source):
             settings = settings or source.load()
             equipment = await asyncio.to_thread(HostEquipment, options.host_root)
             parts = _daemon(options, settings, source, events, equipment)
             daemon = await stack.enter_async_context(parts)
-        await stack.enter_async_context(_followed(daemon, settings))
+        await stack.enter_async_context(_follow(daemon, settings))
         stack.push_async_callback(daemon.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, _end, number, ended)
@@ -216,7 +216,7 @@ async def _daemon(
 
 
 @asynccontextmanager
-async def _followed(daemon: Daemon, settings: Settings) -> AsyncIterator[None]:
+async def _follow(daemon: Daemon, settings: Settings) -> AsyncIterator[None]:
     """Have probes, metrics and log levels follow the settings in force."""
     debug, endpoint = Debug(), daemon.endpoint()
 
@@ -287,7 +287,7 @@ async def _cluster_settings(
 
 
 @asynccontextmanager
-async def _told(source: ClusterSettings | SettingsFile) -> AsyncIterator[None]:
+async def _report_first_settings(source: ClusterSettings | SettingsFile) -> AsyncIterator[None]:
     """Have it said in the cluster, if settings are from there, what becomes of the first ones."""
     if not isinstance(source, ClusterSettings):
         yield

@@ -73,7 +73,7 @@ class Status:
         view, latest = self._node.view, self._latest
         shown = f"{len(view.layout.tree.pools)} pools, {len(view.placed)} containers"
         if latest is not None:
-            shown += f"; last decision: {latest.container} {latest.outcome.value}"
+            shown += f"; last decision: {latest.container} {latest.kind.value}"
         return shown
 
     def doubts(self) -> Iterator[str]:

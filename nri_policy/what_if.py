@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nri_policy.audit.auditor import Auditor
-from nri_policy.audit.decisions import unpinned
+from nri_policy.audit.decisions import list_unpinned
 from nri_policy.engine.event import Reconfigured
-from nri_policy.kubelet.hypothetical import Making, wanted_pods
+from nri_policy.kubelet.hypothetical import Making, parse_wanted
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.node import CPUsAndMems, Node, Wanted
 from nri_policy.plugin.pods import Pods
@@ -35,7 +35,7 @@ class Hypotheses:
         """Return the pods of *manifests* as this node's kubelet would ask for them; ValueError."""
         kubelet = Kubelet(memory_capacity=max(1, self._node.view.layout.machine.memory))
         making = Making(kubelet=kubelet, convert=self._pods.container)
-        return wanted_pods(manifests, replicas, making)
+        return parse_wanted(manifests, replicas, making)
 
     async def settings(self, text: str) -> Reconfigured:
         """Return what the settings in a document would change; ValueError if they cannot."""
@@ -43,7 +43,7 @@ class Hypotheses:
 
     async def found(self) -> Mapping[str, CPUsAndMems]:
         """Return where containers run, by the kernel, of which something is left alone."""
-        seen = await self._auditor.observe(unpinned(self._node.view))
+        seen = await self._auditor.observe(list_unpinned(self._node.view))
         return {each: (o.cpus.effective, o.mems.effective) for each, o in seen.items()}
 
     def unused(self) -> Mapping[str, int] | None:

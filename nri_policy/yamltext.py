@@ -70,7 +70,7 @@ def read(
     try:
         return _Reader(loader, marks, above).document()
     except yaml.MarkedYAMLError as error:
-        raise YAMLTextError(_explained(error, characters, above)) from None
+        raise YAMLTextError(_explain(error, characters, above)) from None
     except yaml.reader.ReaderError as error:
         raise YAMLTextError(f"position {error.position}: {error.reason}") from None
     finally:
@@ -89,7 +89,7 @@ def read_all(text: str, *, max_size: int = MAX_SIZE) -> list[Any]:
     return [document for document in documents if document is not None]
 
 
-def _explained(error: yaml.MarkedYAMLError, text: str, above: int) -> str:
+def _explain(error: yaml.MarkedYAMLError, text: str, above: int) -> str:
     """Return what libyaml found wrong, with the line, on one line."""
     mark = error.problem_mark or error.context_mark
     if mark is None:
@@ -124,45 +124,45 @@ class _Reader:
         self._loader.get_event()  # the document's end
         event = self._loader.get_event()
         if not isinstance(event, yaml.StreamEndEvent):
-            raise _refused(event, "a second document starts here; one is expected")
+            raise _refusal(event, "a second document starts here; one is expected")
         return value
 
     def _value(self, event: Any, depth: int) -> _Read:
         """Return the value that starts with *event*; it may nest *depth* levels."""
         if isinstance(event, yaml.AliasEvent):
-            read = self._anchored(event)
+            read = self._construct_anchored(event)
         else:
             if event.anchor is not None:
                 self._anchors[event.anchor] = None
             if depth == 0:
-                raise _refused(event, f"nested more than {MAX_DEPTH} levels deep")
+                raise _refusal(event, f"nested more than {MAX_DEPTH} levels deep")
             if isinstance(event, yaml.ScalarEvent):
                 read = _Read(self._scalar(event), 1, 1)
             elif event.tag not in {None, "!", f"{_TAG}map", f"{_TAG}seq"}:
-                raise _refused(event, f"the tag {quoted(event.tag)} is not accepted")
+                raise _refusal(event, f"the tag {quoted(event.tag)} is not accepted")
             elif isinstance(event, yaml.MappingStartEvent):
-                read = self._mapping(depth)
+                read = self._construct_mapping(depth)
             else:
                 read = self._sequence(depth)
             if event.anchor is not None:
                 self._anchors[event.anchor] = read
         if read.height > depth:
-            raise _refused(event, f"nested more than {MAX_DEPTH} levels deep")
+            raise _refusal(event, f"nested more than {MAX_DEPTH} levels deep")
         return read
 
-    def _anchored(self, event: yaml.AliasEvent) -> _Read:
+    def _construct_anchored(self, event: yaml.AliasEvent) -> _Read:
         if event.anchor not in self._anchors:
-            raise _refused(event, f"there is no anchor {quoted(event.anchor)} above")
+            raise _refusal(event, f"there is no anchor {quoted(event.anchor)} above")
         read = self._anchors[event.anchor]
         if read is None:
-            raise _refused(event, f"the alias {quoted(event.anchor)} contains itself")
+            raise _refusal(event, f"the alias {quoted(event.anchor)} contains itself")
         self._count(event, read.size)
         return read
 
     def _count(self, event: Any, size: int) -> None:
         self._values += size
         if self._values > MAX_VALUES:
-            raise _refused(event, f"more than {MAX_VALUES} values, aliases written out")
+            raise _refusal(event, f"more than {MAX_VALUES} values, aliases written out")
 
     def _sequence(self, depth: int) -> _Read:
         items, size, height = list[Any](), 1, 0
@@ -174,14 +174,14 @@ class _Reader:
         self._count(event, 1)
         return _Read(items, size, height + 1)
 
-    def _mapping(self, depth: int) -> _Read:
+    def _construct_mapping(self, depth: int) -> _Read:
         entries, size, height = {}, 1, 0
         while not isinstance(event := self._loader.get_event(), yaml.MappingEndEvent):
             key = self._value(event, depth - 1)
             if isinstance(key.value, dict | list):
-                raise _refused(event, "a map or list cannot be a key")
+                raise _refusal(event, "a map or list cannot be a key")
             if key.value in entries:
-                raise _refused(event, f"the key {quoted(key.value)} is repeated")
+                raise _refusal(event, f"the key {quoted(key.value)} is repeated")
             item = self._entry(key.value, event, self._loader.get_event(), depth)
             entries[key.value] = item.value
             size += key.size + item.size
@@ -204,20 +204,20 @@ class _Reader:
         if event.tag == f"{_TAG}str":
             return text
         if event.tag not in {None, "!"}:
-            raise _refused(event, f"the tag {quoted(event.tag)} is not accepted")
+            raise _refusal(event, f"the tag {quoted(event.tag)} is not accepted")
         tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit).removeprefix(_TAG)
         if tag == "merge":
-            raise _refused(event, "merge keys ('<<') are not accepted")
+            raise _refusal(event, "merge keys ('<<') are not accepted")
         if tag not in {"null", "bool", "int", "float"}:
             return text
         if len(text) > _MAX_NUMBER:
-            raise _refused(event, f"{quoted(text)} is too long for a number")
+            raise _refusal(event, f"{quoted(text)} is too long for a number")
         node = yaml.ScalarNode(_TAG + tag, text)
         try:
             return getattr(self._loader, f"construct_yaml_{tag}")(node)
         except ValueError:  # YAML's own rule takes `0x_` for a number
-            raise _refused(event, f"{quoted(text)} is not a number") from None
+            raise _refusal(event, f"{quoted(text)} is not a number") from None
 
 
-def _refused(event: Any, problem: str) -> yaml.MarkedYAMLError:
+def _refusal(event: Any, problem: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

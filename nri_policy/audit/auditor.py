@@ -243,7 +243,7 @@ class Auditor:
                 del table[gone]
         self._turn += 1
         look = _Look()
-        await self._read([each for each in everyone if each.told], look)
+        await self._read([each for each in everyone if each.sent], look)
         known = {(each.container_id, each.deviation.kind) for each in self.report.drifts}
         looks = 1
         while (suspects := look.suspects()) and not _all_known(look, known):

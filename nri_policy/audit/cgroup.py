@@ -88,13 +88,13 @@ def folder_of(cgroup: str) -> str | None:
     parts = cgroup.split(":")
     if len(parts) == 3:
         slice_, prefix, name = parts
-        path = f"{_nested(slice_ or 'system.slice')}{prefix}-{name}.scope"
+        path = f"{_parent_slices(slice_ or 'system.slice')}{prefix}-{name}.scope"
     if any(part in ("", ".", "..") for part in path.split("/")):
         return None
     return path
 
 
-def _nested(slice_: str) -> str:
+def _parent_slices(slice_: str) -> str:
     """Return the path of a slice with a slash behind: `a-b.slice` is in `a.slice`."""
     names = slice_.removesuffix(".slice").split("-")
     if not any(names):  # `-.slice`, the root
@@ -117,7 +117,7 @@ class Cgroups:
 
         Of many threads each *turn* shows others, and the *watched* ones.
         """
-        with self._opened(cgroup) as at:
+        with self._open(cgroup) as at:
             if at is None:
                 return None
             cpus, mems = (_cpuset(at.folder, at.hierarchy, name) for name in ("cpus", "mems"))
@@ -142,7 +142,7 @@ class Cgroups:
         What this kernel does not say, or says in a form that the runtime's cannot be told from, is
         not set. Where the cpuset was never set, it is what the cgroup may use.
         """
-        with self._opened(cgroup) as at:
+        with self._open(cgroup) as at:
             if at is None:
                 return None
             hierarchy = at.hierarchy
@@ -179,13 +179,13 @@ class Cgroups:
 
     def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
         """Return what files of a cgroup about I/O hold, as far as they are there."""
-        with self._opened(cgroup) as at:
+        with self._open(cgroup) as at:
             texts = {} if at is None else {name: at.folder.text(name) for name in names}
         return {name: text.strip() for name, text in texts.items() if text is not None}
 
     def first_process(self, cgroup: str) -> FirstProcess | None:
         """Return what the oldest process of a cgroup runs with, None if none can be seen."""
-        with self._opened(cgroup) as at:
+        with self._open(cgroup) as at:
             if at is None:
                 return None
             oldest = min(_inside(at.folder, at.hierarchy) - {0}, default=0)
@@ -217,7 +217,7 @@ class Cgroups:
 
     def processes(self, cgroup: str) -> Collection[int]:
         """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""
-        with self._opened(cgroup) as at:
+        with self._open(cgroup) as at:
             return () if at is None else _inside(at.folder, at.hierarchy)
 
     def has_process(self, pid: int) -> bool:
@@ -228,7 +228,7 @@ class Cgroups:
     def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
         """Return the cgroups below a pod's that have threads, by name, and these."""
         slice_ = folder.endswith(".slice") and "/" not in folder
-        path = _nested(folder).rstrip("/") if slice_ else folder_of(folder)
+        path = _parent_slices(folder).rstrip("/") if slice_ else folder_of(folder)
         if path is None:
             return {}
         found = {}
@@ -246,7 +246,7 @@ class Cgroups:
         self._oldest = {each: self._oldest[each] for each in container_ids if each in self._oldest}
 
     @contextmanager
-    def _opened(self, cgroup: str) -> Iterator[_OpenCgroup | None]:
+    def _open(self, cgroup: str) -> Iterator[_OpenCgroup | None]:
         """Open where the runtime's *cgroup* is, or would be; None for one that is none."""
         path = folder_of(cgroup)
         if path is None:
@@ -278,12 +278,12 @@ class Cgroups:
         """Return the threads of the container's oldest process, wherever they are now."""
         if container_id not in self._oldest:
             oldest = min(inside, default=0)
-            started = _started(proc, oldest) if oldest else None
+            started = _start_time(proc, oldest) if oldest else None
             if started is None:
                 return set()
             self._oldest[container_id] = oldest, started
         thread, started = self._oldest[container_id]
-        if _started(proc, thread) != started:  # it ended: the next oldest takes over
+        if _start_time(proc, thread) != started:  # it ended: the next oldest takes over
             del self._oldest[container_id]
             return set()
         with proc.folder(str(thread)) as process, process.folder("task") as tasks:
@@ -340,12 +340,12 @@ def _number(text: str | None) -> int:
 
 def _inside(folder: Folder, hierarchy: _Hierarchy) -> set[int]:
     """Return the threads of a container's cgroup."""
-    inside = _listed(folder, hierarchy.threads)
+    inside = _numbers(folder, hierarchy.threads)
     with folder.folder(_INNER) as inner:
-        return inside | _listed(inner, hierarchy.threads)
+        return inside | _numbers(inner, hierarchy.threads)
 
 
-def _listed(folder: Folder, name: str) -> set[int]:
+def _numbers(folder: Folder, name: str) -> set[int]:
     """Return the threads in a cgroup; 0 stands for those of another PID namespace."""
     text = folder.text(name, _LONGEST) or ""
     lines = text.split("\n")
@@ -354,7 +354,7 @@ def _listed(folder: Folder, name: str) -> set[int]:
     return {int(line) for line in lines if line.isascii() and line.isdigit()}
 
 
-def _started(proc: Folder, thread: int) -> str | None:
+def _start_time(proc: Folder, thread: int) -> str | None:
     """Return when a thread started, None if it is not there."""
     with proc.folder(str(thread)) as process:
         fields = (process.text("stat") or "").rpartition(")")[2].split()

@@ -42,7 +42,7 @@ class Decided:
     cgroup: str  # the runtime's name for it
     cpus: CPUSet
     mems: CPUSet
-    told: bool = True  # whether the runtime has heard of it
+    sent: bool = True  # whether the runtime has heard of it
     scheduling: Scheduling | None = None  # that it was created with
     limits: tuple[tuple[str, str], ...] = ()  # of I/O: files of its cgroup, and what they hold
 

@@ -17,14 +17,14 @@ def decisions(view: NodeView, untold: Collection[str]) -> tuple[Decided, ...]:
     """
     return tuple(
         each
-        for each in _running(view, untold)
+        for each in _list_running(view, untold)
         if each.cpus or each.mems or each.scheduling or each.limits
     )
 
 
-def unpinned(view: NodeView) -> tuple[Decided, ...]:
+def list_unpinned(view: NodeView) -> tuple[Decided, ...]:
     """Return the running containers whose CPUs, or memory nodes, are left alone."""
-    return tuple(each for each in _running(view, ()) if not (each.cpus and each.mems))
+    return tuple(each for each in _list_running(view, ()) if not (each.cpus and each.mems))
 
 
 def books(view: NodeView, pids: Mapping[str, int], folders: Mapping[str, str]) -> Books:
@@ -37,14 +37,14 @@ def books(view: NodeView, pids: Mapping[str, int], folders: Mapping[str, str]) -
                 cgroup=each.cgroup,
                 pid=pids.get(each.container_id, 0),
             )
-            for each in _running(view, ())
+            for each in _list_running(view, ())
         ],
         known={*view.placed, *folders},
         folders={folder for folder in folders.values() if folder},
     )
 
 
-def _running(view: NodeView, untold: Collection[str]) -> Iterator[Decided]:
+def _list_running(view: NodeView, untold: Collection[str]) -> Iterator[Decided]:
     return (
         Decided(
             container_id=container_id,
@@ -52,12 +52,12 @@ def _running(view: NodeView, untold: Collection[str]) -> Iterator[Decided]:
             cgroup=placed.container.cgroup,
             cpus=cpus,
             mems=mems,
-            told=container_id not in untold,
+            sent=container_id not in untold,
             scheduling=None if classes is None else classes.scheduling,
             limits=() if classes is None else tuple(classes.limits.items()),
         )
         for container_id, placed in view.placed.items()
-        for cpus, mems in [view.told[container_id]]
+        for cpus, mems in [view.sent[container_id]]
         for classes in [view.classes.get(container_id)]
         if placed.container.state is ContainerState.RUNNING
     )

@@ -6,7 +6,7 @@ container asks for. Nothing else computes values.
 
 from __future__ import annotations
 
-from nri_policy.classes.blockio import changed_limits, joined, parse_limits
+from nri_policy.classes.blockio import changed_limits, join_changes, parse_limits
 from nri_policy.classes.desired import blockio, desired
 from nri_policy.classes.equipment import Equipment
 from nri_policy.classes.membership import BlockIO, Classes, Origin, Scheduling
@@ -23,6 +23,6 @@ __all__ = [
     "blockio",
     "changed_limits",
     "desired",
-    "joined",
+    "join_changes",
     "parse_limits",
 ]

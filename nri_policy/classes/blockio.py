@@ -25,10 +25,10 @@ def limits_of(
 
     Later entries count, for each disk and limit.
     """
-    rates, weights, lacking = _merged(entries, equipment)
-    files = {MAX: {number: _line(rates[number]) for number in _sorted(rates)}}
+    rates, weights, lacking = _merge(entries, equipment)
+    files = {MAX: {number: _line(rates[number]) for number in _sort(rates)}}
     for name in equipment.weights:
-        files[name] = {number: str(_weight(name, weights[number])) for number in _sorted(weights)}
+        files[name] = {number: str(_weight(name, weights[number])) for number in _sort(weights)}
     if equipment.one_disk:
         for name, lines in files.items():
             if len(lines) > 1:
@@ -38,7 +38,7 @@ def limits_of(
     return {name: _text(lines) for name, lines in files.items() if lines}, lacking
 
 
-def _merged(
+def _merge(
     entries: Iterable[DeviceLimits], equipment: Equipment
 ) -> tuple[dict[str, dict[str, int]], dict[str, int], list[str]]:
     """Return rates and weights by disk, and what cannot be had."""
@@ -46,7 +46,7 @@ def _merged(
     weights: dict[str, int] = {}
     lacking = []
     for entry in entries:
-        disks = matched(entry, equipment.disks)
+        disks = match_disks(entry, equipment.disks)
         if entry.devices and not disks:
             lacking.append(f"no disk is {', '.join(glob.pattern for glob in entry.devices)}")
         if entry.rates:
@@ -57,17 +57,17 @@ def _merged(
             weights.update(dict.fromkeys(numbers, entry.weight))
     if weights and not equipment.weights:
         lacking.append("no weights: this kernel has neither io.weight nor io.bfq.weight")
-    elif weights and (idle := unweighted(equipment.disks)):
+    elif weights and (idle := list_unweighted(equipment.disks)):
         lacking.append(f"no weights on {some(idle)}: they take bfq, or io.cost for the disk")
     return rates, weights, lacking
 
 
-def unweighted(disks: Iterable[Disk]) -> list[str]:
+def list_unweighted(disks: Iterable[Disk]) -> list[str]:
     """Return the names of disks on which weights have no effect."""
     return [disk.name for disk in disks if not (disk.costed or disk.scheduler == "bfq")]
 
 
-def matched(entry: DeviceLimits, disks: Iterable[Disk]) -> list[Disk]:
+def match_disks(entry: DeviceLimits, disks: Iterable[Disk]) -> list[Disk]:
     """Return the disks that an entry is for."""
     return [
         disk
@@ -99,12 +99,12 @@ def changed_limits(
     return changes
 
 
-def joined(first: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str]:
+def join_changes(first: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str]:
     """Return what to write for two changes, one after the other."""
     files = {}
     for name in [*dict.fromkeys([*first, *then])]:
         lines = _lines(first.get(name, "")) | _lines(then.get(name, ""))
-        files[name] = _text({number: lines[number] for number in _sorted(lines)})
+        files[name] = _text({number: lines[number] for number in _sort(lines)})
     return files
 
 
@@ -121,7 +121,7 @@ def _text(lines: Mapping[str, str]) -> str:
     return "\n".join(f"{number} {value}" for number, value in lines.items())
 
 
-def _sorted(numbers: Iterable[str]) -> list[str]:
+def _sort(numbers: Iterable[str]) -> list[str]:
     """Return disks by number, `default` first."""
     return sorted(numbers, key=lambda each: [*map(int, each.split(":"))] if ":" in each else [])
 

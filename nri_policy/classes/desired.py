@@ -28,7 +28,7 @@ def desired(
 
     Raises AnnotationError where it is annotated with a class that it cannot have.
     """
-    scheduling = _scheduling(settings, equipment, container, request)
+    scheduling = _decide_scheduling(settings, equipment, container, request)
     limits = blockio(settings, equipment, container, request)
     if scheduling is None and limits is None:
         return None
@@ -59,7 +59,7 @@ def blockio(
     return BlockIO(name=name, origin=origin, limits=limits, lacking=missing)
 
 
-def _scheduling(
+def _decide_scheduling(
     settings: Settings, equipment: Equipment, container: Container, request: Request
 ) -> Scheduling | None:
     asked, pod = request.scheduling_class, container.pod

@@ -13,11 +13,11 @@ from nri_policy.cli.cluster_service import Service
 from nri_policy.cli.cluster_source import (
     ClusterSource,
     cluster_options,
+    document_errors,
     documents_of,
     documents_option,
     groups_of,
     service_option,
-    told,
 )
 from nri_policy.cli.cluster_tree import blocks, topology_name
 from nri_policy.cli.failure import Exit, Failure
@@ -60,7 +60,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         _print(name or f"{_read(asked).namespace}/{_read(asked).name}", explanation, form)
     else:
         engine, _ = source.load()
-        with told():
+        with document_errors():
             group = find_group(engine, name) if name is not None else _read(asked)
             explanation = explain(engine, group)
         if form in ("svg", "html"):

@@ -79,7 +79,7 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
             rows = Service(service, ca, cert, key).ask("fit", document, list[NodeFit])
         else:
             given = _read(files)
-            cluster = given.cluster if files else asyncio.run(_fetched(kubeconfig))
+            cluster = given.cluster if files else asyncio.run(_fetch(kubeconfig))
             settings = _settings(config, given)
             rows = node_fits(read_snapshot(cluster), asked, settings, assumed=assumed)
     except DocumentError as error:
@@ -106,7 +106,7 @@ def _settings(config: Path | None, given: Files) -> Settings:
     return read_cluster_settings(config)
 
 
-async def _fetched(kubeconfig: Path | None) -> dict[str, Any]:
+async def _fetch(kubeconfig: Path | None) -> dict[str, Any]:
     """Return what the cluster has now."""
     connect = access(kubeconfig)
     if connect is None:

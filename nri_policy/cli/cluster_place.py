@@ -12,11 +12,11 @@ from nri_policy.cli.cluster_service import Service
 from nri_policy.cli.cluster_source import (
     ClusterSource,
     cluster_options,
+    document_errors,
     documents_of,
     documents_option,
     groups_of,
     service_option,
-    told,
 )
 from nri_policy.cli.cluster_tree import blocks, left, topology_name
 from nri_policy.cli.failure import Exit
@@ -54,7 +54,7 @@ def place(
         tried = service.ask("place", documents_of(asked), list[Tried])
     else:
         engine, snapshot = source.load()
-        with told():
+        with document_errors():
             tried = [try_group(engine, group, snapshot.failures) for group in groups_of(asked)]
         if form in ("svg", "html"):
             _print_picture(engine, tried, form)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy import yamltext
-from nri_policy.cli.cluster_source import ClusterSource, cluster_options, text_of, told
+from nri_policy.cli.cluster_source import ClusterSource, cluster_options, document_errors, text_of
 from nri_policy.cli.cluster_tree import blocks, topology_name
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
@@ -72,12 +72,12 @@ def _steps(path: Path) -> list[Step]:
         raise Failure(f"{path}: {error}") from error
     for step in steps:
         if step.apply is not None:
-            with told():
-                step.apply = [one for each in step.apply for one in _applied(each, path)]
+            with document_errors():
+                step.apply = [one for each in step.apply for one in _apply(each, path)]
     return steps
 
 
-def _applied(value: Any, scenario: Path) -> list[Any]:
+def _apply(value: Any, scenario: Path) -> list[Any]:
     """Return the objects of an entry: those of a file, by its path beside the scenario's, or it."""
     if not isinstance(value, dict) or value.keys() != {"file"}:
         return [value]

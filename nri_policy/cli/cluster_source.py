@@ -61,7 +61,7 @@ class ClusterSource:
     def load(self) -> tuple[Engine, Snapshot]:
         """Return an engine that knows the cluster; raises Failure or UsageError."""
         given = Files()
-        with told():
+        with document_errors():
             if self.synthetic is not None:
                 made = synthetic.make(self.synthetic)
                 given = Files(cluster=made.cluster, settings=made.settings)
@@ -82,12 +82,12 @@ class ClusterSource:
                 raise click.UsageError(
                     "no cluster is named: give --cluster, --synthetic or --kubeconfig"
                 )
-            return asyncio.run(_listed(Client(connect)))
+            return asyncio.run(_list(Client(connect)))
         except (APIError, KubeconfigError) as error:
             raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
 
 
-async def _listed(client: Client) -> Files:
+async def _list(client: Client) -> Files:
     try:
         return await list_cluster(client)
     finally:
@@ -167,7 +167,7 @@ def service_option(command: _Command) -> _Command:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def document_errors() -> Iterator[None]:
     """Make a DocumentError within the context the program's: one line, with its path."""
     try:
         yield
@@ -185,7 +185,7 @@ def text_of(path: Path) -> bytes:
 
 def documents_of(paths: Iterable[Path]) -> list[object]:
     """Return the objects in files; raises Failure."""
-    with told():
+    with document_errors():
         return [each for path in paths for each in read_documents(text_of(path), str(path))]
 
 
@@ -193,7 +193,7 @@ def groups_of(paths: Iterable[Path]) -> list[PlacementGroup]:
     """Return the groups in files; raises Failure, which names the file."""
     groups = []
     for path in paths:
-        with told():
+        with document_errors():
             documents = [*read_documents(text_of(path), str(path))]
         try:
             groups += read_groups(documents)

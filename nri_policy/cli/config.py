@@ -57,7 +57,7 @@ def check(context: click.Context, file: Path, source: Source, every: bool, form:
     """
     report = _check(file, source)
     if form == "table":
-        print_drawing(*_checked(file, report, every=every))
+        print_drawing(*_render_check(file, report, every=every))
     else:
         print_document(report, form)
     context.exit(0 if report.valid else Exit.SETTINGS)
@@ -72,7 +72,7 @@ def show(every: bool, control_socket: Path, form: str) -> None:
     with asking(control_socket) as client:
         report = client.settings()
     if form == "table":
-        print_drawing(*_shown(report, every=every))
+        print_drawing(*_render_settings(report, every=every))
     else:
         print_document(report, form)
 
@@ -99,7 +99,7 @@ def _check(file: Path, source: Source) -> CheckReport:
         notices = (*settings.notices, *settings.unreferenced())
         report = replace(report, notices=notices, settings=effective(settings))
         _agree(settings)
-        layout = _started(settings, source)
+        layout = _build_layout(settings, source)
     except SettingsError as error:
         return replace(report, errors=tuple(map(_error, error.problems)))
     except CapacityError as error:
@@ -107,7 +107,7 @@ def _check(file: Path, source: Source) -> CheckReport:
     return replace(report, valid=True, machine=None if layout is None else _machine(layout))
 
 
-def _started(settings: Settings, source: Source) -> Layout | None:
+def _build_layout(settings: Settings, source: Source) -> Layout | None:
     """Return what a daemon would start with on the machine, None where none is given."""
     if source == Source():
         return None
@@ -151,7 +151,7 @@ def _machine(layout: Layout) -> NodeCapacity:
     )
 
 
-def _checked(file: Path, report: CheckReport, *, every: bool) -> Iterator[RenderableType]:
+def _render_check(file: Path, report: CheckReport, *, every: bool) -> Iterator[RenderableType]:
     errors = report.errors
     if errors:
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
@@ -183,7 +183,7 @@ def _checked(file: Path, report: CheckReport, *, every: bool) -> Iterator[Render
         yield from _table(report.settings, every=every)
 
 
-def _shown(report: SettingsReport, *, every: bool) -> Iterator[RenderableType]:
+def _render_settings(report: SettingsReport, *, every: bool) -> Iterator[RenderableType]:
     yield Text(f"from {report.origin}", style="bold")
     latest = report.latest_reload
     if latest is not None and not latest.accepted:

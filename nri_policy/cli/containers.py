@@ -16,7 +16,7 @@ from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pinning import left_alone
 from nri_policy.cli.watching import repeat, watch_option
-from nri_policy.picture.mark import Mark, marked
+from nri_policy.picture.mark import Mark, assign_marks
 from nri_policy.picture.terminal import letter
 from nri_policy.report import ContainerReport, Containers
 from nri_policy.wording import natural
@@ -50,7 +50,7 @@ def command(namespace: str | None, key: str, watch: bool, control_socket: Path, 
 def _show(namespace: str | None, key: str, control_socket: Path, form: str) -> None:
     with asking(control_socket) as client:
         every, note = client.containers(), left_alone(client.settings())
-    marks = marked(name for name, each in every.items() if each.exclusive)
+    marks = assign_marks(name for name, each in every.items() if each.exclusive)
     named = every.items() if key == "placed" else sorted(every.items(), key=_KEYS[key])
     containers = {
         name: each for name, each in named if namespace is None or name.startswith(f"{namespace}/")

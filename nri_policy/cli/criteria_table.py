@@ -17,7 +17,7 @@ from nri_policy.cli.fitting import Columns
 from nri_policy.cli.holdings import short
 from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.engine.criteria import CRITERIA, LACKS
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.report import (
     CandidateReport,
     ChangeReport,
@@ -34,11 +34,11 @@ _YES_OR_NO = {"isolated_fit", "memory_kind", "cpu_class", "undisturbed_memory"}
 _SPREAD = ("pick-resources-by-hints.resource-policy.nri.io", '"true"')
 
 
-def explained(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[RenderableType]:
+def explain(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[RenderableType]:
     """Yield what there is to say of one container: a sentence, devices, the table, who drew it."""
     yield from _answer(explanation)
     if explanation.devices:
-        yield from _titled("Devices", *_devices(explanation))
+        yield from _title("Devices", *_devices(explanation))
     if explanation.candidates:
         yield ""
         yield from _comparison(explanation, all_pools=all_pools)
@@ -52,9 +52,9 @@ def explained(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[Re
         ("Annotations", explanation.annotations),
     ):
         if lines and lines != (explanation.summary,):  # a refusal's note is its summary
-            yield from _titled(title, *map(Text, lines))
+            yield from _title(title, *map(Text, lines))
     if explanation.changes:
-        yield from _titled("Changed by others, the latest first", _changes(explanation.changes))
+        yield from _title("Changed by others, the latest first", _changes(explanation.changes))
     for title, other in (
         ("How it came there", explanation.placed_before),
         ("A later resize was refused", explanation.refused_resize),
@@ -62,12 +62,12 @@ def explained(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[Re
         if other is not None:
             yield ""
             yield Text(title, style="bold cyan")
-            yield from explained(other, all_pools=all_pools)
+            yield from explain(other, all_pools=all_pools)
 
 
 def _answer(explanation: ExplanationReport) -> Iterator[RenderableType]:
     name, summary = short(explanation.container), explanation.summary
-    if explanation.outcome is Outcome.REFUSED and not summary.startswith("refused"):
+    if explanation.outcome is DecisionKind.REFUSED and not summary.startswith("refused"):
         summary = f"refused: {summary}"
     yield Text.assemble((name, "bold"), f": {summary}")
     if explanation.because:
@@ -76,7 +76,7 @@ def _answer(explanation: ExplanationReport) -> Iterator[RenderableType]:
         yield Text(_past(explanation), style="yellow")
 
 
-def _titled(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
+def _title(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
     yield ""
     yield Text(title, style="bold cyan")
     for part in parts:
@@ -102,7 +102,7 @@ def _devices(explanation: ExplanationReport) -> Iterator[RenderableType]:
 def _past(explanation: ExplanationReport) -> str:
     """Say that and when it was."""
     decided, ended = explanation.decided_at, explanation.ended_at
-    if explanation.outcome is Outcome.REFUSED:
+    if explanation.outcome is DecisionKind.REFUSED:
         return f"This is of the past: it was refused at {decided}."
     return f"This is of the past: it was decided at {decided}, and the container " + (
         f"stopped at {ended}." if ended else "is gone."

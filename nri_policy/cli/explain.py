@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from nri_policy.cli.asking import asking, socket_option
-from nri_policy.cli.criteria_table import explained, why_not
+from nri_policy.cli.criteria_table import explain, why_not
 from nri_policy.cli.holdings import short
 from nri_policy.cli.names import complete
 from nri_policy.cli.options import explanation_form_option
@@ -46,7 +46,7 @@ def command(
     for number, explanation in enumerate(explanations):
         if number:
             print_drawing("")
-        print_drawing(*explained(explanation, all_pools=all_pools))
+        print_drawing(*explain(explanation, all_pools=all_pools))
 
 
 def _decision(explanation: ExplanationReport, pools: Sequence[PoolReport]) -> Decided:

@@ -40,7 +40,7 @@ class Columns:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         needs = [self._need(at, console, options) for at in range(len(self._names))]
-        left_out = self._left_out(needs, options.max_width)
+        left_out = self._omit(needs, options.max_width)
         kept = [at for at, name in enumerate(self._names) if name not in left_out]
         yield self._table(kept, _widths([needs[at] for at in kept], options.max_width))
         if left_out:
@@ -60,7 +60,7 @@ class Columns:
         whole = self._names[at] in self._whole
         return Measurement(most if whole else max(one.minimum for one in each), most)
 
-    def _left_out(self, needs: Sequence[Measurement], width: int) -> Sequence[str]:
+    def _omit(self, needs: Sequence[Measurement], width: int) -> Sequence[str]:
         for count in range(len(self._dispensable)):
             left_out = self._dispensable[:count]
             named = zip(self._names, needs, strict=True)

@@ -38,11 +38,11 @@ def moments() -> Iterator[Moment]:
         yield _now(), ""
         end = time.time() // 1 + 1
         while (left := end - time.time()) > 0:
-            if key := _pressed(left):
+            if key := _read_key(left):
                 yield _now(), key
 
 
-def _pressed(seconds: float) -> str:
+def _read_key(seconds: float) -> str:
     """Return the key that is pressed within *seconds*; empty if none is."""
     if not sys.stdin.isatty():
         time.sleep(seconds)

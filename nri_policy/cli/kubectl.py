@@ -99,7 +99,7 @@ class Asked:
     pod: Any = None  # the object
 
 
-def _asked(cluster: Cluster, target: str, namespace: str, node: str) -> Asked:
+def _parse_target(cluster: Cluster, target: str, namespace: str, node: str) -> Asked:
     """Find out which pod is meant, and where it is; a *node* comes before the pod's own."""
     if not target:
         if not node:
@@ -161,7 +161,7 @@ def _about_a_pod(command: Callable[..., int]) -> Callable[..., None]:
         options = [f"{option}={value}" for option, value in given.items() if value]
         cluster = Cluster(options=options, system=daemon_namespace)
         named_pod = arguments[:1] if arguments and not arguments[0].startswith("-") else ()
-        asked = _asked(cluster, "".join(named_pod), namespace, node)
+        asked = _parse_target(cluster, "".join(named_pod), namespace, node)
         click.get_current_context().exit(
             command(cluster, asked, arguments[len(named_pod) :], **named)
         )

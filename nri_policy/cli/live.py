@@ -23,7 +23,7 @@ from nri_policy.cli.holdings import short
 from nri_policy.cli.keyboard import Moment
 from nri_policy.cli.live_view import HELP, View
 from nri_policy.cli.occupants import occupants
-from nri_policy.cli.running import Running, running
+from nri_policy.cli.running import Running, ask_running
 from nri_policy.control.client import Client, DeclinedError, UnreachableError, connected
 from nri_policy.picture.occupant import Occupant
 from nri_policy.picture.scene import Scene
@@ -80,12 +80,12 @@ class DaemonWatcher:
                 self._outdated.set()
             if self._running is None or self._outdated.is_set():
                 self._outdated.clear()
-                self._running = running(self._client, usage=True)
+                self._running = ask_running(self._client, usage=True)
             else:
                 containers = self._client.containers(usage=True)
                 self._running = replace(self._running, containers=containers)
             self._scene = self._running.scene(self._scene)
-            used = self._used(self._running.containers)
+            used = self._usage(self._running.containers)
             used_in = _by_pool(used, self._running)
         except (UnreachableError, DeclinedError) as error:
             problem = str(error)
@@ -98,7 +98,7 @@ class DaemonWatcher:
             used_in=used_in,
         )
 
-    def _used(self, containers: Containers) -> dict[str, float]:
+    def _usage(self, containers: Containers) -> dict[str, float]:
         """Return how many CPUs each container has used on average since the last look."""
         now, before = self._now(), self._looked
         self._looked = now, containers
@@ -128,13 +128,13 @@ class DaemonWatcher:
                     self._outdated.set()
 
 
-def _by_pool(used: Mapping[str, float], running: Running) -> dict[str, float]:
+def _by_pool(used: Mapping[str, float], ask_running: Running) -> dict[str, float]:
     """Return the CPUs in use in each pool, those of the pools below it included."""
-    pools = {pool.id: pool for pool in running.pools}
-    ids = {pool.name: pool.id for pool in running.pools}
+    pools = {pool.id: pool for pool in ask_running.pools}
+    ids = {pool.name: pool.id for pool in ask_running.pools}
     totals: dict[str, float] = {}
     for name, cpus in used.items():
-        at = ids.get(running.containers[name].pool or "")
+        at = ids.get(ask_running.containers[name].pool or "")
         while at is not None:
             totals[pools[at].name] = totals.get(pools[at].name, 0.0) + cpus
             at = pools[at].parent
@@ -178,7 +178,7 @@ class Frame:
         decisions = lines(*self._decisions())[: max(2, min(_SHOWN_DECISIONS + 1, room // 4))]
         if scene is not None:
             shown += lines(*self._pools())
-            refused = lines(*_refused(scene))
+            refused = lines(*_render_refused(scene))
             room -= len(shown) + len(decisions) + len(refused)
             table = lines("", occupants(self._chosen(scene, room), self.glimpse.used))
             most = max(room - min(len(table), _FEWEST_ROWS), room // 2)
@@ -203,7 +203,7 @@ class Frame:
     def _chosen(self, scene: Scene, room: int) -> Scene:
         """Return the scene with the rows of its table as the reader wants them."""
         if self.view == View():
-            return replace(scene, occupants=_telling(scene, room))
+            return replace(scene, occupants=_most_telling_first(scene, room))
         calm = tuple(replace(each, change="") for each in scene.occupants)
         rows = self.view.sorted(calm, self.glimpse.used)
         return replace(scene, occupants=rows[self.view.first :])
@@ -222,7 +222,7 @@ class Frame:
             yield line.append(" · ".join(_said(each)))
 
 
-def _refused(scene: Scene) -> Iterator[RenderableType]:
+def _render_refused(scene: Scene) -> Iterator[RenderableType]:
     """Yield who was refused, and why."""
     names = list(scene.refused.items())
     for name, reason in names[:_SHOWN_REFUSALS]:
@@ -243,7 +243,7 @@ def _said(decision: Decision) -> Iterator[str]:
         yield f"released {', '.join(map(short, decision.released))}"
 
 
-def _telling(scene: Scene, room: int) -> tuple[Occupant, ...]:
+def _most_telling_first(scene: Scene, room: int) -> tuple[Occupant, ...]:
     """Return the occupants, where there is not room for all those with CPUs of their own first.
 
     What happened to them stands among the decisions, for longer than until the next glimpse.

@@ -87,29 +87,29 @@ def _pools(machine: Machine, tree: PoolTree) -> Columns:
         dispensable=("stands for", *kinds, "count"),
     )
     sizes = {node.id: node.memory for node in machine.nodes}
-    for pool, guide in _guided(tree, tree.top, "", ""):
+    for pool, guide in _with_guides(tree, tree.top, "", ""):
         above = "" if pool.parent is None else f"{tree.pools[pool.parent].name}/"
         table.add_row(
             Text(guide + pool.name.removeprefix(above)),
             Text(", ".join(pool.levels)),
             str(len(pool.cpus)),
             cpu_list(pool.cpus),
-            *(_sized(pool.memory[kind], sizes) for kind in kinds),
+            *(_format_size(pool.memory[kind], sizes) for kind in kinds),
         )
     return table
 
 
-def _sized(nodes: CPUSet, sizes: dict[int, int]) -> str:
+def _format_size(nodes: CPUSet, sizes: dict[int, int]) -> str:
     return f"{nodes}: {format_bytes(sum(sizes[node] for node in nodes))}" if nodes else ""
 
 
-def _guided(tree: PoolTree, pool: Pool, first: str, rest: str) -> Iterator[tuple[Pool, str]]:
+def _with_guides(tree: PoolTree, pool: Pool, first: str, rest: str) -> Iterator[tuple[Pool, str]]:
     """Yield *pool* and all below it, parents first, each with the lines that lead to it."""
     yield pool, first
     children = sorted(pool.children, key=lambda child: natural(tree.pools[child].name))
     for child in children:
         last = child == children[-1]
-        yield from _guided(
+        yield from _with_guides(
             tree,
             tree.pools[child],
             rest + ("└─ " if last else "├─ "),

@@ -69,10 +69,10 @@ def print_drawing(*drawings: RenderableType) -> None:
     console = Paper(highlight=False, markup=False, emoji=False, width=width)
     for drawing in drawings:
         for line in console.render_lines(drawing, pad=False):
-            console.print(Segments([*_trimmed(line), Segment.line()]))
+            console.print(Segments([*_trim(line), Segment.line()]))
 
 
-def _trimmed(line: list[Segment]) -> list[Segment]:
+def _trim(line: list[Segment]) -> list[Segment]:
     """Return a line without the blanks at its end, which tables fill their width with."""
     while line and not line[-1].text.rstrip() and not (line[-1].style and line[-1].style.bgcolor):
         line = line[:-1]

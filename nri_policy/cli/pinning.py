@@ -7,7 +7,7 @@ from nri_policy.report import SettingsReport
 _WHAT = {"pinCPU": "CPUs", "pinMemory": "memory nodes"}
 
 
-def pinned(report: SettingsReport) -> list[str]:
+def pinning_of(report: SettingsReport) -> list[str]:
     """Return what containers are given."""
     fields = {each.field: each.value for each in report.settings}
     return [_WHAT[field] for field in _WHAT if fields[field] is not False]

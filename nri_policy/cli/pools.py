@@ -15,11 +15,11 @@ from nri_policy.cli.occupants import occupants
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.pieces import cpu_list
-from nri_policy.cli.running import running
+from nri_policy.cli.running import ask_running
 from nri_policy.cli.watching import repeat, watch_option
 from nri_policy.cpuset import CPUSet
 from nri_policy.picture import svg
-from nri_policy.picture.page import containers, page, pictured, section, table
+from nri_policy.picture.page import containers, page, picture_parts, section, table
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import Drawing
 from nri_policy.report import OccupiedPoolReport
@@ -41,7 +41,7 @@ def command(watch: bool, control_socket: Path, form: str) -> None:
 def _show(control_socket: Path, form: str) -> None:
     with asking(control_socket) as client:
         pools = client.pools()
-        now = None if form in {"json", "yaml"} else running(client)
+        now = None if form in {"json", "yaml"} else ask_running(client)
     if now is None:
         print_document(pools, form)
     else:
@@ -53,7 +53,7 @@ def _picture(scene: Scene, pools: Sequence[OccupiedPoolReport], form: str) -> No
         case "svg":
             print_page(svg.document([svg.Strip(heading="", scene=scene)]))
         case "html":
-            picture = section("Who runs where", *pictured(scene), containers(scene))
+            picture = section("Who runs where", *picture_parts(scene), containers(scene))
             print_page(page("Pools", picture, section("Pools", table(_HEADS, _rows(pools)))))
         case _:
             own = replace(scene, occupants=tuple(o for o in scene.occupants if o.exclusive))
@@ -78,7 +78,7 @@ def _table(pools: Sequence[OccupiedPoolReport]) -> Columns:
 
 def _rows(pools: Sequence[OccupiedPoolReport]) -> Iterator[tuple[str, ...]]:
     (top,) = (pool for pool in pools if pool.parent is None)
-    for pool, name in _guided(pools, top, "", ""):
+    for pool, name in _with_guides(pools, top, "", ""):
         yield (
             name,
             str(pool.cpus),
@@ -90,7 +90,7 @@ def _rows(pools: Sequence[OccupiedPoolReport]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _guided(
+def _with_guides(
     pools: Sequence[OccupiedPoolReport],
     pool: OccupiedPoolReport,
     first: str,
@@ -103,7 +103,7 @@ def _guided(
     children = sorted(below, key=lambda child: natural(child.name))
     for child in children:
         last = child is children[-1]
-        yield from _guided(
+        yield from _with_guides(
             pools,
             child,
             rest + ("└─ " if last else "├─ "),

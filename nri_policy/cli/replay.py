@@ -186,11 +186,11 @@ def _drawn(report: ReplayReport) -> Iterator[RenderableType]:
         yield from _elsewhere(report.changes)
 
 
-def _aligned(score: Score) -> str:
+def _align(score: Score) -> str:
     return f"{score.aligned} of {score.asking}"
 
 
-def _spilled(score: Score) -> str:
+def _spill_note(score: Score) -> str:
     return f"{score.spilled}, {format_bytes(score.spilled_memory)}" if score.spilled else "0"
 
 
@@ -198,8 +198,8 @@ _LINES: tuple[tuple[str, Callable[[Score], str]], ...] = (
     ("containers placed", lambda score: str(score.placed)),
     ("containers refused", lambda score: str(score.refused)),
     ("resizes refused", lambda score: str(score.refused_resizes)),
-    ("aligned: inside one NUMA node, of those that ask for CPU", _aligned),
-    ("spilled: memory not all beside the CPUs", _spilled),
+    ("aligned: inside one NUMA node, of those that ask for CPU", _align),
+    ("spilled: memory not all beside the CPUs", _spill_note),
     ("moves of running containers", lambda score: str(score.moves)),
     ("other updates of running containers", lambda score: str(score.updates - score.moves)),
 )
@@ -234,14 +234,14 @@ def _elsewhere(changes: Mapping[str, TwoFates]) -> Iterator[RenderableType]:
     yield Text(f"{len(changes)} containers fare otherwise:", style="bold cyan")
     table = Columns("container", "", "cpuset", "of its own", "mems", "pool")
     for name, change in [*changes.items()][:_MOST_ROWS]:
-        table.add_row(broken(short(name)), "recorded", *_holding(change.recorded))
-        table.add_row(Text(), "replayed", *_holding(change.replayed))
+        table.add_row(broken(short(name)), "recorded", *_format_holding(change.recorded))
+        table.add_row(Text(), "replayed", *_format_holding(change.replayed))
     yield table
     if len(changes) > _MOST_ROWS:
         yield Text(f"and {len(changes) - _MOST_ROWS} more: see -o json", style="dim")
 
 
-def _holding(held: FateReport | None) -> tuple[Text, ...]:
+def _format_holding(held: FateReport | None) -> tuple[Text, ...]:
     if held is None:
         return *(Text("-") for _ in range(3)), Text("not there")
     if held.pool is None:

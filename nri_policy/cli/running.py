@@ -28,7 +28,7 @@ class Running:
         return scene(self.machine, self.pools, self.containers, before)
 
 
-def running(client: Client, *, usage: bool = False) -> Running:
+def ask_running(client: Client, *, usage: bool = False) -> Running:
     """Ask the daemon for all of it, with the CPU time that containers have used if wanted."""
     topology, containers = client.machine(), client.containers(usage=usage)
     return Running(machine=topology.machine, pools=topology.pools, containers=containers)

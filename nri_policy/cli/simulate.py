@@ -33,7 +33,7 @@ from nri_policy.picture.terminal import Drawing
 from nri_policy.report import machine_report
 from nri_policy.settings import Settings
 from nri_policy.simulation.node import SimulatedNode
-from nri_policy.simulation.playback import Playback, Result, unforeseen
+from nri_policy.simulation.playback import Playback, Result, find_unexpected
 from nri_policy.simulation.scenario import ScenarioError, Step, read_scenario
 from nri_policy.wording import printable
 
@@ -110,7 +110,7 @@ class _Show:
             return ["the daemon did not start"]
         problems = {
             each.step: f"failed, and no `expect` names that: {each.error}"
-            for each in unforeseen(self.steps, self.results)
+            for each in find_unexpected(self.steps, self.results)
         } | {
             each.step: f"not as expected: {'; '.join(map(str, each.mismatches))}"
             for each in self.results

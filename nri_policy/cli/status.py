@@ -12,7 +12,7 @@ from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.pieces import cpu_list
-from nri_policy.cli.pinning import left_alone, pinned
+from nri_policy.cli.pinning import left_alone, pinning_of
 from nri_policy.cli.watching import repeat, watch_option
 from nri_policy.report import PublicationReport, SettingsReport, StatusReport
 from nri_policy.settings import Reload
@@ -44,7 +44,7 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     known = "yes" if status.synchronized else "not yet: waiting for the runtime"
     table.add_row("containers in sync", Text(known))
     table.add_row("settings from", Text(settings.origin, overflow="fold"))
-    table.add_row("sets", Text(" and ".join(pinned(settings)) or "nothing: it only decides"))
+    table.add_row("sets", Text(" and ".join(pinning_of(settings)) or "nothing: it only decides"))
     table.add_row("placed", str(status.containers))
     table.add_row("refused", str(status.refused))
     table.add_row("pools", str(status.pools))
@@ -64,14 +64,14 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     if status.latest_reload is not None:
         table.add_row("latest reload", Text(_outcome(status.latest_reload), overflow="fold"))
     for publication in status.publications:
-        table.add_row("topology", Text(_published(publication), overflow="fold"))
+        table.add_row("topology", Text(_format_publication(publication), overflow="fold"))
     note = left_alone(settings)
     for notice in (*([note] if note else []), *status.notices):
         table.add_row("note", Text(notice, overflow="fold"))
     return table
 
 
-def _published(publication: PublicationReport) -> str:
+def _format_publication(publication: PublicationReport) -> str:
     """Return how it goes with one copy of the node's NodeResourceTopology object."""
     text = f"{publication.phase}: {publication.to}"
     if publication.error:

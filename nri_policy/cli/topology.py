@@ -14,7 +14,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.numa import free_memory
 from nri_policy.picture import svg
 from nri_policy.picture.machine_page import machine_sections
-from nri_policy.picture.page import page, pictured, section
+from nri_policy.picture.page import page, picture_parts, section
 from nri_policy.picture.scene import scene
 from nri_policy.picture.terminal import Drawing
 from nri_policy.pools.capacity import Capacity, CapacityError, capacity_of
@@ -55,7 +55,7 @@ def command(source: Source, settings: Settings | None, cpu_ids: bool, form: str)
             print_page(svg.document([svg.Strip(heading="", scene=shown)]))
         case "html":
             content = [
-                section("Floor plan", *pictured(shown)),
+                section("Floor plan", *picture_parts(shown)),
                 *machine_sections(hardware, pools),
             ]
             print_page(page(f"Topology of {source}", *content))

@@ -20,13 +20,13 @@ from nri_policy.cli.holdings import HEADINGS, cells, short
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.pieces import cpu_list, path
-from nri_policy.cli.running import Running, running
+from nri_policy.cli.running import Running, ask_running
 from nri_policy.control.client import DeclinedError
 from nri_policy.engine.criteria import REASONS
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.picture import svg
 from nri_policy.picture.markup import Element
-from nri_policy.picture.page import containers, listed, page, pictured, section, table
+from nri_policy.picture.page import containers, page, picture_parts, render_list, section, table
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.svg import Strip
 from nri_policy.picture.terminal import Drawing
@@ -114,8 +114,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise click.UsageError("--replicas is about pods: give them by -f")
     manifests = "" if file is None else _text(file, file.name)
     settings = "" if settings_file is None else _settings(settings_file)
-    with asking(control_socket) as client, _blamed(file):
-        now = None if form in {"json", "yaml"} else running(client)
+    with asking(control_socket) as client, _blame(file):
+        now = None if form in {"json", "yaml"} else ask_running(client)
         report = client.what_if(manifests, replicas or 0, most=replicas == _MAX, settings=settings)
     if now is None:
         print_document(report, form)
@@ -125,7 +125,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
 
 @contextmanager
-def _blamed(file: IO[str] | None) -> Iterator[None]:
+def _blame(file: IO[str] | None) -> Iterator[None]:
     """Name the file of manifests in which the daemon finds no sense; the settings make some."""
     try:
         yield
@@ -155,7 +155,7 @@ def _settings(path: str) -> str:
     return text
 
 
-def _compared(now: Running, report: WhatIfReport) -> tuple[Scene, Scene]:
+def _compare(now: Running, report: WhatIfReport) -> tuple[Scene, Scene]:
     """Return the pictures of now and of what would be, those CPUs marked that change hands."""
     changed = {
         name: structs.replace(
@@ -179,7 +179,7 @@ def _compared(now: Running, report: WhatIfReport) -> tuple[Scene, Scene]:
 
 
 def _picture(now: Running, report: WhatIfReport, form: str) -> None:
-    before, after = _compared(now, report)
+    before, after = _compare(now, report)
     match form:
         case "svg":
             sentences = " ".join(_sentences(report))
@@ -195,14 +195,14 @@ def _picture(now: Running, report: WhatIfReport, form: str) -> None:
 
 
 def _sections(before: Scene, after: Scene, report: WhatIfReport) -> Iterator[Element]:
-    yield listed(_sentences(report))
-    yield section("Before", *pictured(before, "before-"))
-    yield section("After", *pictured(after, "after-"), containers(after))
+    yield render_list(_sentences(report))
+    yield section("Before", *picture_parts(before, "before-"))
+    yield section("After", *picture_parts(after, "after-"), containers(after))
     whys = [(short(name), "; ".join(_remarks(each))) for name, each in report.containers.items()]
     if whys:
         yield section("Why there", table(["container", "why"], whys))
     if report.warnings:
-        yield section("Warnings", listed(report.warnings))
+        yield section("Warnings", render_list(report.warnings))
 
 
 def _drawn(
@@ -305,7 +305,7 @@ def _remarks(container: TriedReport) -> Iterator[str]:
     if container.error:
         yield container.error
         return
-    if container.outcome is not Outcome.PLACED:
+    if container.outcome is not DecisionKind.PLACED:
         yield container.outcome
     if container.decided_by:
         yield f"{REASONS[container.decided_by]} ({container.decided_by})"

@@ -149,7 +149,7 @@ class Client:
 
         Each next one raises UnreachableError or DeclinedError where there will be no more.
         """
-        with self._translated():
+        with self._translate_errors():
             call = self._stub.Watch(pb.WatchRequest())
             call.initial_metadata()  # the daemon watches for us from here on
         try:
@@ -158,7 +158,7 @@ class Client:
             call.cancel()
 
     def _decisions(self, call: Iterator[pb.Decision]) -> Iterator[pb.Decision]:
-        with self._translated():
+        with self._translate_errors():
             yield from call
 
     def _document(self, method: Callable[..., pb.Document], request: Any, kind: type[_T]) -> _T:
@@ -167,11 +167,11 @@ class Client:
             return decode(text, kind)
 
     def _ask(self, method: Callable[..., Any], request: Any) -> Any:
-        with self._translated():
+        with self._translate_errors():
             return method(request, timeout=self._patience, wait_for_ready=True)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Raise our own errors for gRPC's."""
         try:
             yield

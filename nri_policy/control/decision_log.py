@@ -20,11 +20,10 @@ from nri_policy.engine.event import (
     Synchronized,
     kind,
 )
-from nri_policy.engine.explanation import Explanation, Outcome
+from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.placement import RefusalError
-from nri_policy.node import NodeView
-from nri_policy.node import Outcome as Became
+from nri_policy.node import NodeView, Outcome
 from nri_policy.proto import control_pb2
 from nri_policy.report import explanation_report
 from nri_policy.workload.pod import Container
@@ -96,29 +95,29 @@ class DecisionLog:
         finally:
             self._watchers.remove(watcher)
 
-    def note(self, event: Event, outcome: Became, view: NodeView) -> None:
+    def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Take note of what became of *event*; an observer of the node."""
         explanation = None
         if isinstance(outcome, Decision):
-            self._decided(event, outcome, view)
+            self._fill_decision(event, outcome, view)
             explanation = outcome.explanation
         elif not isinstance(event, Reconfigured):
-            explanation = self._refused(event, outcome, view)
+            explanation = self._explain_refusal(event, outcome, view)
         if not self._watchers:
             return
         message = control_pb2.Decision(event=kind(event))
         if explanation is not None:
             message.container = explanation.container
-            message.outcome = explanation.outcome.value
+            message.outcome = explanation.kind.value
             message.pool = explanation.pool_name or ""
         if isinstance(outcome, Decision):
             _fill(message, outcome, view)
         elif explanation is None:
-            message.outcome, message.summary = Outcome.REFUSED.value, str(outcome)
+            message.outcome, message.summary = DecisionKind.REFUSED.value, str(outcome)
         for watcher in self._watchers:
             watcher.tell((message, explanation))
 
-    def _decided(self, event: Event, decision: Decision, view: NodeView) -> None:
+    def _fill_decision(self, event: Event, decision: Decision, view: NodeView) -> None:
         for name in decision.released:
             self.causes.pop(name, None)
             self.refusals.pop(name, None)  # of a resize: it had its place
@@ -135,12 +134,12 @@ class DecisionLog:
                 if gone in (None, refusal.container.pod.id):
                     self.refusals[name] = replace(refusal, pod_exists=False)
 
-    def _refused(self, event: Event, error: Exception, view: NodeView) -> Explanation:
-        container = _asked(event, view)
+    def _explain_refusal(self, event: Event, error: Exception, view: NodeView) -> Explanation:
+        container = _container_of(event, view)
         explanation = error.explanation if isinstance(error, RefusalError) else None
         explanation = explanation or Explanation(
             container=container.full_name,
-            outcome=Outcome.REFUSED,
+            kind=DecisionKind.REFUSED,
             request=None,
             tree=view.layout.tree,
             pool=None,
@@ -154,7 +153,7 @@ class DecisionLog:
         return explanation
 
 
-def _asked(event: Event, view: NodeView) -> Container:
+def _container_of(event: Event, view: NodeView) -> Container:
     """Return the container that *event*, which was refused, is about."""
     if isinstance(event, Created):
         return event.container

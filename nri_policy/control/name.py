@@ -16,7 +16,7 @@ class UnknownNameError(Exception):
     """A name means nothing that is there, or two things; the text says what there is."""
 
 
-def named(name: str, known: Collection[str]) -> str | list[str]:
+def find(name: str, known: Collection[str]) -> str | list[str]:
     """Return the container that *name* means, or the list of all of the pod that it means.
 
     *known* are the containers that there are, as `namespace/pod/container`. Raises

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from nri_policy.classes import Classes
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
 from nri_policy.control.handler import service_handler
-from nri_policy.control.name import UnknownNameError, named
+from nri_policy.control.name import UnknownNameError, find
 from nri_policy.engine.event import Reconfigured
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Placement
 from nri_policy.node import CPUsAndMems, Node, NodeView, Placed, Wanted, WhatIf
 from nri_policy.proto import control_pb2 as pb
@@ -224,7 +224,7 @@ class Control:
             runtime=self._status.runtime,
             pools=len(layout.tree.pools),
             containers=len(view.placed),
-            refused=len(self._refused(view)),
+            refused=len(self._list_refused(view)),
             online_cpus=str(layout.machine.online),
             reserved_cpus=str(layout.capacity.reserved),
             isolated_cpus=str(layout.capacity.isolated),
@@ -266,7 +266,7 @@ class Control:
                 error=None if failed is None else _not_taken(failed),
                 updated_by=(causes[name],) if name in causes else (),
             )
-        for name, reason in self._refused(view).items():
+        for name, reason in self._list_refused(view).items():
             shown.setdefault(name, refused_report(reason, updated_by=()))
         if request.usage:
             used = await asyncio.to_thread(self._cgroups.cpu_seconds, cgroups.values())
@@ -312,10 +312,10 @@ class Control:
         }
         try:
             try:
-                found = named(request.name, known)
+                found = find(request.name, known)
             except UnknownNameError:
                 gone = await asyncio.to_thread(self._past.names)
-                found = named(request.name, {*known, *gone})
+                found = find(request.name, {*known, *gone})
         except UnknownNameError as error:
             unknown = "" if self._status.synchronized.is_set() else f"; {_UNKNOWN}"
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{error}{unknown}")
@@ -326,7 +326,7 @@ class Control:
             return [
                 _with_devices(
                     replace(
-                        self._explained(each, placed.get(each), refusals.get(each)),
+                        self._find_explanation(each, placed.get(each), refusals.get(each)),
                         annotations=_remarks(each, known.get(each), had),
                         classes=self._class_items(placed.get(each), view.classes),
                     ),
@@ -348,13 +348,13 @@ class Control:
         container_id = placed.container.id
         return class_items(classes.get(container_id), self._auditor.in_kernel(container_id))
 
-    def _explained(
+    def _find_explanation(
         self, name: str, placed: Placed | None, refusal: Refusal | None
     ) -> ExplanationReport:
         """Return an explanation: as the engine has it, or of somebody gone from the journal."""
         if placed is not None:
             container = placed.container
-            kept = placed.explanation.outcome is Outcome.KEPT  # which says nothing of the reasons
+            kept = placed.explanation.kind is DecisionKind.KEPT  # which says nothing of the reasons
             return replace(
                 explanation_report(placed.explanation),
                 changes=self._past.changes(container.id, container.pod.id),
@@ -376,7 +376,7 @@ class Control:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         async with self._trying:
             try:
-                event, pods = await self._asked(request)
+                event, pods = await self._parse_question(request)
             except ValueError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             found = {} if event is None else await self._what_if.found()
@@ -389,7 +389,7 @@ class Control:
                         await asyncio.sleep(0)  # the runtime's requests come first
             return _document(what_if_report(trial.result()))
 
-    async def _asked(
+    async def _parse_question(
         self, request: pb.WhatIfRequest
     ) -> tuple[Reconfigured | None, Sequence[Wanted]]:
         """Return the settings and the pods to try; ValueError where they make no sense."""
@@ -435,7 +435,7 @@ class Control:
         finally:
             self._watching -= 1
 
-    def _refused(self, view: NodeView) -> dict[str, str]:
+    def _list_refused(self, view: NodeView) -> dict[str, str]:
         """Return why containers that hold nothing were refused, by name, while their pods exist."""
         placed = view.by_name()
         return {

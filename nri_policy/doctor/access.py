@@ -54,14 +54,14 @@ def access_to(kubeconfig: Path | None, node: str) -> Access | None:
     async def ask() -> Access:
         client = Client(connect, patience=_PATIENCE)
         try:
-            return await _found(client, node)
+            return await _ask_access(client, node)
         finally:
             await client.close()
 
     return asyncio.run(ask())
 
 
-async def _found(client: Client, node: str) -> Access:
+async def _ask_access(client: Client, node: str) -> Access:
     try:
         await Cluster(client, node).look()
         promised = await _allocatable(client, node)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 
-from nri_policy.doctor.sockets import listening
+from nri_policy.doctor.sockets import probe_socket
 from nri_policy.proto.podresources_pb2 import ListPodResourcesRequest, ListPodResourcesResponse
 from nri_policy.proto.podresources_pb2_grpc import PodResourcesListerStub
 
@@ -15,7 +15,7 @@ _PATIENCE = 2.0  # seconds
 
 def assigned_resources(socket: Path) -> tuple[str, ...]:
     """Return the resources that some pod has devices of; empty where the kubelet does not say."""
-    if listening(socket).problem:  # gRPC would try again and again
+    if probe_socket(socket).problem:  # gRPC would try again and again
         return ()
     options = [("grpc.enable_http_proxy", 0)]
     with grpc.insecure_channel(f"unix:{socket.resolve()}", options=options) as channel:

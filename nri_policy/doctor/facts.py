@@ -22,9 +22,9 @@ from nri_policy.doctor.access import Access, access_to
 from nri_policy.doctor.devices import assigned_resources
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.kubelet import KubeletConfig, kubelet_config
-from nri_policy.doctor.processes import Process, named, own_affinity, processes
+from nri_policy.doctor.processes import Process, find_named, own_affinity, processes
 from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
-from nri_policy.doctor.sockets import Socket, listening, runtime, runtime_at
+from nri_policy.doctor.sockets import Socket, probe_socket, runtime, runtime_at
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
@@ -123,8 +123,8 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
     parts: dict[str, Callable[[], Any]] = {
         "processes": lambda: processes(host),
         "runtimes": lambda: _runtimes(host, where),
-        "nri_socket": lambda: listening(where.nri_socket),
-        "pod_resources": lambda: listening(where.pod_resources),
+        "nri_socket": lambda: probe_socket(where.nri_socket),
+        "pod_resources": lambda: probe_socket(where.pod_resources),
         "devices": lambda: assigned_resources(where.pod_resources),
         "kubelet": lambda: kubelet_config(host, processes(host)),
         "machine": lambda: _machine(where),
@@ -179,7 +179,7 @@ def _runtimes(host: Host, where: Where) -> Runtimes:
     That is who listens there; two may be configured with the same one.
     """
     running, asked = processes(host), host.path(str(where.nri_socket))
-    listener = listening(where.nri_socket).peer
+    listener = probe_socket(where.nri_socket).peer
 
     def is_other(config: RuntimeConfig) -> tuple[bool, bool, bool]:
         elsewhere = host.path(config.nri_socket) != asked
@@ -193,7 +193,7 @@ def _runtimes(host: Host, where: Where) -> Runtimes:
     answered = runtime_at(host.path(config.cri_socket))
     confined = {
         process.name: cpus
-        for process in named(running, "containerd", "crio")
+        for process in find_named(running, "containerd", "crio")
         if (cpus := own_affinity(host, process)) is not None
     }
     return Runtimes(configs=tuple(configs), answered=answered, plugins=plugins, confined=confined)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nri_policy.doctor.host import Host
-from nri_policy.doctor.processes import Process, named
+from nri_policy.doctor.processes import Process, find_named
 from nri_policy.yamltext import YAMLTextError, read
 
 FILE = "/var/lib/kubelet/config.yaml"
@@ -33,7 +33,7 @@ class KubeletConfig:
 
 def kubelet_config(host: Host, processes: Sequence[Process]) -> KubeletConfig | None:
     """Return a host's kubelet's configuration, None where there is no trace of one."""
-    process = next(iter(named(processes, "kubelet", "hyperkube")), None)
+    process = next(iter(find_named(processes, "kubelet", "hyperkube")), None)
     file = (process and process.option("--config")) or FILE
     text = host.read(file)
     if text is None and process is None:

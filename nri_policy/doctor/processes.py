@@ -45,7 +45,7 @@ def processes(host: Host) -> tuple[Process, ...]:
     return tuple(found)
 
 
-def named(processes: Iterable[Process], *names: str) -> list[Process]:
+def find_named(processes: Iterable[Process], *names: str) -> list[Process]:
     """Return the processes of programs with these names."""
     return [process for process in processes if process.name in names]
 
@@ -56,7 +56,7 @@ def own_affinity(host: Host, process: Process) -> CPUSet | None:
     Only on cgroup v2; None elsewhere, and where its files cannot be read.
     """
     status = _ALLOWED.search(host.read(f"/proc/{process.id}/status") or "")
-    given = _given(host, host.read(f"/proc/{process.id}/cgroup") or "")
+    given = _cpus_of_cgroup(host, host.read(f"/proc/{process.id}/cgroup") or "")
     isolated = host.read("/sys/devices/system/cpu/isolated") or ""
     if status is None or given is None:
         return None
@@ -68,7 +68,7 @@ def own_affinity(host: Host, process: Process) -> CPUSet | None:
         return None
 
 
-def _given(host: Host, membership: str) -> str | None:
+def _cpus_of_cgroup(host: Host, membership: str) -> str | None:
     """Return the CPUs of the cgroup v2 that a /proc/PID/cgroup names, or of the nearest above it.
 
     Those have no cpuset of their own where the controller is not on for them.

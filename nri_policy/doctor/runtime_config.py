@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nri_policy.doctor.host import Host
-from nri_policy.doctor.processes import Process, named
+from nri_policy.doctor.processes import Process, find_named
 from nri_policy.nri.versions import DEFAULT_REGISTRATION_TIMEOUT_MS, DEFAULT_REQUEST_TIMEOUT_MS
 from nri_policy.units import parse_duration
 
@@ -55,8 +55,8 @@ class RuntimeConfig:
 def runtime_configs(host: Host, processes: Sequence[Process]) -> tuple[RuntimeConfig, ...]:
     """Return the runtimes of a host that run, or else those that have a configuration."""
     running = [
-        *(_containerd(host, process) for process in named(processes, "containerd")),
-        *(_crio(host, process) for process in named(processes, "crio")),
+        *(_containerd(host, process) for process in find_named(processes, "containerd")),
+        *(_crio(host, process) for process in find_named(processes, "crio")),
     ]
     if running:
         return tuple(running)
@@ -112,7 +112,7 @@ def _crio(host: Host, process: Process | None) -> RuntimeConfig:
     folder = (process and process.option("--config-dir", "-d")) or _CRIO_DROP_INS
     whole: _Table = {}
     for file in (start, *(f"{folder}/{name}" for name in host.names(folder))):
-        whole = _merged(whole, reading.table(file), deep=True)
+        whole = _merge(whole, reading.table(file), deep=True)
     crio = _map(whole, "crio")
     nri = _map(crio, "nri")
     on = nri.get("enable_nri")
@@ -172,7 +172,7 @@ class _Reading:
             table = self.table(file)
             # the first file's version is that of the format, and of the rules
             version = whole.get("version", table.get("version"))
-            whole = _merged(whole, table, deep=isinstance(version, int) and version >= 3)
+            whole = _merge(whole, table, deep=isinstance(version, int) and version >= 3)
             whole["version"] = version
             pending += self._imports(file, table)
         return whole
@@ -187,16 +187,14 @@ class _Reading:
                 yield path
 
 
-def _merged(below: _Table, above: _Table, *, deep: bool) -> _Table:
+def _merge(below: _Table, above: _Table, *, deep: bool) -> _Table:
     """Return two configurations in one: *above* wins; plugins by key, or else as a whole."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
             merged[key] = (
-                {**old, **value}
-                if key == "plugins" and not deep
-                else _merged(old, value, deep=deep)
+                {**old, **value} if key == "plugins" and not deep else _merge(old, value, deep=deep)
             )
         elif isinstance(old, list) and isinstance(value, list):
             merged[key] = [*old, *value]

@@ -28,7 +28,7 @@ class Socket:
     peer: int = 0  # the process that does, 0 where we cannot see it
 
 
-def listening(path: Path) -> Socket:
+def probe_socket(path: Path) -> Socket:
     """Return how it is with a socket; who listens sees a connection that ends at once."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_PATIENCE)
@@ -45,7 +45,7 @@ def listening(path: Path) -> Socket:
 
 def runtime_at(path: Path) -> Runtime | None:
     """Return the runtime that answers at a CRI socket, None where none does."""
-    if listening(path).problem:  # gRPC would try again and again
+    if probe_socket(path).problem:  # gRPC would try again and again
         return None
     options = [("grpc.enable_http_proxy", 0)]
     with grpc.insecure_channel(f"unix:{path.resolve()}", options=options) as channel:

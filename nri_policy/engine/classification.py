@@ -46,7 +46,7 @@ def classes_of(
     AnnotationError where it is to be refused.
     """
     if event.unheard:
-        return found(state, container, request)
+        return find_classes(state, container, request)
     try:
         return desired(state.layout.settings, state.equipment, container, request)
     except AnnotationError as error:
@@ -62,13 +62,13 @@ def reclassify(
     classes = None
     if stored is not None:
         classes = stored.classes
-    elif (missed := found(state, container, request)) is not None:
+    elif (missed := find_classes(state, container, request)) is not None:
         classes = replace(missed, blockio=None)  # its limits follow, as new ones
     if classes is not None:
         state.classes[container.id] = classes
 
 
-def found(state: State, container: Container, request: Request) -> Classes | None:
+def find_classes(state: State, container: Container, request: Request) -> Classes | None:
     """Return the classes of a container that was created without a word of ours.
 
     Limits of I/O can still follow.
@@ -97,7 +97,7 @@ def _without(
     )
 
 
-def classified(state: State, decision: Decision, classes: Classes) -> Decision:
+def add_classes(state: State, decision: Decision, classes: Classes) -> Decision:
     """Return the decision about a container under creation with its classes, which it is in now."""
     container_id = decision.container_id
     assert container_id is not None
@@ -111,7 +111,7 @@ def classified(state: State, decision: Decision, classes: Classes) -> Decision:
     )
 
 
-def relimited(state: State, cause: str, *, everyone: bool = False) -> tuple[Placement, ...]:
+def update_limits(state: State, cause: str, *, everyone: bool = False) -> tuple[Placement, ...]:
     """Return what the runtime must hear of limits of I/O that are others now.
 
     Of containers in a class of I/O; of *everyone* where new settings may have put others into one.
@@ -132,7 +132,7 @@ def relimited(state: State, cause: str, *, everyone: bool = False) -> tuple[Plac
         classes = state.classes[container_id] = replace(before, blockio=now)
         limits = changed_limits(before.limits, classes.limits, equipment)
         if limits and not equipment.no_io_updates:
-            cpus, mems = state.told[container_id]
+            cpus, mems = state.sent[container_id]
             changes.append(
                 Placement(
                     container_id=container_id,
@@ -154,7 +154,7 @@ def updatable_limits(classes: Classes | None, equipment: Equipment) -> Mapping[s
 def with_limits(state: State, decision: Decision, cause: str) -> Decision:
     """Return a decision about everybody with what is new of their limits of I/O."""
     changes = {each.container_id: each for each in decision.changes}
-    for each in relimited(state, cause, everyone=True):
+    for each in update_limits(state, cause, everyone=True):
         known = changes.get(each.container_id, each)
         changes[each.container_id] = replace(known, limits=each.limits)
     return replace(decision, changes=tuple(changes.values()))

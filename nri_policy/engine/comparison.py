@@ -67,7 +67,7 @@ class Comparison:
             self._compare_memory(offers)
         if request.strict_hints:
             self._excluded += _out_of_bounds(state, request, offers)
-        self._excluded += _spilling(layout, request, offers)
+        self._excluded += _spill_order(layout, request, offers)
 
     def search(self, first: int = 0, last: int = -1) -> Found:
         """Return the best of the pools from *first* to *last* (-1: the top); placement.md §2.
@@ -156,7 +156,7 @@ def _nearness(layout: Layout, hints: Collection[Hint]) -> list[tuple[Column, arr
     ]
 
 
-def _spilling(layout: Layout, request: Request, offers: Offers | None) -> list[int]:
+def _spill_order(layout: Layout, request: Request, offers: Offers | None) -> list[int]:
     """Return the pools that `alignment` forbids to *request*, for its memory would go beyond."""
     if offers is None or not (request.exclusive and layout.aligned):
         return []
@@ -181,7 +181,7 @@ def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> lis
     ]
 
 
-def _asked(request: Request) -> str:
+def _wish_of(request: Request) -> str:
     """Return the CPUs that a request asks for, in words."""
     parts = []
     if request.exclusive:
@@ -200,13 +200,13 @@ def shortage(
         for pool in reversed(range(table.count)):  # the widest first
             if not table.missing(pool) and offers.zone(pool) is None:
                 return Lack.MEMORY, offers.shortage(pool).text
-    for pool in _spilling(layout, request, offers):
+    for pool in _spill_order(layout, request, offers):
         if pool not in layout.too_coarse and not table.missing(pool):
             return Lack.ALIGNED_MEMORY, (
                 f"no pool within a NUMA node has room for {format_bytes(request.memory)} of memory"
                 " beside the CPUs that it has left"
             )
-    asked = _asked(request)
+    asked = _wish_of(request)
     if request.strict_hints and request.hints:
         names = ", ".join(dict.fromkeys(hint.source for hint in request.hints))
         text = f"no pool near to all strict hints ({names}) has room for {asked}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.placement import Choice, RefusalError, book, place
 from nri_policy.engine.state import State
@@ -25,11 +25,11 @@ def keep(state: State, container: Container, request: Request, grant: Grant) -> 
         container, request, aligned=state.layout.aligned, cold=map_.is_cold(grant.mems)
     )
     if memory is None:
-        book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
+        book(state, container, request, Choice(grant=grant, kind=DecisionKind.KEPT))
         return []
     home = map_.homes(memory.kinds, strict=memory.strict, cold=memory.cold)[grant.pool]
     grant = replace(grant, mems=grant.mems or home.zone)
-    book(state, container, request, Choice(grant=grant, outcome=Outcome.KEPT))
+    book(state, container, request, Choice(grant=grant, kind=DecisionKind.KEPT))
     if home.cold:
         state.cold[container.id] = None
     shortage = state.memory.adopt(grant.pool, memory, grant.mems)
@@ -66,12 +66,12 @@ def admit_degraded(
             if memory != less.memory:  # it is in use, wherever it can be booked
                 state.drop(container.id)
                 short = keep(state, container, less, choice.grant)
-            noted(state, container.id, f"{refusal}; {text}")
+            add_notes(state, container.id, f"{refusal}; {text}")
             return *short, f"{refusal}; {text}"
     raise AssertionError("whoever asks for nothing finds room among the reserved CPUs")
 
 
-def noted(state: State, container_id: str, *notes: str) -> None:
+def add_notes(state: State, container_id: str, *notes: str) -> None:
     """Add *notes* to the explanation of a container's place."""
     placed = state.placed[container_id]
     explanation = replace(placed.explanation, notes=(*placed.explanation.notes, *notes))

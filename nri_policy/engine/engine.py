@@ -16,15 +16,15 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.classification import (
+    add_classes,
     check_supported,
     classes_of,
-    classified,
     reclassify,
-    relimited,
     updatable_limits,
+    update_limits,
     with_limits,
 )
-from nri_policy.engine.degraded_admission import admit_degraded, noted
+from nri_policy.engine.degraded_admission import add_notes, admit_degraded
 from nri_policy.engine.event import (
     Created,
     Drifted,
@@ -40,23 +40,23 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.grant import Decision, Placement
-from nri_policy.engine.interim import until_decided
+from nri_policy.engine.interim import interim_placement
 from nri_policy.engine.layout import Layout, layout_of, successors
 from nri_policy.engine.placement import Held, RefusalError, place
 from nri_policy.engine.recognition import Candidate
-from nri_policy.engine.requested import check_amounts, overlay, requested, understood
+from nri_policy.engine.requested import check_amounts, overlay, read_admitted, read_request
 from nri_policy.engine.state import Placed, Resizing, Snapshot, State
 from nri_policy.engine.synchronization import (
-    deduplicated,
-    holding,
-    parsed,
-    recalled,
+    deduplicate,
+    parse_cpus,
+    recall,
     restore,
-    resumed,
+    resume,
     same_entitlement,
-    seen,
-    taken_over,
+    takeover_cause,
+    update_from_list,
     with_entitlement,
+    with_stored_grant,
 )
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier
@@ -80,14 +80,14 @@ class Engine:
         self._earlier: CPUSet | None = earlier.reserved  # that stored grants are of
 
     @classmethod
-    def resumed(cls, layout: Layout, picture: Synchronized) -> Engine:
+    def resume(cls, layout: Layout, picture: Synchronized) -> Engine:
         """Return an engine in the state that *picture* was taken of, down to who came first.
 
         It decides from then on as the one did that the picture is of. ValueError or KeyError where
         it is no picture of a state on *layout*.
         """
         engine = cls.__new__(cls)
-        state = resumed(layout, picture, lambda container: requested(container, layout)[0])
+        state = resume(layout, picture, lambda container: read_request(container, layout)[0])
         engine._state, engine._unheard, engine._earlier = state, EMPTY, None  # noqa: SLF001
         engine._tables = state.snapshot()  # noqa: SLF001
         return engine
@@ -113,10 +113,10 @@ class Engine:
         twin._state = self._state.fork()  # noqa: SLF001 - another of this class
         return twin
 
-    def until_decided(self, container: Container) -> Placement:
+    def interim_placement(self, container: Container) -> Placement:
         """Return where a container can wait that has to be admitted before it is decided on."""
-        _, request, _ = understood(container, self.layout)
-        return until_decided(self._state, container, request)
+        _, request, _ = read_admitted(container, self.layout)
+        return interim_placement(self._state, container, request)
 
     def handle(self, event: Event) -> Decision:  # noqa: C901 - a case for each event
         """Apply *event* and return what to do about it.
@@ -149,7 +149,7 @@ class Engine:
                     decision = self._drifted(event.container_ids)
                 case Equipped():
                     state.equipment = event.equipment
-                    decision = Decision(changes=relimited(state, "the node's disks changed"))
+                    decision = Decision(changes=update_limits(state, "the node's disks changed"))
         except BaseException:
             self._state = state
             state.restore(self._tables)
@@ -161,10 +161,10 @@ class Engine:
         state, free = self._state, self._state.supply.free_cpus()
         container = event.container
         if event.admitted:
-            container, request, warnings = understood(container, self.layout)
+            container, request, warnings = read_admitted(container, self.layout)
         else:
             check_amounts(container.resources)
-            request, warnings = requested(container, self.layout)
+            request, warnings = read_request(container, self.layout)
             check_supported(container, request, self.layout.settings)
         # older runtimes do not say when: whoever comes later is younger
         container = replace(container, created=max(container.created, state.latest + 1))
@@ -176,7 +176,7 @@ class Engine:
         if asks or state.layout.gives_classes:
             classes = classes_of(state, container, request, event)
         decision = self._place(container, request, free, warnings, None, admitted=event.admitted)
-        return decision if classes is None else classified(state, decision, classes)
+        return decision if classes is None else add_classes(state, decision, classes)
 
     def _place(  # noqa: PLR0913 - what is placed, and what is known of it
         self,
@@ -201,7 +201,7 @@ class Engine:
                 raise
             notes = admit_degraded(state, container, request, refusal)
         if admitted:
-            noted(state, container.id, *warnings)
+            add_notes(state, container.id, *warnings)
         if resizing is not None:
             state.await_resize(container.id, resizing)
         placed = state.placed[container.id]
@@ -246,7 +246,7 @@ class Engine:
         resizing = None
         if not event.certain:
             resizing = state.resizing.get(container_id) or Resizing(
-                before=placed, told=state.told[container_id], kept=EMPTY
+                before=placed, sent=state.sent[container_id], kept=EMPTY
             )
         merged = overlay(placed.container.resources, event.resources)
         container = replace(
@@ -254,7 +254,7 @@ class Engine:
             resources=merged,
             resized=placed.container.resized or merged != placed.container.resources,
         )
-        request, warnings = requested(container, self.layout)
+        request, warnings = read_request(container, self.layout)
         # one that was degraded asks for more than it has anyway, not now
         if request == placed.request or merged == placed.container.resources:
             state.placed[container_id] = replace(placed, container=container)
@@ -286,15 +286,15 @@ class Engine:
             return Decision(changes=self._changes(free, f"{name} was resized"))
         asked, deadline = state.placed[container_id].container, state.cold.get(container_id)
         state.drop(container_id, settle=False)
-        del state.told[container_id]  # what it has now is not certain
-        cpus, mems = resizing.told
+        del state.sent[container_id]  # what it has now is not certain
+        cpus, mems = resizing.sent
         container = replace(before.container, state=asked.state)
         candidate = Candidate(
             container=container, request=before.request, cpus=cpus, mems=mems, held=before.grant
         )
         note = "the runtime refused its resize: it keeps what it had"
         decision = self._restored([candidate], [f"{name}: {note}"], note)
-        noted(state, container_id, note)
+        add_notes(state, container_id, note)
         if container_id in state.cold:
             state.cold[container_id] = deadline
         return decision
@@ -324,7 +324,7 @@ class Engine:
         state = self._state
         state.equipment = event.equipment or state.equipment
         before = state.placed.keys() | event.held.keys()
-        present = deduplicated(event.containers, before)
+        present = deduplicate(event.containers, before)
         listed_now = {container.id for container in present}
         came = [each.full_name for each in present if before and each.id not in before]
         left = [each.full_name for key, each in event.held.items() if key not in listed_now]
@@ -334,32 +334,32 @@ class Engine:
         candidates, warnings, deadlines, unread = [], [], {}, {}
         pools = {pool.name: pool.id for pool in self.layout.tree.pools}
         for listed in present:
-            cpus, mems = parsed(listed.resources.cpus), parsed(listed.resources.mems)
+            cpus, mems = parse_cpus(listed.resources.cpus), parse_cpus(listed.resources.mems)
             placed = state.placed.get(listed.id)
             if placed is not None:
-                state.told[listed.id] = cpus, mems
+                state.sent[listed.id] = cpus, mems
                 deadlines[listed.id] = state.cold.get(listed.id)
                 candidates += self._again(placed, listed)
                 continue
-            known, stored = recalled(listed, event.held)
-            container, request, notes = understood(known, self.layout)
+            known, stored = recall(listed, event.held)
+            container, request, notes = read_admitted(known, self.layout)
             if container is not known:
                 unread[container.id] = notes[0]
             warnings += [f"{container.full_name}: {note}" for note in notes]
-            state.told[container.id] = cpus, mems
+            state.sent[container.id] = cpus, mems
             candidate = Candidate(container=container, request=request, cpus=cpus, mems=mems)
             reclassify(state, container, request, stored)
             if stored is not None:
                 there = self._earlier in {None, self.layout.capacity.reserved}
-                candidate = holding(candidate, stored, pools, there=there)
+                candidate = with_stored_grant(candidate, stored, pools, there=there)
                 deadlines[container.id] = stored.deadline
             candidates.append(candidate)
         state.end_resizes()  # who was resized is listed with what it has
-        cause = taken_over(left, came)
+        cause = takeover_cause(left, came)
         decision = self._restored(candidates, warnings, cause)
         decision = with_limits(state, decision, cause)
         for container_id, note in unread.items():
-            noted(state, container_id, note)
+            add_notes(state, container_id, note)
         for container_id, deadline in state.cold.items():
             running = state.placed[container_id].container.state is ContainerState.RUNNING
             if deadline is None:
@@ -371,17 +371,17 @@ class Engine:
     def _again(self, placed: Placed, listed: Container) -> list[Candidate]:
         """Take in how a known container runs; return it if a missed resize moves it."""
         state, known = self._state, placed.container
-        container = seen(known, placed.request.milli, listed)
+        container = update_from_list(known, placed.request.milli, listed)
         if container == known:
             return []
         state.placed[known.id] = replace(placed, container=container)
         if container.resources == known.resources:
             return []
-        request, _ = requested(container, self.layout)
+        request, _ = read_request(container, self.layout)
         if request == placed.request:
             return []
         state.drop(known.id)
-        cpus, mems = state.told[known.id]
+        cpus, mems = state.sent[known.id]
         same = same_entitlement(request, placed.request)
         return [
             Candidate(
@@ -424,7 +424,7 @@ class Engine:
         state = self._state
         placed = [each for each in container_ids if each in state.placed]
         for each in placed:
-            del state.told[each]
+            del state.sent[each]
         changes = [
             replace(
                 change,
@@ -453,11 +453,11 @@ class Engine:
         places = successors(old.layout.tree, layout.tree)
         self._state = new = State(layout)
         new.latest = old.latest
-        new.told = old.told.copy()
+        new.sent = old.sent.copy()
         new.classes, new.equipment = old.classes.copy(), old.equipment
         candidates = []
         for placed in old.placed.values():
-            request, _ = requested(placed.container, layout)
+            request, _ = read_request(placed.container, layout)
             normal = placed.grant.sort is Sort.NORMAL
             pool = places[placed.grant.pool] if normal else layout.tree.top.id
             held, degraded = None, None
@@ -466,11 +466,11 @@ class Engine:
             elif same_entitlement(request, placed.request):
                 held = replace(placed.grant, pool=pool)
             elif not forced:
-                entitled, _ = requested(placed.container, old.layout)
+                entitled, _ = read_request(placed.container, old.layout)
                 if same_entitlement(request, entitled):  # a machine that shrank left it less
                     held = replace(placed.grant, pool=pool)
                     degraded = with_entitlement(request, placed.request)
-            cpus, mems = old.told.get(placed.container.id, (EMPTY, EMPTY))
+            cpus, mems = old.sent.get(placed.container.id, (EMPTY, EMPTY))
             candidates.append(
                 Candidate(
                     container=placed.container,

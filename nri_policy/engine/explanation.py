@@ -16,7 +16,7 @@ from nri_policy.workload.peers import Pull, Pulls
 from nri_policy.workload.request import Request
 
 
-class Outcome(StrEnum):
+class DecisionKind(StrEnum):
     """How a decision came about."""
 
     PLACED = "placed"
@@ -33,7 +33,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """What a decision was made from."""
 
     container: str  # namespace/pod/name
-    outcome: Outcome
+    kind: DecisionKind
     request: Request | None  # None where its annotations say nothing that makes sense
     tree: PoolTree
     pool: int | None  # id of the pool chosen

@@ -15,7 +15,7 @@ from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
 
 
-def until_decided(state: State, container: Container, request: Request) -> Placement:
+def interim_placement(state: State, container: Container, request: Request) -> Placement:
     """Return where *container* can wait for its decision: on CPUs that are nobody's own."""
     cpus = EMPTY
     if state.layout.settings.pin_cpu:

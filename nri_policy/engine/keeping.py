@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.degraded_admission import keep, noted
+from nri_policy.engine.degraded_admission import add_notes, keep
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.recognition import Candidate, claimed_once, read_grant
 from nri_policy.engine.state import State
@@ -98,7 +98,7 @@ def _keep_torn(
             left = _keep(state, candidate, wider, result, forced=forced)
             before = pools[grant.pool].name
             note = f"its shared part moved from {before}, which has no room, to {pool.name}"
-            noted(state, candidate.container.id, note)
+            add_notes(state, candidate.container.id, note)
             result.notes.append(f"{name}: {note}")
             return left
     if forced:

@@ -66,10 +66,10 @@ class Nearness:
         if key not in self._known:
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
-            self._known[key] = self._measured(places)
+            self._known[key] = self._measure(places)
         return self._known[key]
 
-    def _measured(self, places: Mapping[_HintArea, int]) -> Scores:
+    def _measure(self, places: Mapping[_HintArea, int]) -> Scores:
         columns = [
             [score**count for score in (self._by_cpus(cpus) if cpus else self._by_nodes(nodes))]
             for (cpus, nodes), count in places.items()
@@ -131,7 +131,7 @@ class Nearness:
         if (
             {node.kind for node in chosen} != {node.kind for node in nodes}
             or not any(node.normal for node in chosen)
-            or not all(self._covered(hint, zone) for hint in _of_devices(hints))
+            or not all(self._is_covered(hint, zone) for hint in _of_devices(hints))
         ):
             return None
         return zone
@@ -148,7 +148,7 @@ class Nearness:
             found = [*dict.fromkeys(found)]
         return tuple(found)
 
-    def _covered(self, hint: Hint, zone: CPUSet) -> bool:
+    def _is_covered(self, hint: Hint, zone: CPUSet) -> bool:
         return not self.mems(hint).isdisjoint(zone)
 
     def _demands(self, hints: Iterable[Hint]) -> dict[str, Bounds]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.comparison import Comparison, Found, Lack, shortage
-from nri_policy.engine.explanation import Explanation, Outcome
+from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.nearness import pick_cpus
@@ -83,7 +83,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     """A grant for a request, not yet booked."""
 
     grant: Grant
-    outcome: Outcome
+    kind: DecisionKind
     offer: Offer | None = None  # of memory; None where none is booked
     findings: Findings = Findings()
     room: bool = False  # whether guests must make room
@@ -103,7 +103,7 @@ def place(
     resize). Sharers are re-booked as a *last* resort, if allowed.
     """
     try:
-        return _placed(state, container, request, held)
+        return _book_grant(state, container, request, held)
     except RefusalError as refusal:
         moves = _last_resort(state, container, request) if last else {}
         if not moves:
@@ -113,13 +113,15 @@ def place(
             rebook(state, member, above, f"{container.full_name} found no room otherwise")
         names = ", ".join(state.placed[member].container.full_name for member in moves)
         try:
-            return _placed(state, container, request, held, f"booked wider to make room: {names}")
+            return _book_grant(
+                state, container, request, held, f"booked wider to make room: {names}"
+            )
         except RefusalError:
             state.restore(before)
             raise refusal from None
 
 
-def _placed(
+def _book_grant(
     state: State, container: Container, request: Request, held: Held | None, rebooked: str = ""
 ) -> Choice:
     """Book a grant for *request* with all others where they are, but guests that are in its way.
@@ -129,9 +131,9 @@ def _placed(
     choice = _choose(state, container, request, held)
     if rebooked:
         findings = replace(choice.findings, notes=(*choice.findings.notes, rebooked))
-        choice = replace(choice, outcome=Outcome.MADE_ROOM, findings=findings)
+        choice = replace(choice, kind=DecisionKind.MADE_ROOM, findings=findings)
     covered = held is not None and held.covers(request)
-    wrong = None if covered else _failing(state, request, choice.grant)
+    wrong = None if covered else _find_failing(state, request, choice.grant)
     if wrong is not None:
         raise _refusal(state, container, request, choice.findings, (Lack.HINTS, wrong))
     book(state, container, request, choice)
@@ -140,7 +142,7 @@ def _placed(
     return choice
 
 
-def _failing(state: State, request: Request, grant: Grant) -> str | None:
+def _find_failing(state: State, request: Request, grant: Grant) -> str | None:
     """Return which strict hint *grant* does not keep to, None if all are kept to."""
     if not request.strict_hints or request.sort is Sort.PRESERVE:
         return None
@@ -162,7 +164,7 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
     """Book the grant of *choice* with its explanation."""
     explanation = Explanation(
         container=container.full_name,
-        outcome=choice.outcome,
+        kind=choice.kind,
         request=request,
         tree=state.layout.tree,
         pool=choice.grant.pool,
@@ -182,7 +184,7 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
 def _choose(state: State, container: Container, request: Request, held: Held | None) -> Choice:
     layout = state.layout
     if request.sort is Sort.PRESERVE:
-        return _at_top(state, container, request, Outcome.PRESERVED, Findings())
+        return _at_top(state, container, request, DecisionKind.PRESERVED, Findings())
     notes: tuple[str, ...] = ()
     if not request.strict_hints and not layout.memory.has(request.memory_kinds):
         kinds = ", ".join(sorted(request.memory_kinds))
@@ -191,8 +193,8 @@ def _choose(state: State, container: Container, request: Request, held: Held | N
         return _in_a_pool(state, container, request, held, notes)
     left = max(0, 1000 * len(layout.capacity.reserved) - state.reserved_milli)
     if request.shared <= left:
-        choice = _at_top(state, container, request, Outcome.RESERVED, Findings(notes=notes))
-        why = _failing(state, request, choice.grant)
+        choice = _at_top(state, container, request, DecisionKind.RESERVED, Findings(notes=notes))
+        why = _find_failing(state, request, choice.grant)
         if why is None:
             return choice
     else:
@@ -207,14 +209,14 @@ def _choose(state: State, container: Container, request: Request, held: Held | N
         # the node's own pods are never refused for want of CPUs: they share the reserved ones more
         # tightly
         notes = (*notes, "no other CPUs are left: sharing the reserved ones")
-        return _at_top(state, container, request, Outcome.RESERVED, Findings(notes=notes))
+        return _at_top(state, container, request, DecisionKind.RESERVED, Findings(notes=notes))
 
 
 def _at_top(
     state: State,
     container: Container,
     request: Request,
-    outcome: Outcome,
+    kind: DecisionKind,
     findings: Findings,
 ) -> Choice:
     """Return the choice of the top pool, without exclusive CPUs."""
@@ -226,7 +228,7 @@ def _at_top(
         short = Lack.MEMORY, str(error)
         raise _refusal(state, container, request, findings, short) from error
     grant = plain_grant(request, top, EMPTY if offer is None else offer.zone)
-    return Choice(grant=grant, outcome=outcome, offer=offer, findings=findings)
+    return Choice(grant=grant, kind=kind, offer=offer, findings=findings)
 
 
 def _in_a_pool(
@@ -275,7 +277,7 @@ def _in_a_pool(
         return _choice(case, offers, found)
     findings = Findings(table=found.table, pulls=pulls, notes=notes)
     if request.preemptible and (offers is None or offers.zone(tree.top.id) is not None):
-        return _at_top(state, container, request, Outcome.SPILLED, findings)
+        return _at_top(state, container, request, DecisionKind.SPILLED, findings)
     short = shortage(layout, request, found.table, offers)
     raise _refusal(state, container, request, findings, short)
 
@@ -291,19 +293,19 @@ def _choice(case: _Case, offers: Offers | None, found: Found) -> Choice:
         mems = held.grant.mems if held is not None and at_home else EMPTY
         offer = near_cpus(state, request, offer, grant.exclusive, mems)
         grant = replace(grant, mems=offer.zone)
-    outcome = Outcome.PLACED if with_guests else Outcome.MADE_ROOM
+    kind = DecisionKind.PLACED if with_guests else DecisionKind.MADE_ROOM
     return Choice(
         grant=grant,
-        outcome=Outcome.RESIZED if at_home else outcome,
+        kind=DecisionKind.RESIZED if at_home else kind,
         offer=offer,
         findings=Findings(
             table=found.table,
             pulls=case.pulls,
             notes=(
                 *case.notes,
-                *_confined(state.layout, request, found.table, pool),
+                *_confinement_notes(state.layout, request, found.table, pool),
                 *_not_cold(offer),
-                *_not_isolated(state.layout, request, grant),
+                *_isolation_notes(state.layout, request, grant),
             ),
         ),
         room=not with_guests,
@@ -321,7 +323,7 @@ def _refusal(
     lack, message = short
     refused = Explanation(
         container=container.full_name,
-        outcome=Outcome.REFUSED,
+        kind=DecisionKind.REFUSED,
         request=request,
         tree=state.layout.tree,
         pool=None,
@@ -338,7 +340,7 @@ def _not_cold(offer: Offer | None) -> tuple[str, ...]:
     return (refused,) if refused else ()
 
 
-def _not_isolated(layout: Layout, request: Request, grant: Grant) -> tuple[str, ...]:
+def _isolation_notes(layout: Layout, request: Request, grant: Grant) -> tuple[str, ...]:
     """Return why exclusive CPUs are not isolated ones, on a machine that has some."""
     if not request.exclusive or grant.isolated or not layout.capacity.isolated:
         return ()
@@ -356,7 +358,9 @@ def confined_by(request: Request, table: Table, tree: PoolTree, pool: int) -> in
     return -int(table.row(pool)[Column.BURST_ROOM]) - lost
 
 
-def _confined(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:
+def _confinement_notes(
+    layout: Layout, request: Request, table: Table, pool: int
+) -> tuple[str, ...]:
     """Return a note if a Burstable container cannot reach its limit in *pool* (§4)."""
     short = confined_by(request, table, layout.tree, pool)
     if request.cpu_limit is None or not short:
@@ -381,19 +385,19 @@ def _cut(case: _Case, grant: Grant, looks: tuple[bool, ...]) -> tuple[Grant, boo
             free = case.state.supply.free_cpus() & layout.tree.pools[grant.pool].cpus
             classes = [own & each for each in layout.classes.order(request.priority)]
             rest = own - CPUSet.union(classes)
-            own = _taken(layout, request, own | free, (*classes, rest), None)
+            own = _take(layout, request, own | free, (*classes, rest), None)
         return replace(grant, exclusive=own, isolated=held.grant.isolated), True
     with_guests, *again = looks
-    cut = _picked(case, grant, with_guests=with_guests)
+    cut = _pick(case, grant, with_guests=with_guests)
     touched = layout.picker.domains.touched
     if again and (domains := touched(cut.exclusive)) != (1, 1, 1):
-        other = _picked(case, grant, with_guests=False)
+        other = _pick(case, grant, with_guests=False)
         if touched(other.exclusive) < domains:
             return other, False
     return cut, with_guests
 
 
-def _picked(case: _Case, grant: Grant, *, with_guests: bool) -> Grant:
+def _pick(case: _Case, grant: Grant, *, with_guests: bool) -> Grant:
     """Return *grant* with exclusive CPUs: as many as possible that were held, and others."""
     request, layout, supply = case.request, case.state.layout, case.state.supply
     cpus = layout.tree.pools[grant.pool].cpus
@@ -420,11 +424,11 @@ def _picked(case: _Case, grant: Grant, *, with_guests: bool) -> Grant:
         if exclusive is None and slack is not None:  # used up by the attempt
             slack = supply.slack(grant.pool, request.shared, request.shares, with_guests)
     if exclusive is None:
-        exclusive = _taken(layout, request, candidates, classes, slack)
+        exclusive = _take(layout, request, candidates, classes, slack)
     return replace(grant, exclusive=exclusive, isolated=isolated)
 
 
-def _taken(
+def _take(
     layout: Layout,
     request: Request,
     candidates: CPUSet,

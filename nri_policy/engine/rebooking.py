@@ -64,24 +64,24 @@ def last_resort(state: State, fits: Callable[[], bool]) -> Mapping[str, Pool]:
     tree = state.layout.tree
     sharers = sorted(_movable(state), key=_smallest_first)
     above = {each.container.id: _above(tree, each.grant.pool) for each in sharers}
-    with _tried(state):
+    with _try(state):
         for each in sharers:
             _put(state, each, tree.top.id)
         if not fits():
             return {}
     for each in sharers:
-        with _tried(state):
+        with _try(state):
             _put(state, each, above[each.container.id].id)
             if fits():
                 return {each.container.id: above[each.container.id]}
-    with _tried(state):
+    with _try(state):
         moved = {}
         for each in sharers:
             moved[each.container.id] = above[each.container.id]
             _put(state, each, above[each.container.id].id)
             if fits():
                 return moved
-    with _tried(state):
+    with _try(state):
         moved = {each.container.id: tree.top for each in sharers}
         for each in sharers:
             _put(state, each, tree.top.id)
@@ -120,7 +120,7 @@ def _above(tree: PoolTree, pool: int) -> Pool:
 
 
 @contextmanager
-def _tried(state: State) -> Iterator[None]:
+def _try(state: State) -> Iterator[None]:
     """Take back what is booked meanwhile."""
     before = state.supply.snapshot()
     try:

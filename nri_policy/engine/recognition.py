@@ -62,13 +62,13 @@ def read_grant(state: State, candidate: Candidate, alone: CPUSet) -> Grant | Non
         if own is None or not cpus <= top.cpus:
             return None
         pool = layout.tree.around(cpus)
-        mems = mems if candidate.mems else _unpinned(state, candidate, pool)
+        mems = mems if candidate.mems else _zone_of_unpinned(state, candidate, pool)
         grant = replace(grant, exclusive=own, isolated=own <= layout.capacity.isolated, mems=mems)
     elif request.preemptible and cpus == layout.capacity.reserved:
         pool = top
     else:
         alike = [
-            pool for pool in layout.tree.pools if cpus and _shown(state, request, pool) == cpus
+            pool for pool in layout.tree.pools if cpus and _usual_cpus(state, request, pool) == cpus
         ]
         if not alike:
             return None
@@ -76,7 +76,7 @@ def read_grant(state: State, candidate: Candidate, alone: CPUSet) -> Grant | Non
     return replace(grant, pool=pool.id)
 
 
-def _shown(state: State, request: Request, pool: Pool) -> CPUSet:
+def _usual_cpus(state: State, request: Request, pool: Pool) -> CPUSet:
     """Return the CPUs that a container has which shares those of *pool*."""
     free = state.supply.free_cpus() & pool.cpus
     return state.layout.picker.first_threads(free) if request.hide_hyperthreads else free
@@ -123,7 +123,7 @@ def _hidden(state: State, request: Request, shown: CPUSet) -> CPUSet:
     return state.layout.picker.pick(request.exclusive, threads, (shown & free,))
 
 
-def _unpinned(state: State, candidate: Candidate, pool: Pool) -> CPUSet:
+def _zone_of_unpinned(state: State, candidate: Candidate, pool: Pool) -> CPUSet:
     """Return a zone for a container whose memory nobody has pinned yet, if there is room in it.
 
     The kubelet's static CPU manager leaves containers so: they keep their CPUs all the same.

@@ -14,7 +14,7 @@ from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, request_of
 
 
-def requested(container: Container, layout: Layout) -> tuple[Request, tuple[str, ...]]:
+def read_request(container: Container, layout: Layout) -> tuple[Request, tuple[str, ...]]:
     """Return what *container* asks for, and what is odd about that; raises AnnotationError."""
     settings = layout.settings
     wishes = preferences(container.pod.annotations, container.name)
@@ -28,16 +28,18 @@ def requested(container: Container, layout: Layout) -> tuple[Request, tuple[str,
     return request, wishes.notices + affinities.notices + odd
 
 
-def understood(container: Container, layout: Layout) -> tuple[Container, Request, tuple[str, ...]]:
-    """Return what `requested` does of a container that runs already.
+def read_admitted(
+    container: Container, layout: Layout
+) -> tuple[Container, Request, tuple[str, ...]]:
+    """Return what `read_request` does of a container that runs already.
 
     One with an annotation that makes no sense is taken for one without any.
     """
     try:
-        return container, *requested(container, layout)
+        return container, *read_request(container, layout)
     except AnnotationError as error:
         plain = replace(container, pod=replace(container.pod, annotations={}))
-        request, warnings = requested(plain, layout)
+        request, warnings = read_request(plain, layout)
         return plain, request, (f"{error}; it is placed as if it had no annotations", *warnings)
 
 

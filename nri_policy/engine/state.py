@@ -44,7 +44,7 @@ class Resizing(Struct, frozen=True, kw_only=True):
     """A resize that the runtime has not confirmed: how things were, and still may be."""
 
     before: Placed
-    told: tuple[CPUSet, CPUSet]
+    sent: tuple[CPUSet, CPUSet]
     kept: CPUSet  # CPUs that it frees, and that nobody else gets until it is in force
 
     @property
@@ -57,7 +57,7 @@ class Snapshot(Struct, frozen=True):
     """What all else in a State follows from, at one moment."""
 
     placed: dict[str, Placed]
-    told: dict[str, tuple[CPUSet, CPUSet]]
+    sent: dict[str, tuple[CPUSet, CPUSet]]
     supply: bytes
     memory: Books
     cold: dict[str, float | None]
@@ -81,7 +81,7 @@ class State:
         self.rezoned: dict[str, None] = {}  # whose memory was moved in this event
         self.latest = 0  # `Container.created` of the youngest of all so far
         self.placed: dict[str, Placed] = {}  # by container id, in the order of placement
-        self.told: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
+        self.sent: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
         self.reserved_milli = 0  # milli-CPU booked on the reserved CPUs
         self.peers = Peers()
         self._names: dict[str, str] = {}  # namespace/pod/name -> container id
@@ -99,7 +99,7 @@ class State:
         """
         snapshot = Snapshot(
             self.placed,
-            self.told,
+            self.sent,
             self.supply.snapshot(),
             self.memory.snapshot(),
             self.cold,
@@ -124,7 +124,7 @@ class State:
 
     def _copy(self, snapshot: Snapshot) -> None:
         self.placed = snapshot.placed.copy()
-        self.told = snapshot.told.copy()
+        self.sent = snapshot.sent.copy()
         self.cold = snapshot.cold.copy()
         self.resizing = snapshot.resizing.copy()
         self.classes = snapshot.classes.copy()
@@ -212,7 +212,7 @@ class State:
 
     def forget(self, container_id: str) -> None:
         """Forget what the runtime was told of a container that is gone."""
-        self.told.pop(container_id, None)
+        self.sent.pop(container_id, None)
         self.classes.pop(container_id, None)
 
     def await_resize(self, container_id: str, resizing: Resizing) -> None:
@@ -262,12 +262,12 @@ class State:
         kept = self.resizing[container_id].shared if container_id in self.resizing else EMPTY
         cpus = self.cpus(grant, request.hide_hyperthreads, kept) if settings.pin_cpu else EMPTY
         mems = self._mems(placed)
-        before, now = self.told.get(container_id), (cpus, mems)
+        before, now = self.sent.get(container_id), (cpus, mems)
         if before == now and not with_shares:
             return None
         if before is not None and before[1] and mems and before[1] != mems:
             cause = f"{cause}; its memory was on nodes {before[1]} before"
-        self.told[container_id] = now
+        self.sent[container_id] = now
         return Placement(
             container_id=container_id,
             cpus=cpus,
@@ -290,7 +290,7 @@ class State:
         placements: list[Placement] = []
         if not changed or not self.layout.settings.pin_cpu:
             return placements
-        pools, free, told = self.layout.tree.pools, self.supply.free_cpus(), self.told
+        pools, free, told = self.layout.tree.pools, self.supply.free_cpus(), self.sent
         for pool in sorted(self._sharing):
             if pools[pool].cpus.isdisjoint(changed):
                 continue

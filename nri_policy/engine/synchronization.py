@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nri_policy.classes import Equipment
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.degraded_admission import admit_degraded, keep, noted
+from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
@@ -51,7 +51,7 @@ _STEERING: dict[str, Any] = {
 }
 
 
-def recalled(
+def recall(
     container: Container, held: Mapping[str, StoredGrant]
 ) -> tuple[Container, StoredGrant | None]:
     """Return a container that the runtime lists as it was known, and its stored grant, if any."""
@@ -63,10 +63,10 @@ def recalled(
     known = replace(container, resized=stored.resized, created=stored.created or container.created)
     if stored.resources is not None:
         known = replace(known, resources=stored.resources)
-    return seen(known, stored.request.milli, container), stored
+    return update_from_list(known, stored.request.milli, container), stored
 
 
-def seen(known: Container, milli: int, listed: Container) -> Container:
+def update_from_list(known: Container, milli: int, listed: Container) -> Container:
     """Return a *known* container as the runtime lists it now, which may tell of a missed resize.
 
     Its CPU shares may be those that we have set for *milli* rather than what it asked for.
@@ -124,7 +124,7 @@ def _amounts(resources: Resources) -> tuple[int, int | None, int]:
     return resources.cpu_request, resources.cpu_limit, resources.memory_limit
 
 
-def holding(
+def with_stored_grant(
     candidate: Candidate, stored: StoredGrant, pools: Mapping[str, int], *, there: bool
 ) -> Candidate:
     """Return *candidate* with its *stored* grant, if *pools* (ids by name) still has its pool.
@@ -138,7 +138,7 @@ def holding(
     return replace(candidate, held=held, same=same, there=there)
 
 
-def resumed(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> State:
+def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> State:
     """Return the state that *picture* was taken of: all that was held then, in the same order.
 
     ValueError or KeyError where it is no picture of a state on *layout*.
@@ -152,12 +152,12 @@ def resumed(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> St
         candidate = Candidate(
             container=container,
             request=with_entitlement(request_of(container), stored.request),
-            cpus=parsed(listed.resources.cpus),
-            mems=parsed(listed.resources.mems),
+            cpus=parse_cpus(listed.resources.cpus),
+            mems=parse_cpus(listed.resources.mems),
         )
         grant = replace(stored.grant, pool=pools[stored.pool])
         keep(state, container, candidate.request, grant)
-        state.told[container.id] = candidate.cpus, candidate.mems
+        state.sent[container.id] = candidate.cpus, candidate.mems
         if stored.classes is not None:
             state.classes[container.id] = stored.classes
         if container.id in state.cold:
@@ -270,7 +270,7 @@ def _note_move(state: State, candidate: Candidate) -> None:
         why = "nothing is known of its grant, and no place of this policy has just those"
     elif not candidate.same:
         why = "it is entitled to something else now"
-    noted(state, candidate.container.id, f"it ran on CPUs {candidate.cpus} before: {why}")
+    add_notes(state, candidate.container.id, f"it ran on CPUs {candidate.cpus} before: {why}")
 
 
 def _warm(state: State, candidates: Iterable[Candidate]) -> None:
@@ -290,7 +290,7 @@ def _order(candidate: Candidate) -> tuple[int, int, int]:
     return 1 + qos, 0, candidate.container.created
 
 
-def parsed(text: str) -> CPUSet:
+def parse_cpus(text: str) -> CPUSet:
     """Return the set that the runtime's text names, empty where it names none."""
     try:
         return CPUSet.parse(text)
@@ -298,7 +298,7 @@ def parsed(text: str) -> CPUSet:
         return EMPTY
 
 
-def deduplicated(containers: Iterable[Container], known: AbstractSet[str]) -> Iterable[Container]:
+def deduplicate(containers: Iterable[Container], known: AbstractSet[str]) -> Iterable[Container]:
     """Return the containers that exist; of two of one id or name the running, newest one (§10).
 
     Where the runtime does not say which is newer, the one whose id is *known* is: its creation came
@@ -318,7 +318,7 @@ def deduplicated(containers: Iterable[Container], known: AbstractSet[str]) -> It
     return containers
 
 
-def taken_over(left: list[str], came: list[str]) -> str:
+def takeover_cause(left: list[str], came: list[str]) -> str:
     """Return why containers change when the daemon comes back, and to which others."""
     cause = "the daemon has taken over what runs"
     for names, did in (left, "stopped"), (came, "came"):

@@ -50,7 +50,7 @@ def near_devices(state: State, request: Request, offer: Offer) -> Offer:
     if not request.pick_by_hints:
         return offer
     zone = state.layout.nearness.pick_memory(request.hints, offer.zone)
-    return offer if zone is None else _narrowed(state, request, offer, zone)
+    return offer if zone is None else _narrow(state, request, offer, zone)
 
 
 def near_cpus(
@@ -68,10 +68,10 @@ def near_cpus(
     zone = (held & map_.nodes) | (map_.beside(exclusive) & offer.booking.home.zone)
     if zone == offer.zone or map_.kinds_of(zone) != map_.kinds_of(offer.zone):
         return offer
-    return _narrowed(state, request, offer, zone)
+    return _narrow(state, request, offer, zone)
 
 
-def _narrowed(state: State, request: Request, offer: Offer, zone: CPUSet) -> Offer:
+def _narrow(state: State, request: Request, offer: Offer, zone: CPUSet) -> Offer:
     """Return *offer* on *zone*, if it fits there without anybody making way."""
     if state.memory.free(zone) < request.memory:
         return offer

@@ -34,7 +34,7 @@ def disks_of(root: Path) -> tuple[Disk, ...]:
     """Return the disks below *root*, by number."""
     found, parts = {}, []
     with Tree(root, Notes()) as tree, tree.folder("sys/class/block") as block:
-        costed = _costed(tree)
+        costed = _disks_with_cost(tree)
         for name in block.names():
             with tree.folder(f"sys/class/block/{name}") as device:
                 number = (device.text("dev") or "").strip()
@@ -72,7 +72,7 @@ def _links(tree: Tree, number: str) -> list[str]:
     return [f"/dev/{line[2:]}" for line in text.split("\n") if line.startswith("S:")]
 
 
-def _costed(tree: Tree) -> set[str]:
+def _disks_with_cost(tree: Tree) -> set[str]:
     """Return the numbers of the disks that io.cost is on for."""
     with tree.folder("sys/fs/cgroup") as top:
         lines = (top.text("io.cost.qos") or "").splitlines()

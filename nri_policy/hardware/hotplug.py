@@ -209,12 +209,12 @@ def _announce(old: Machine, new: Machine) -> None:
         new.online,
         CPUSet(node.id for node in new.nodes),
         format_bytes(new.memory),
-        _listed(before - after),
-        _listed(after - before),
+        _format_list(before - after),
+        _format_list(after - before),
     )
 
 
-def _listed(addresses: Collection[str]) -> str:
+def _format_list(addresses: Collection[str]) -> str:
     few = sorted(addresses)[:_MOST_LISTED]
     more = len(addresses) - len(few)
     return ",".join([*few, *([f"and {more} more"] if more else [])]) or "none"

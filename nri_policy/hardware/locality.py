@@ -80,7 +80,7 @@ class Locator:
         with Tree(self._root, Notes()) as tree:
             table = _mount_table(tree)
             for path in paths if table else ():
-                kind, number = _backing(tree, table, path)
+                kind, number = _find_backing(tree, table, path)
                 locality = self._device(tree, kind, number) if number else None
                 if locality is not None:
                     found[path] = locality
@@ -205,7 +205,7 @@ def _mount_table(tree: Tree) -> dict[str, tuple[str, str]]:
     return {}
 
 
-def _backing(tree: Tree, table: dict[str, tuple[str, str]], path: str) -> tuple[str, str]:
+def _find_backing(tree: Tree, table: dict[str, tuple[str, str]], path: str) -> tuple[str, str]:
     """Return kind and number of the device that *path* is on; no number where it is on none.
 
     Major number 0 is the kernel's for file systems without a device of their own: overlay, tmpfs,

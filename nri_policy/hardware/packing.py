@@ -83,7 +83,7 @@ def _entries(tree: Tree, witness: _Witness) -> dict[str, _Content]:
         folder = tree.resolve(above)
         if folder is not None:
             real = f"{folder}/{name}".lstrip("/")
-            entries.setdefault(real, _glanced(tree.root, real))
+            entries.setdefault(real, _peek(tree.root, real))
     ids = {
         match[2]
         for path, data in witness.files.items()
@@ -96,7 +96,7 @@ def _entries(tree: Tree, witness: _Witness) -> dict[str, _Content]:
     return entries
 
 
-def _glanced(root: Path, path: str) -> _Content:
+def _peek(root: Path, path: str) -> _Content:
     """Return what stands for something that was only seen to exist."""
     try:
         mode = (root / path).lstat().st_mode

@@ -112,7 +112,7 @@ class Client:
     async def list(self, kind: Kind, *, namespace: str = "", name: str = "") -> Listing:
         """Return all objects, or just that of a *name*; they come in pages."""
         items: list[Object] = []
-        query = {"limit": str(PAGE), **_selecting(name)}
+        query = {"limit": str(PAGE), **_selector(name)}
         while True:
             found = await self._ask("GET", kind.path(namespace=namespace), query=query)
             try:
@@ -137,12 +137,12 @@ class Client:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_PERIOD),
             "resourceVersion": revision,
-            **_selecting(name),
+            **_selector(name),
         }
         path = kind.path(namespace=namespace)
         rest = b""
         try:
-            http = await self._connected()
+            http = await self._open_client()
             timeout = WATCH_PERIOD + self._patience
             async with http.stream("GET", path, params=query, timeout=timeout) as response:
                 await _check(response)
@@ -160,7 +160,7 @@ class Client:
         if self._http is not None:
             await self._http.aclose()
 
-    async def _connected(self) -> AsyncClient:
+    async def _open_client(self) -> AsyncClient:
         async with self._connecting:
             if self._http is None:
                 self._http = await asyncio.to_thread(self._connect)
@@ -178,7 +178,7 @@ class Client:
         sent = None if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"Content-Type": content}
         try:
-            http = await self._connected()
+            http = await self._open_client()
             async with asyncio.timeout(self._patience):
                 response = await http.request(
                     method, path, params=query, headers=headers, content=sent
@@ -188,7 +188,7 @@ class Client:
         except Exception as error:  # whatever the connection's layers raise
             raise APIError(_text(error)) from error
         await _check(response)
-        return _decoded(response.content)
+        return _decode(response.content)
 
 
 async def _check(response: Response) -> None:
@@ -198,11 +198,11 @@ async def _check(response: Response) -> None:
         raise _error(response)
 
 
-def _selecting(name: str) -> dict[str, str]:
+def _selector(name: str) -> dict[str, str]:
     return {"fieldSelector": f"metadata.name={name}"} if name else {}
 
 
-def _decoded(text: bytes) -> Object:
+def _decode(text: bytes) -> Object:
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -214,7 +214,7 @@ def _decoded(text: bytes) -> Object:
 
 def _event(line: bytes) -> tuple[str, Object]:
     """Return what a line of a watch says; APIError where it is an error."""
-    found = _decoded(line)
+    found = _decode(line)
     kind, about = found.get("type"), found.get("object")
     if not isinstance(kind, str) or not isinstance(about, dict):
         raise APIError("the answer is malformed: it is no event")
@@ -229,7 +229,7 @@ def _error(response: Response) -> APIError:
     wait = min(float(after), _MAX_WAIT) if after.isdecimal() else 0.0
     code = response.status_code
     try:
-        return _status(_decoded(response.content), code, wait)
+        return _status(_decode(response.content), code, wait)
     except APIError:  # from something before the API server: only plain text is worth showing
         plain = response.headers.get("Content-Type", "").startswith("text/plain")
         text = response.text if plain else ""

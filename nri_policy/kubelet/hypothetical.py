@@ -51,7 +51,7 @@ class Making:
     convert: Callable[[nri.PodSandbox, nri.Container], Container]  # as of a plugin's request
 
 
-def wanted_pods(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]:
+def parse_wanted(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]:
     """Return the pods that the manifests in *text* (YAML or JSON) ask for.
 
     *replicas* of each, or as many as it says where that is 0. ValueError names what is wrong.
@@ -88,7 +88,7 @@ def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:
         for item in _field(document, "items", list):
             yield from _manifests(item)
     elif isinstance(kind, str) and kind in _TEMPLATED:
-        yield _templated(document, *_TEMPLATED[kind])
+        yield _expand_template(document, *_TEMPLATED[kind])
     elif kind != "Pod":
         known = ", ".join(["Pod", "List", *_TEMPLATED])
         raise ManifestError(f"kind: {quoted(kind)} makes no pods; these do: {known}")
@@ -96,7 +96,7 @@ def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:
         yield read_pod(document), 1
 
 
-def _templated(
+def _expand_template(
     document: Mapping[str, Any], version: str, field: str | None
 ) -> tuple[PodManifest, int]:
     """Return the pod of an object with a template, by that object's name, and how many there are.

@@ -69,9 +69,9 @@ class Node:
             return outcome
         raise outcome
 
-    def until_decided(self, container: Container) -> Placement:
+    def interim_placement(self, container: Container) -> Placement:
         """Return where a container can wait that is admitted before it is decided on."""
-        return self._engine.until_decided(container)
+        return self._engine.interim_placement(container)
 
     def fork(self) -> Engine:
         """Return an independent engine in the same state, to try events on."""

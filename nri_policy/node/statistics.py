@@ -59,7 +59,7 @@ class Statistics:
     def note(self, event: Event, outcome: Decision | Exception, view: NodeView) -> None:
         """Take note of what came of *event*; *view* is the one after it."""
         if isinstance(outcome, Exception):
-            self._refused(event, str(outcome))
+            self._count_refusal(event, str(outcome))
             return
         asked = outcome.container_id
         for change in outcome.changes:
@@ -73,7 +73,7 @@ class Statistics:
             placed = view.placed[asked]
             self.fates[placed.container.full_name] = _fate(view, placed)
 
-    def _refused(self, event: Event, reason: str) -> None:
+    def _count_refusal(self, event: Event, reason: str) -> None:
         if isinstance(event, Resized):
             self._resizes += 1
         elif isinstance(event, Created):

@@ -40,7 +40,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     layout: Layout
     placed: Mapping[str, Placed]  # by container id, in the order of placement
-    told: Mapping[str, tuple[CPUSet, CPUSet]]  # CPUs and memory nodes that the runtime has
+    sent: Mapping[str, tuple[CPUSet, CPUSet]]  # CPUs and memory nodes that the runtime has
     resizing: Mapping[str, Resizing]  # resizes whose end has not been heard, by container id
     # containers on pmem alone -> when they get dram, seconds since the epoch; None: not started
     cold: Mapping[str, float | None]
@@ -111,7 +111,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         """Return what a container was last told, or is to be told; None if it holds no grant."""
         if container_id not in self.placed:
             return None
-        cpus, mems = self.told[container_id]
+        cpus, mems = self.sent[container_id]
         return Placement(
             container_id=container_id,
             cpus=cpus,
@@ -158,7 +158,7 @@ def view_of(engine: Engine) -> NodeView:
     return NodeView(
         layout=state.layout,
         placed=tables.placed,
-        told=tables.told,
+        sent=tables.sent,
         resizing=tables.resizing,
         cold=tables.cold,
         classes=tables.classes,

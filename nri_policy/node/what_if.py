@@ -125,7 +125,7 @@ class WhatIf:
         self._devices = None if devices is None else dict(devices)
         self._engine = engine
         self._most = most
-        self._cpusets = _told(view_of(engine), found or {})
+        self._cpusets = _known_cpusets(view_of(engine), found or {})
         self._before = _holdings(view_of(engine), self._cpusets)
         self._settings: NewSettings | None = None
         self._fits: list[Fit] = []
@@ -153,7 +153,7 @@ class WhatIf:
         for name in islice(self._names(wanted), wanted.replicas):
             starts = wanted.starts(name)
             if not fit:
-                self._warnings += _odd(starts)  # it is the same of each replica
+                self._warnings += _remarks(starts)  # it is the same of each replica
             if short := self._take_devices(wanted.devices):
                 first = starts[0].container.full_name
                 self._newcomers[first] = Newcomer(holding=None, refusal=short)
@@ -182,7 +182,7 @@ class WhatIf:
             # others that came later may have changed it
             now = view.holding(placed[name]) if name in placed else each.holding
             newcomers[name] = replace(each, holding=now)
-        after = _holdings(view, _told(view, self._cpusets))
+        after = _holdings(view, _known_cpusets(view, self._cpusets))
         return Result(
             # the first has to fit even where there is no number
             fits=all(pod.fit != 0 if self._most else pod.more for pod in self._fits)
@@ -255,7 +255,7 @@ class WhatIf:
         return True
 
 
-def _odd(starts: tuple[Start, ...]) -> Iterator[str]:
+def _remarks(starts: tuple[Start, ...]) -> Iterator[str]:
     """Yield what of the annotations of a pod's containers does nothing."""
     containers = [start.container for start in starts]
     names = [each.name for each in containers]
@@ -264,11 +264,11 @@ def _odd(starts: tuple[Start, ...]) -> Iterator[str]:
             yield f"{each.full_name}: {remark}"
 
 
-def _told(view: NodeView, otherwise: Mapping[str, CPUsAndMems]) -> dict[str, CPUsAndMems]:
+def _known_cpusets(view: NodeView, otherwise: Mapping[str, CPUsAndMems]) -> dict[str, CPUsAndMems]:
     """Return where containers run by what the runtime was told; *otherwise* where left alone."""
     cpusets = {}
     for container_id in view.placed:
-        cpus, mems = view.told[container_id]
+        cpus, mems = view.sent[container_id]
         there = otherwise.get(container_id, (EMPTY, EMPTY))
         cpusets[container_id] = cpus or there[0], mems or there[1]
     return cpusets

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from nri_policy.nri.versions import Version, shipped
+from nri_policy.nri.versions import Version, bundled_nri
 from nri_policy.proto import nri_pb2 as nri
 
 _PLUGIN_NAME = re.compile(r"[A-Za-z0-9_.+-]+")
@@ -47,7 +47,7 @@ class Release:
         number = Version.parse(version)
         if number is None:
             raise ValueError(f"no runtime calls itself {name!r} {version!r}")
-        nri_version = nri_version or shipped(name, number)
+        nri_version = nri_version or bundled_nri(name, number)
         if nri_version is None:
             raise ValueError(f"{name} {version} has no NRI")
         return cls(name=name, version=version, number=number, nri_version=nri_version)

@@ -132,7 +132,7 @@ class Runtime:
         return cls(
             name=name,
             version=version,
-            nri=Version.parse(request.NRI_version) or _untold(name, version),
+            nri=Version.parse(request.NRI_version) or _assume_nri(name, version),
             registration_timeout_ms=request.registration_timeout or DEFAULT_REGISTRATION_TIMEOUT_MS,
             request_timeout_ms=request.request_timeout or DEFAULT_REQUEST_TIMEOUT_MS,
         )
@@ -202,14 +202,14 @@ class Runtime:
         return self.nri is not None and self.nri >= since
 
 
-def shipped(name: str, release: Version) -> Version | None:
+def bundled_nri(name: str, release: Version) -> Version | None:
     """Return the NRI that a release of a runtime ships with, None if that is not known."""
     rows = _SHIPPED.get(name, [])
     return next((nri for since, nri in rows if release[:3] >= since), None)
 
 
-def _untold(name: str, version: str) -> Version | None:
+def _assume_nri(name: str, version: str) -> Version | None:
     """Return the NRI of a runtime that does not tell it."""
     release = Version.parse(version)
-    nri = None if release is None else shipped(name, release)
+    nri = None if release is None else bundled_nri(name, release)
     return None if nri is None else min(nri, _MOST_UNTOLD)

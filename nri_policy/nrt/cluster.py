@@ -59,7 +59,7 @@ class Cluster:
 
     async def put(self, new: Object, *, fresh: bool) -> Written:
         """Apply an object; *fresh*: look up its owner, version and revision again."""
-        with _translated():
+        with _translate_errors():
             if self._known is not None and not fresh:
                 try:
                     return await self._write(new, self._known)
@@ -73,7 +73,7 @@ class Cluster:
         """Return whether the object that was written is not there any more."""
         if self._known is None:
             return False
-        with _translated():
+        with _translate_errors():
             try:
                 await self._client.get(_kind(self._known.version), self._node)
             except APIError as error:
@@ -84,13 +84,13 @@ class Cluster:
 
     async def look(self) -> None:
         """Look up all that has to be known for a write, and write nothing."""
-        with _translated():
+        with _translate_errors():
             await self._look_up()
 
     async def remove(self) -> None:
         """Delete the object, if it is there."""
         version = self._known.version if self._known else VERSION
-        with _translated():
+        with _translate_errors():
             try:
                 await self._client.delete(_kind(version), self._node)
             except APIError as error:
@@ -109,7 +109,7 @@ class Cluster:
                 if error.details.get("name") == self._node:
                     return _Known(owner=owner, version=version)
             else:
-                return _found(_Known(owner=owner, version=version), found)
+                return _merge_known(_Known(owner=owner, version=version), found)
         raise PublishError(
             Trouble.NO_CRD, f"the cluster has no {KIND}; {_REMEDIES[Trouble.NO_CRD]}"
         )
@@ -141,7 +141,7 @@ class Cluster:
                 raise
             rivals = {name for field, name in holders if field.startswith(".zones")}
             applied = await self._client.apply(kind, shown, manager=MANAGER, force=True)
-        self._known = _found(known, applied)
+        self._known = _merge_known(known, applied)
         return Written(version=known.version, rivals=tuple(sorted(rivals)))
 
 
@@ -162,7 +162,7 @@ def _as(known: _Known, new: Object) -> Object:
     return shown
 
 
-def _found(known: _Known, found: Object) -> _Known:
+def _merge_known(known: _Known, found: Object) -> _Known:
     return replace(known, uid=_metadata(found, "uid"), revision=_metadata(found, "resourceVersion"))
 
 
@@ -184,7 +184,7 @@ def _holders(error: APIError) -> list[tuple[str, str]]:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Turn what goes wrong with a request into a PublishError."""
     try:
         yield

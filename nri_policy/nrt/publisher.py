@@ -183,10 +183,10 @@ class Publisher:
         try:
             await self._write()
         except PublishError as error:
-            return self._failed(error)
+            return self._record_failure(error)
         except Exception as error:
             log.exception("event=nrt-fault to=%r", self._sink.name)
-            return self._failed(PublishError(Trouble.FAULT, f"a fault of ours: {error!r}"))
+            return self._record_failure(PublishError(Trouble.FAULT, f"a fault of ours: {error!r}"))
         self._failures = 0
         return INTERVAL
 
@@ -198,7 +198,7 @@ class Publisher:
             return
         reading = await self._feed.read()
         look = now >= self._look_at
-        fresh = now >= self._refresh_at or (look and await self._lost(now))
+        fresh = now >= self._refresh_at or (look and await self._check_lost(now))
         if not fresh and not self._failures and reading.same(self._held):
             self._note(unchanged=self.publication.unchanged + (not look))
             return
@@ -209,9 +209,9 @@ class Publisher:
         self._look_at = now + LOOK
         if fresh:
             self._refresh_at = now + REFRESH
-        self._succeeded(reading, written)
+        self._record_success(reading, written)
 
-    async def _lost(self, now: float) -> bool:
+    async def _check_lost(self, now: float) -> bool:
         """Look whether what was written is gone."""
         self._look_at = now + LOOK
         return self._there and await self._sink.lost()
@@ -222,7 +222,7 @@ class Publisher:
             self._there, self._held = False, None
         self._note(phase=Phase.OFF, trouble=None, error="", rivals=())
 
-    def _succeeded(self, reading: Reading, written: Written) -> None:
+    def _record_success(self, reading: Reading, written: Written) -> None:
         before = self.publication
         if self._unsaid:
             log.info("event=nrt-published to=%r", before.to)
@@ -245,7 +245,7 @@ class Publisher:
             rivals=written.rivals,
         )
 
-    def _failed(self, error: PublishError) -> float:
+    def _record_failure(self, error: PublishError) -> float:
         """Show what went wrong; return the seconds to do nothing after it."""
         self._failures += 1
         self._note(

@@ -34,7 +34,7 @@ class DecisionEvents:
             return
         if isinstance(outcome, Decision) and settings.events is PodEvents.REFUSALS:
             return
-        if isinstance(event, Created | Resized) and (container := _asked(event, view)):
+        if isinstance(event, Created | Resized) and (container := _container_of(event, view)):
             asyncio.get_running_loop().call_soon(self._say, type(event), container, outcome)
 
     def _say(self, kind: type[Created | Resized], container: Container, outcome: Outcome) -> None:
@@ -53,7 +53,7 @@ class DecisionEvents:
         )
 
 
-def _asked(event: Created | Resized, view: NodeView) -> Container | None:
+def _container_of(event: Created | Resized, view: NodeView) -> Container | None:
     """Return the container that *event* is about, None for one that is not known."""
     if isinstance(event, Created):
         return event.container

@@ -111,9 +111,9 @@ class Endpoint:
         """Return status, body and content type."""
         match path.partition("?")[0]:
             case "/livez" | "/healthz":
-                return _probed({"loop": self._probes.alive})
+                return _probe({"loop": self._probes.alive})
             case "/readyz":
-                return _probed({"loop": self._probes.alive, **self._probes.ready})
+                return _probe({"loop": self._probes.alive, **self._probes.ready})
             case "/metrics" if self._settings.prometheus_export:
                 try:
                     return HTTPStatus.OK, *self._exporter.text(accepted)
@@ -122,7 +122,7 @@ class Endpoint:
         return HTTPStatus.NOT_FOUND, b"not found\n", _TEXT
 
 
-def _probed(checks: Mapping[str, Check]) -> tuple[HTTPStatus, bytes, str]:
+def _probe(checks: Mapping[str, Check]) -> tuple[HTTPStatus, bytes, str]:
     wrong = {name: reason for name, check in checks.items() if (reason := check())}
     if not wrong:
         return HTTPStatus.OK, b"ok\n", _TEXT

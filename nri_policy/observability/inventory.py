@@ -14,7 +14,7 @@ from enum import StrEnum
 from prometheus_client.core import GaugeMetricFamily
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import confined_by
 from nri_policy.node import NodeView, Placed
@@ -74,7 +74,7 @@ def shortcomings(
     if placed.container.id in lacking:
         found.append(Shortcoming.CLASS)
     request, explanation = placed.request, placed.explanation
-    if explanation.outcome is Outcome.SPILLED:
+    if explanation.kind is DecisionKind.SPILLED:
         found.append(Shortcoming.SPILLED)
     if request.sort is Sort.RESERVED and placed.grant.sort is Sort.NORMAL:
         found.append(Shortcoming.OVERFLOWED)
@@ -93,7 +93,7 @@ def families(picture: Picture) -> Iterator[GaugeMetricFamily]:
     yield _cpus(picture)
     yield _memory(picture)
     pools = picture.layout.tree.pools
-    yield _counted(
+    yield _add_counts(
         GaugeMetricFamily(
             "nri_policy_containers",
             "Containers that hold something, by the pool that they are booked on.",
@@ -109,7 +109,7 @@ def families(picture: Picture) -> Iterator[GaugeMetricFamily]:
     unsupported = Counter(
         (key.partition(".")[0],) for each in picture.placed for key in each.request.unsupported
     )
-    yield _counted(
+    yield _add_counts(
         GaugeMetricFamily(
             "nri_policy_unsupported_annotations",
             "Containers with an annotation that has no effect.",
@@ -117,7 +117,7 @@ def families(picture: Picture) -> Iterator[GaugeMetricFamily]:
         ),
         {(name,): unsupported[name,] for name in LATER},
     )
-    yield _counted(
+    yield _add_counts(
         GaugeMetricFamily(
             "nri_policy_degraded_containers",
             "Containers that have less than they should.",
@@ -164,7 +164,9 @@ def _memory(picture: Picture) -> GaugeMetricFamily:
     return family
 
 
-def _counted(family: GaugeMetricFamily, counts: Mapping[tuple[str, ...], int]) -> GaugeMetricFamily:
+def _add_counts(
+    family: GaugeMetricFamily, counts: Mapping[tuple[str, ...], int]
+) -> GaugeMetricFamily:
     for values, count in counts.items():
         family.add_metric(values, count)
     return family

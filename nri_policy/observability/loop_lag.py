@@ -14,7 +14,7 @@ EVERY = 0.25  # seconds
 NOTABLE = 1.0  # seconds; half of what a runtime grants a request
 
 
-def _unobserved(seconds: float) -> None:
+def _ignore(seconds: float) -> None:
     """Take no note."""
 
 
@@ -22,7 +22,7 @@ class LoopLag:
     """Measures as long as `run` runs."""
 
     def __init__(
-        self, clock: Clock | None = None, *, observe: Callable[[float], None] = _unobserved
+        self, clock: Clock | None = None, *, observe: Callable[[float], None] = _ignore
     ) -> None:
         """*observe* is called with the seconds that each beat is late by."""
         self._clock = clock or Clock()

@@ -27,11 +27,10 @@ from nri_policy.engine.event import (
     Stopped,
     Synchronized,
 )
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
-from nri_policy.node import NodeView
-from nri_policy.node import Outcome as Became
+from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.service import METHODS, Result
 from nri_policy.observability.counting import Counter, Durations
 from nri_policy.observability.inventory import Shortcoming, shortcomings
@@ -58,7 +57,7 @@ _EVENTS: dict[type[Event], str] = {
     Drifted: "drifted",
     Equipped: "equipped",
 }
-_REASONS = {outcome: outcome.name.lower().replace("_", "-") for outcome in Outcome}
+_REASONS = {outcome: outcome.name.lower().replace("_", "-") for outcome in DecisionKind}
 _ANNOTATION = "annotation"
 
 
@@ -107,7 +106,7 @@ class Metrics:
             REQUEST_BOUNDS,
             event=_EVENTS.values(),
         )
-        reasons = {*_REASONS.values(), *Lack, _ANNOTATION} - {_REASONS[Outcome.REFUSED]}
+        reasons = {*_REASONS.values(), *Lack, _ANNOTATION} - {_REASONS[DecisionKind.REFUSED]}
         self._allocations = Counter(
             "nri_policy_allocations",
             "Containers placed or resized, and how that came about; those refused, and why.",
@@ -153,19 +152,19 @@ class Metrics:
         """Count how long the engine took for *event*."""
         self._decision_seconds.add(_EVENTS[type(event)], seconds=seconds)
 
-    def decided(self, event: Event, outcome: Became, view: NodeView) -> None:
+    def decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Count what became of *event*; an observer of the node."""
         if not isinstance(outcome, Decision):
-            self._refused(event, outcome, view)
+            self._count_refusal(event, outcome, view)
             return
         if outcome.container_id is None or outcome.explanation is None:
             return
         placed = view.placed[outcome.container_id]
-        self._allocations.add(placed.request.qos, "placed", _REASONS[outcome.explanation.outcome])
-        for shortcoming in shortcomings(placed, view.bookings, _lacking(outcome)):
+        self._allocations.add(placed.request.qos, "placed", _REASONS[outcome.explanation.kind])
+        for shortcoming in shortcomings(placed, view.bookings, _lacks(outcome)):
             self._degraded.add(shortcoming)
 
-    def _refused(self, event: Event, error: Exception, view: NodeView) -> None:
+    def _count_refusal(self, event: Event, error: Exception, view: NodeView) -> None:
         if isinstance(event, Created):
             qos = event.container.pod.qos
         elif isinstance(event, Resized):
@@ -264,7 +263,7 @@ class Metrics:
         )
 
 
-def _lacking(decision: Decision) -> Container[str]:
+def _lacks(decision: Decision) -> Container[str]:
     lacking = decision.classes is not None and decision.classes.lacking
     return (decision.container_id or "",) if lacking else ()
 

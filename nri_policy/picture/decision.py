@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nri_policy.picture.markup import Element
-from nri_policy.picture.svg import drawing
-from nri_policy.picture.svg_parts import LETTER, Drawn, cut, group, line, stacked
+from nri_policy.picture.svg import draw
+from nri_policy.picture.svg_parts import LETTER, Drawn, cut, group, line, stack
 from nri_policy.report import PoolReport
 from nri_policy.wording import natural
 
@@ -29,7 +29,7 @@ class Decided:
 
 def document(decisions: Sequence[Decided]) -> str:
     """Return an SVG file with the trees of *decisions*, one below the other."""
-    return drawing(stacked([line(each.heading, "heading"), _tree(each)]) for each in decisions)
+    return draw(stack([line(each.heading, "heading"), _tree(each)]) for each in decisions)
 
 
 def _tree(decided: Decided) -> Drawn:

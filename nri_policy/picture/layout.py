@@ -99,9 +99,9 @@ class _Planner:
         boxes = self._inside(self._scene.top, width)
         outside = CPUSet(self._scene.places) - self._scene.top.cpus
         if outside:
-            cells = self._packed([[(cpu,) for cpu in outside]], self._room(width))
+            cells = self._pack([[(cpu,) for cpu in outside]], self._room(width))
             boxes.append(self._box(f"in no pool: {outside}", "", cells, width))
-        block = self._arranged(boxes, width)
+        block = self._arrange(boxes, width)
         return Plan(width=block.width, height=block.height, boxes=block.boxes)
 
     def _room(self, width: int) -> int:
@@ -111,18 +111,18 @@ class _Planner:
         """Return the boxes for *area*: its own, or its children's if it is a root over sockets."""
         inner = [self._scene.areas[child] for child in area.children]
         if all(child.levels == ("l3cache",) for child in inner):
-            cells = self._packed(self._groups(area, inner), self._room(width))
+            cells = self._pack(self._groups(area, inner), self._room(width))
             return [self._pool(area, cells, width)]
         is_root = area.parent is None and not self._scene.has_outer_box
         room = width if is_root else self._room(width)
         boxes = [box for child in inner for box in self._inside(child, room)]
         rest = area.cpus - CPUSet.union(child.cpus for child in inner)
         if rest:
-            cells = self._packed([self._cells(rest)], self._room(room))
+            cells = self._pack([self._cells(rest)], self._room(room))
             boxes.append(self._box(f"rest of {area.name}: {rest}", "", cells, room))
         if is_root:
             return boxes
-        return [self._pool(area, self._arranged(boxes, room), width)]
+        return [self._pool(area, self._arrange(boxes, room), width)]
 
     def _groups(self, area: Area, domains: Iterable[Area]) -> list[list[_Core]]:
         """Return the cells of each L3 domain, and of what is outside of them."""
@@ -150,7 +150,7 @@ class _Planner:
             cells=tuple(replace(cell, x=cell.x + m.side, y=cell.y + m.top) for cell in block.cells),
         )
 
-    def _packed(self, groups: Sequence[Sequence[_Core]], width: int) -> _Block:
+    def _pack(self, groups: Sequence[Sequence[_Core]], width: int) -> _Block:
         """Return the cells of *groups* in lines, the groups apart and spread evenly."""
         m = self._metrics
         step = m.cell + m.cell_gap
@@ -174,7 +174,7 @@ class _Planner:
             y += -(-tallest // m.abreast) * m.line + m.row_gap
         return _Block(right, y - m.row_gap, cells=tuple(cells))
 
-    def _arranged(self, boxes: Sequence[Box], width: int) -> _Block:
+    def _arrange(self, boxes: Sequence[Box], width: int) -> _Block:
         """Return *boxes* side by side in rows, all equally broad."""
         m = self._metrics
         broadest = max(box.width for box in boxes)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Cache, CoreKind
 from nri_policy.picture.markup import Element
-from nri_policy.picture.page import heat_map, listed, section, table
+from nri_policy.picture.page import heat_map, render_list, section, table
 from nri_policy.report import DeviceReport, MachineReport, PoolReport
 from nri_policy.units import format_bytes
 from nri_policy.wording import counted
@@ -27,7 +27,7 @@ def machine_sections(machine: MachineReport, pools: Sequence[PoolReport]) -> Ite
     if machine.devices:
         yield section("Devices", _devices(machine.devices))
     if machine.notes:
-        yield section("Notes", listed(machine.notes))
+        yield section("Notes", render_list(machine.notes))
 
 
 def _pools(pools: Sequence[PoolReport]) -> Element:

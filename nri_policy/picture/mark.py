@@ -48,7 +48,7 @@ class Mark:
 _NONE: Mapping[str, Mark] = MappingProxyType({})
 
 
-def marked(names: Iterable[str], known: Mapping[str, Mark] = _NONE) -> dict[str, Mark]:
+def assign_marks(names: Iterable[str], known: Mapping[str, Mark] = _NONE) -> dict[str, Mark]:
     """Return *known* with marks for those of *names* that have none.
 
     A letter is used again only when there is no other left, so that throughout a series of pictures

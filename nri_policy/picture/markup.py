@@ -45,7 +45,7 @@ class Element:
 
     def _parts(self) -> Iterator[str]:
         attributes = "".join(
-            f' {key}="{_escaped(str(value))}"' for key, value in self._attributes.items()
+            f' {key}="{_escape(str(value))}"' for key, value in self._attributes.items()
         )
         if self._name in _CHILDLESS:
             yield f"<{self._name}{attributes}/>"
@@ -55,12 +55,12 @@ class Element:
         broken = all(isinstance(each, Element) for each in self._content) and self._content != ()
         for each in self._content:
             yield "\n" if broken else ""
-            yield str(each) if isinstance(each, Element) else _escaped(each)
+            yield str(each) if isinstance(each, Element) else _escape(each)
         yield "\n" if broken else ""
         yield f"</{self._name}>"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return escape(printable(text))
 
 

@@ -64,12 +64,12 @@ def section(heading: str, *content: Element) -> Element:
 def _step(strip: Strip, number: int) -> Element:
     content = [_problem(problem) for problem in strip.problems]
     if strip.scene is not None:
-        content += [*pictured(strip.scene, f"s{number}-"), containers(strip.scene)]
+        content += [*picture_parts(strip.scene, f"s{number}-"), containers(strip.scene)]
     heading = Element("h2", strip.heading)
     return Element("section", heading, *content, id_=f"step-{number}", class_="step")
 
 
-def pictured(scene: Scene, prefix: str = "") -> list[Element]:
+def picture_parts(scene: Scene, prefix: str = "") -> list[Element]:
     """Return the picture of a scene; ids of elements begin with *prefix*."""
     return [
         _paragraph(headline(scene.machine), "headline"),
@@ -116,15 +116,15 @@ def containers(scene: Scene) -> Element:
                 data_container=name,
             )
         )
-    return _framed(heads, rows)
+    return _frame(heads, rows)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Element:
     """Return a table of texts."""
-    return _framed(heads, [Element("tr", *map(_cell, row, heads)) for row in rows])
+    return _frame(heads, [Element("tr", *map(_cell, row, heads)) for row in rows])
 
 
-def listed(texts: Iterable[str]) -> Element:
+def render_list(texts: Iterable[str]) -> Element:
     """Return a list of texts."""
     return Element("ul", *(Element("li", text) for text in texts))
 
@@ -148,10 +148,10 @@ def heat_map(names: Sequence[str], matrix: Sequence[Sequence[int]]) -> Element:
         )
         for name, row in zip(names, matrix, strict=True)
     ]
-    return _framed(["", *names], rows, class_="heat")
+    return _frame(["", *names], rows, class_="heat")
 
 
-def _framed(heads: Sequence[str], rows: Sequence[Element], class_: str | None = None) -> Element:
+def _frame(heads: Sequence[str], rows: Sequence[Element], class_: str | None = None) -> Element:
     head = Element("thead", Element("tr", *(Element("th", name) for name in heads)))
     return Element(
         "div", Element("table", head, Element("tbody", *rows), class_=class_), class_="wide"

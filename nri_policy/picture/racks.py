@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nri_policy.picture.markup import Element, Verbatim
-from nri_policy.picture.page import listed, page, section
+from nri_policy.picture.page import page, render_list, section
 from nri_policy.picture.svg_parts import LETTER, cut, group
 
 _CELL = 22  # pixels, with the gap
@@ -49,7 +49,7 @@ def page_of(title: str, blocks: Sequence[Block], notes: Sequence[str]) -> str:
     picture = Element("div", _svg(blocks, Verbatim("style", "racks.css")), class_="wide")
     parts = [section("Hosts", picture)]
     if notes:
-        parts.append(section("Notes", listed(notes)))
+        parts.append(section("Notes", render_list(notes)))
     return page(title, *parts)
 
 

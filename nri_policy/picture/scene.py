@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.picture.area import Area, areas_of
-from nri_policy.picture.mark import Mark, marked
+from nri_policy.picture.mark import Mark, assign_marks
 from nri_policy.picture.occupant import Occupant, changes, occupant
 from nri_policy.report import ContainerReport, MachineReport, PoolReport
 from nri_policy.units import format_bytes
@@ -128,7 +128,7 @@ def scene(
         places=places,
         occupants=occupants,
         refused={name: _line(each.error) for name, each in held.items() if each.error},
-        marks=marked(owners, before.marks if before is not None else {}),
+        marks=assign_marks(owners, before.marks if before is not None else {}),
         moved=CPUSet(cpu for cpu in places if places[cpu].moved_from(known.get(cpu, places[cpu]))),
     )
 

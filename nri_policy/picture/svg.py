@@ -20,7 +20,7 @@ from nri_policy.picture.svg_parts import (
     cut,
     group,
     line,
-    stacked,
+    stack,
     swatch,
 )
 from nri_policy.picture.svg_plan import floor_plan
@@ -43,13 +43,13 @@ class Strip:
 def document(strips: Sequence[Strip]) -> str:
     """Return an SVG file with the strips one below the other."""
     several = len(strips) > 1
-    return drawing(
+    return draw(
         _drawn(strip, f"s{number}-" if several else "")
         for number, strip in enumerate(strips, start=1)
     )
 
 
-def drawing(parts: Iterable[Drawn]) -> str:
+def draw(parts: Iterable[Drawn]) -> str:
     """Return an SVG file with *parts* one below the other."""
     content: list[Element] = []
     y, right = 0.0, 0.0
@@ -89,7 +89,7 @@ def _drawn(strip: Strip, prefix: str) -> Drawn:
         parts += [line(headline(scene.machine), "headline"), floor_plan(scene, prefix)]
         if scene.occupants:
             parts.append(_table(scene))
-    return stacked(parts)
+    return stack(parts)
 
 
 def _table(scene: Scene) -> Drawn:

@@ -37,7 +37,7 @@ class Drawn:
     height: float
 
 
-def stacked(parts: Iterable[Drawn]) -> Drawn:
+def stack(parts: Iterable[Drawn]) -> Drawn:
     """Return *parts* one below the other."""
     elements: list[Element] = []
     width = y = 0.0
@@ -75,7 +75,7 @@ def swatch(letter: str) -> tuple[Element, Element]:
     )
 
 
-def numbered(letter: str, cpu: int) -> tuple[Element, ...]:
+def number_label(letter: str, cpu: int) -> tuple[Element, ...]:
     """Return the mark of a CPU with its number: a phone and a print have no pointer."""
     return (
         Element("rect", width=METRICS.cell, height=METRICS.line),

@@ -20,8 +20,8 @@ from nri_policy.picture.svg_parts import (
     cut,
     group,
     line,
-    numbered,
-    stacked,
+    number_label,
+    stack,
     swatch,
 )
 
@@ -39,7 +39,7 @@ def floor_plan(scene: Scene, prefix: str, width: int = WIDTH) -> Drawn:
     top = scene.top
     above = [] if scene.has_outer_box else [line(f"{top.title} · {top.caption}", "caption")]
     boxes = tuple(painter.box(box) for box in layout.boxes)
-    return stacked(
+    return stack(
         [
             *above,
             Drawn(boxes, layout.width, layout.height + 10),
@@ -88,8 +88,8 @@ class _Painter:
         return group(
             x,
             y,
-            Element("title", "\n".join(self._told(cpu, place))),
-            *numbered(mark.letter if mark else LETTERS[place.use], cpu),
+            Element("title", "\n".join(self._tooltip(cpu, place))),
+            *number_label(mark.letter if mark else LETTERS[place.use], cpu),
             *([_EDGE] if moved else []),
             class_=" ".join(classes),
             id_=f"{self._prefix}cpu-{cpu}",
@@ -97,7 +97,7 @@ class _Painter:
             data_container=place.owner or None,
         )
 
-    def _told(self, cpu: int, place: CPUUse) -> Iterator[str]:
+    def _tooltip(self, cpu: int, place: CPUUse) -> Iterator[str]:
         """Yield what is said of a CPU to who points at it."""
         yield f"CPU {cpu}: {place.owner or MEANINGS[place.use]}"
         if not place.owner:

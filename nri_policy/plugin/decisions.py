@@ -43,7 +43,9 @@ class Decisions:
         try:
             decision = self._node.handle(event)
         except (RefusalError, AnnotationError) as error:
-            log.warning("event=refused container=%s reason=%r", self._asked(event), str(error))
+            log.warning(
+                "event=refused container=%s reason=%r", self._log_subject(event), str(error)
+            )
             if self.on_paper:
                 return Decision()
             raise CallRefused(str(error)) from error
@@ -57,7 +59,7 @@ class Decisions:
         """
         self._follow(self._node.handle(event))
 
-    def _asked(self, event: Event) -> str:
+    def _log_subject(self, event: Event) -> str:
         """Return the name of the container that *event* is about."""
         if isinstance(event, Created):
             return event.container.full_name

@@ -21,7 +21,7 @@ from typing import NoReturn, Protocol
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.synchronization import parsed
+from nri_policy.engine.synchronization import parse_cpus
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import LIVING, SETTLED, Phase
 from nri_policy.plugin.update_queue import MAX_TRIES, UpdateQueue
@@ -84,7 +84,7 @@ def enforce(cgroups: Cgroups, cases: Sequence[Case], taken: CPUSet) -> None:
     """Look at *cases*, and write what cannot wait; *taken* are all CPUs that are somebody's own."""
     for case in cases:
         case.found = cgroups.resources(case.cgroup)
-        case.cpus = EMPTY if case.found is None else parsed(case.found.cpus)
+        case.cpus = EMPTY if case.found is None else parse_cpus(case.found.cpus)
     pinned = [case for case in cases if case.found is not None and case.placement.cpus]
     for case in pinned:
         wanted = case.placement.cpus
@@ -315,7 +315,7 @@ class Enforcement:
 
     def _in_force(self, case: Case) -> bool:
         cpus, mems = case.placement.cpus, case.placement.mems
-        found = EMPTY if case.found is None else parsed(case.found.mems)
+        found = EMPTY if case.found is None else parse_cpus(case.found.mems)
         return (not cpus or case.cpus == cpus) and (not mems or found == mems)
 
     def _confirm(self, container_id: str) -> None:

@@ -38,14 +38,14 @@ class Exposure:
         """Make a folder for a container; raises OSError, and ValueError for an odd id."""
         name, text = _name(container_id), _text(resources)
         try:
-            ours = _opened(self._folder)
+            ours = _open(self._folder)
         except FileNotFoundError:
             os.makedirs(self._folder)  # noqa: PTH103
-            ours = _opened(self._folder)
+            ours = _open(self._folder)
         with _closing(ours):
             _open_to_all(ours)
             new = _made(name, ours)
-            with _closing(_opened(name, ours)) as folder:
+            with _closing(_open(name, ours)) as folder:
                 _open_to_all(folder)
                 if new:  # nobody sees it yet
                     _write(FILE, text, folder)
@@ -59,7 +59,7 @@ class Exposure:
         is right already is left alone.
         """
         name, text = _name(container_id), _text(resources)
-        with _closing(_opened(self._folder)) as ours, _closing(_opened(name, ours)) as folder:
+        with _closing(_open(self._folder)) as ours, _closing(_open(name, ours)) as folder:
             _put(text, folder)
 
     def mount(self, container_id: str) -> Mount:
@@ -73,12 +73,12 @@ class Exposure:
 
     def remove(self, container_id: str) -> None:
         """Forget a container that is gone, or of an odd id never was shown anything."""
-        with suppress(ValueError, OSError), _closing(_opened(self._folder)) as ours:
+        with suppress(ValueError, OSError), _closing(_open(self._folder)) as ours:
             shutil.rmtree(_name(container_id), ignore_errors=True, dir_fd=ours)
 
     def keep_only(self, container_ids: Collection[str]) -> None:
         """Forget all containers but these, as far as the disk lets us."""
-        with suppress(OSError), _closing(_opened(self._folder)) as ours:
+        with suppress(OSError), _closing(_open(self._folder)) as ours:
             for name in os.listdir(ours):  # noqa: PTH208 - a descriptor
                 if name not in container_ids:
                     shutil.rmtree(name, ignore_errors=True, dir_fd=ours)
@@ -95,7 +95,7 @@ def _text(resources: Mapping[str, str]) -> bytes:
     return "".join([f'{key}="{value}"\n' for key, value in resources.items()]).encode()
 
 
-def _opened(folder: str, within: int | None = None) -> int:
+def _open(folder: str, within: int | None = None) -> int:
     """Return a descriptor of *folder*; OSError, also where a link or file is in its place."""
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.synchronization import not_older, parsed
+from nri_policy.engine.synchronization import not_older, parse_cpus
 from nri_policy.node import Node
 from nri_policy.plugin.convert import resources_of
 from nri_policy.plugin.enforcement import Enforcement
@@ -55,7 +55,7 @@ class Inventory:
         held = self._held()
         return (
             tuple(
-                self._corrected(by_id[each.pod_sandbox_id], each, found.get(each.id), held)
+                self._correct(by_id[each.pod_sandbox_id], each, found.get(each.id), held)
                 for each in listed
             ),
             held,
@@ -74,12 +74,12 @@ class Inventory:
             placement = self._node.view.placement(each.id)
             said = resources_of(each.linux.resources)
             if placement is not None and (
-                (placement.cpus and parsed(said.cpus) != placement.cpus)
-                or (placement.mems and parsed(said.mems) != placement.mems)
+                (placement.cpus and parse_cpus(said.cpus) != placement.cpus)
+                or (placement.mems and parse_cpus(said.mems) != placement.mems)
             ):
                 yield placement
 
-    def _corrected(
+    def _correct(
         self,
         pod: nri_pb2.PodSandbox,
         container: nri_pb2.Container,

@@ -68,10 +68,10 @@ class Overlaps:
             return
         places = [
             _ContainerCPUs(
-                container_id=each, cgroup=placed.container.cgroup, allowed=view.told[each][0]
+                container_id=each, cgroup=placed.container.cgroup, allowed=view.sent[each][0]
             )
             for each, placed in view.placed.items()
-            if view.told[each][0]
+            if view.sent[each][0]
         ]
         if found := await asyncio.to_thread(_astray, self._cpusets, places, taken):
             await self._enforcement.look(*found)

@@ -384,7 +384,9 @@ class PolicyPlugin:
             case nri_pb2.SynchronizeRequest():
                 return nri_pb2.SynchronizeResponse(more=request.more)
             case nri_pb2.CreateContainerRequest():
-                placement = self._node.until_decided(container_of(request.pod, request.container))
+                placement = self._node.interim_placement(
+                    container_of(request.pod, request.container)
+                )
                 return nri_pb2.CreateContainerResponse(adjust=adjustment_of(placement))
             case nri_pb2.UpdateContainerRequest():
                 held = self._node.view.placement(request.container.id)

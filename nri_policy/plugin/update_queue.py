@@ -27,7 +27,7 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from nri_policy.classes import joined
+from nri_policy.classes import join_changes
 from nri_policy.clock import Clock
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
@@ -85,12 +85,12 @@ class UpdateQueue:
             if new.shares is None and before is not None:
                 new = replace(new, shares=before.shares)
             if before is not None and before.limits:
-                new = replace(new, limits=joined(before.limits, new.limits))
+                new = replace(new, limits=join_changes(before.limits, new.limits))
             self._untold[each] = new
             self._tries.pop(each, None)
             self._reminders.pop(each, None)
             self.refused.pop(each, None)
-        self._noted()
+        self._set_flags()
         if hurry:
             self._hurry.set()
 
@@ -104,7 +104,7 @@ class UpdateQueue:
         """Return what a container is to be told that was *decided* to run there."""
         if not self.leaving:
             return decided
-        left = _unmanaged(self._node.view, decided.container_id)
+        left = _unmanaged_placement(self._node.view, decided.container_id)
         return replace(left, shares=decided.shares, limits=decided.limits)
 
     def only(self, changes: Iterable[Placement]) -> None:
@@ -141,10 +141,10 @@ class UpdateQueue:
         for each in taken:
             self._untold.pop(each, None)
             self._reminders.pop(each, None)
-        self._sent(taken)
+        self._mark_sent(taken)
         if creating and taken:
             self._along[asked] = (*taken,)
-        self._noted()
+        self._set_flags()
         return [*taken.values()]
 
     def answered(self, container_id: str) -> None:
@@ -216,7 +216,7 @@ class UpdateQueue:
 
     def _widen(self) -> None:
         view = self._node.view
-        self.note([_unmanaged(view, each) for each in view.placed])
+        self.note([_unmanaged_placement(view, each) for each in view.placed])
 
     def _patience(self, session: Session) -> float:
         runtime = session.runtime
@@ -228,7 +228,7 @@ class UpdateQueue:
         """Tell by the way that there is; no way is no error: a response will do, or Synchronize."""
         async with self._calling:
             self._drop_gone()
-            self._noted()
+            self._set_flags()
             runtime = session.runtime
             if not self._untold or not session.synchronized or runtime is None:
                 return
@@ -255,26 +255,26 @@ class UpdateQueue:
                 session.reconnect()
                 return False
             failed = {*sent}
-        self._sent(each for each in sent if each not in failed)
+        self._mark_sent(each for each in sent if each not in failed)
         view, more = self._node.view, len(sent) < len(waiting)
         for each in sent:
             now = view.placement(each)
             if self.leaving and now is not None:
-                now = _unmanaged(view, each)
+                now = _unmanaged_placement(view, each)
             if now is None:
                 self._untold.pop(each, None)
             elif each in failed:
-                self._failed(now)
+                self._retry_later(now)
             elif (now.cpus, now.mems) != (waiting[each].cpus, waiting[each].mems):
                 self._untold.setdefault(each, now)  # a response may have told it before the call
                 more = True
             elif self._untold.get(each) is waiting[each]:
                 del self._untold[each]
                 self._tries.pop(each, None)
-        self._noted()
+        self._set_flags()
         return more and not failed
 
-    def _failed(self, now: Placement) -> None:
+    def _retry_later(self, now: Placement) -> None:
         """Keep a container to be told again, but not for ever."""
         each = now.container_id
         tries = self._tries[each] = self._tries.get(each, 0) + 1
@@ -313,11 +313,11 @@ class UpdateQueue:
             batch[each] = update
         return batch
 
-    def _sent(self, container_ids: Iterable[str]) -> None:
+    def _mark_sent(self, container_ids: Iterable[str]) -> None:
         self.confirmations.told(container_ids, self.clock.now())
         self.sent.set()
 
-    def _noted(self) -> None:
+    def _set_flags(self) -> None:
         if self._untold:
             self._some.set()
             self._none.clear()
@@ -326,7 +326,7 @@ class UpdateQueue:
             self._some.clear()
 
 
-def _unmanaged(view: NodeView, container_id: str) -> Placement:
+def _unmanaged_placement(view: NodeView, container_id: str) -> Placement:
     """Return where a container would run if there were no policy: anywhere."""
     settings, machine = view.layout.settings, view.layout.machine
     request = view.placed[container_id].request

@@ -53,12 +53,12 @@ def capacity_of(
     """
     available = machine.online
     if settings.available.cpu is not None:
-        available = _listed(settings.available.cpu, machine.online) & machine.online
+        available = _list(settings.available.cpu, machine.online) & machine.online
     if not available:
         raise CapacityError(
             f"availableResources.cpu: no CPU is left: this machine has {machine.online} online"
         )
-    reserved = _reserved(settings, machine, available, picker, earlier)
+    reserved = _reserve(settings, machine, available, picker, earlier)
     return Capacity(
         reserved=reserved,
         isolated=(machine.isolated & available) - reserved,
@@ -75,11 +75,11 @@ def capacity_left(
     """
     notes = []
     asked, online = settings.available.cpu, machine.online
-    if asked is not None and not _listed(asked, online) & online:
+    if asked is not None and not _list(asked, online) & online:
         notes.append(f"availableResources.cpu: none of it is online: all of {online} is used")
         asked = None
         settings = replace(settings, available=replace(settings.available, cpu=None))
-    available = online if asked is None else _listed(asked, online) & online
+    available = online if asked is None else _list(asked, online) & online
     wanted = settings.reserved.cpu
     try:
         capacity = capacity_of(machine, settings, picker, earlier)
@@ -87,7 +87,7 @@ def capacity_left(
         less: CPUAmount = Quantity(1000)
         if not isinstance(wanted, Listed):
             less = Quantity(min(wanted.milli_cpu, 1000 * len(available)))
-        elif left := _listed(wanted, available) & available:
+        elif left := _list(wanted, available) & available:
             less = Listed(left)
         settings = replace(settings, reserved=replace(settings.reserved, cpu=less))
         # isolated CPUs too, where there are no others
@@ -95,24 +95,24 @@ def capacity_left(
         capacity = capacity_of(machine, settings, picker, earlier)
         notes.append(f"{error}: {capacity.reserved} is reserved")
     else:
-        if isinstance(wanted, Listed) and not _listed(wanted, available) <= capacity.reserved:
+        if isinstance(wanted, Listed) and not _list(wanted, available) <= capacity.reserved:
             notes.append(
                 f"reservedResources.cpu: not all of it is online: {capacity.reserved} is reserved"
             )
     return capacity, tuple(notes)
 
 
-def _listed(listed: Listed, whole: CPUSet) -> CPUSet:
+def _list(listed: Listed, whole: CPUSet) -> CPUSet:
     return whole - listed.cpus if listed.excluded else listed.cpus
 
 
-def _reserved(
+def _reserve(
     settings: Settings, machine: Machine, available: CPUSet, picker: Picker, earlier: Earlier
 ) -> CPUSet:
     wanted = settings.reserved.cpu
     count = 1
     if isinstance(wanted, Listed):
-        reserved = _listed(wanted, available)
+        reserved = _list(wanted, available)
         if not reserved:
             raise CapacityError(
                 f"reservedResources.cpu: that leaves none of the available CPUs {available}"

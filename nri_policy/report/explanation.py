@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.criteria import CRITERIA, REASONS
-from nri_policy.engine.explanation import Explanation, Outcome
+from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import PoolTree
 from nri_policy.report.amount import cpu_amount
@@ -62,7 +62,7 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A decision about a container."""
 
     container: str  # namespace/pod/name
-    outcome: Outcome
+    outcome: DecisionKind
     summary: str
     because: str | None  # why it has no CPUs of its own
     request: RequestReport | None  # None where its annotations make no sense
@@ -96,7 +96,7 @@ def explanation_report(explanation: Explanation) -> ExplanationReport:
         candidates = tuple(_candidate(explanation.tree, table, p, best) for p in range(table.count))
     return ExplanationReport(
         container=explanation.container,
-        outcome=explanation.outcome,
+        outcome=explanation.kind,
         summary=_summary(explanation, candidates, decided),
         because=_because(explanation),
         request=None if explanation.request is None else _request(explanation.request),
@@ -181,7 +181,7 @@ def _closest(explanation: Explanation) -> str:
 def _because(explanation: Explanation) -> str | None:
     """Return why it has no CPUs of its own, where it has none."""
     request = explanation.request
-    if request is None or explanation.outcome is Outcome.REFUSED or not request.because:
+    if request is None or explanation.kind is DecisionKind.REFUSED or not request.because:
         return None
     match request.sort:
         case Sort.RESERVED:
@@ -220,13 +220,13 @@ def _summary(
 ) -> str:
     """Return one sentence in plain words."""
     request = explanation.request
-    if explanation.outcome is Outcome.REFUSED or request is None:
+    if explanation.kind is DecisionKind.REFUSED or request is None:
         return "; ".join(explanation.notes) or "refused"
     if request.sort is not Sort.NORMAL:
         amount = cpu_amount(request.sort, request.exclusive, request.shared)
-        return f"{explanation.outcome.value}: {amount}"
+        return f"{explanation.kind.value}: {amount}"
     if explanation.pool is None:
-        return explanation.outcome.value
+        return explanation.kind.value
     wishes = []
     if request.exclusive:
         cpus = "CPUs" if request.exclusive > 1 else "CPU"
@@ -241,4 +241,4 @@ def _summary(
         why = f", because {reason or REASONS[decided]} ({decided})"
     elif [each.pool for each in candidates if each.fits] == [name]:
         why = f", because no other pool has room{_closest(explanation)}"
-    return f"{explanation.outcome.value}: {' and '.join(wishes)} on {name}{why}"
+    return f"{explanation.kind.value}: {' and '.join(wishes)} on {name}{why}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.node import Fit, Held, Newcomer, NewSettings, Result
 from nri_policy.report.container import ContainerReport, container_report, refused_report
 from nri_policy.report.explanation import explanation_report
@@ -22,7 +22,7 @@ class NewSettingsReport(Struct, frozen=True, kw_only=True):
 class TriedReport(ContainerReport, frozen=True, kw_only=True, omit_defaults=True):
     """A container that came."""
 
-    outcome: Outcome
+    outcome: DecisionKind
     summary: str
     decided_by: str | None  # criterion
     misfit: str | None  # why it is not placed well
@@ -75,7 +75,7 @@ def _newcomer(newcomer: Newcomer) -> TriedReport:
         reason = newcomer.refusal or ""
         return TriedReport(
             **structs.asdict(refused_report(reason)),
-            outcome=Outcome.REFUSED,
+            outcome=DecisionKind.REFUSED,
             summary=reason,
             decided_by=None,
             misfit=None,

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 from msgspec import NODEFAULT, Struct, structs
 from msgspec.structs import FieldInfo, fields
 
-from nri_policy.settings.mistaken import mistaken
+from nri_policy.settings.mistaken import find_mistake
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.section import Section
 from nri_policy.settings.values import MAX_ENTRIES, plain
@@ -93,7 +93,7 @@ def load_kind(
         found = "the file is empty" if document is None else f"{quoted(document)} is no document"
         problem = f"{found}: it has to be {fields}"
         raise SettingsError(origin, (Problem("", problem),))
-    if other := mistaken(document):
+    if other := find_mistake(document):
         raise SettingsError(origin, (Problem("", other),))
     problems = _unknown(document, "", _TOP)
     for key, expected in (("apiVersion", API_VERSION), ("kind", kind)):

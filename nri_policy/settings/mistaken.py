@@ -10,7 +10,7 @@ from nri_policy.wording import some
 _CHART = {"image", "config", "clusterSettings", "nodeRestriction", "podMonitor", "turnNRIOn"}
 
 
-def mistaken(document: Mapping[str, Any]) -> str | None:
+def find_mistake(document: Mapping[str, Any]) -> str | None:
     """Return what *document* is instead of settings, and what to do; None where it is unknown."""
     if document.get("kind") == "ConfigMap":
         data = document.get("data")

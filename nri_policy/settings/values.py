@@ -302,7 +302,7 @@ def class_by_qos(value: object) -> Mapping[str, str]:
 
 def available_cpus(value: object) -> Listed:
     """Read a list of CPUs."""
-    listed = _listed(value)
+    listed = _parse_listed(value)
     if listed is None:
         raise ValueError(f"{quoted(value)} is not {_LISTED}")
     return listed
@@ -312,7 +312,7 @@ def reserved_cpus(value: object) -> CPUAmount:
     """Read a list of CPUs or an amount, either of at least something."""
     if value is None:
         raise ValueError(f"a reservation is required: a quantity, as in 750m or 2, or {_LISTED}")
-    listed = _listed(value)
+    listed = _parse_listed(value)
     if listed is not None:
         return listed
     try:
@@ -400,7 +400,7 @@ def _node_id(key: object) -> int:
     return int(text)
 
 
-def _listed(value: object) -> Listed | None:
+def _parse_listed(value: object) -> Listed | None:
     """Return the CPUs that *value* lists, None if it has not that form."""
     kind, separator, text = value.partition(":") if isinstance(value, str) else ("", "", "")
     if not separator or kind not in {"cpuset", "exclude-cpuset"}:

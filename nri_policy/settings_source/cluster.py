@@ -95,7 +95,7 @@ class ClusterSettings:
         if self._loaded is not None:
             return from_spec(self._loaded.spec, f"TopologyAwarePolicy {self._loaded.name}")
         settings = self._otherwise()
-        return settings if self._known.settled else _unpinned(settings)
+        return settings if self._known.settled else _without_pinning(settings)
 
     def report(self, outcome: Reload) -> None:
         """Have it said in the cluster what became of the settings that were loaded last."""
@@ -256,7 +256,7 @@ class ClusterSettings:
             log.warning("event=settings-not-kept path=%s error=%r", self._kept, str(error))
 
 
-def _unpinned(settings: Settings) -> Settings:
+def _without_pinning(settings: Settings) -> Settings:
     """Return the file's settings for as long as it is not known if the cluster has others."""
     note = (
         "nothing is pinned before the cluster has said which settings count; with"

@@ -31,13 +31,13 @@ class Kubernetes:
 
     async def group(self, node: str) -> str:
         """Return the group that a node's label names, empty for none."""
-        with _translated(f"Node {node}"):
+        with _translate_errors(f"Node {node}"):
             metadata = _metadata(await self._client.get(NODES, node), node)
             return str((metadata.get("labels") or {}).get(LABEL, ""))
 
     async def follow(self, name: str, say: Callable[[PolicyObject | None], None]) -> None:
         """Say what an object is, and whatever becomes of it, until that cannot be known."""
-        with _translated(f"{KIND} {name}"):
+        with _translate_errors(f"{KIND} {name}"):
             events = follow(self._client, POLICIES, namespace=self._namespace, name=name)
             try:
                 async with aclosing(events):
@@ -57,7 +57,7 @@ class Kubernetes:
     async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
         """Write what a node says of an object, None for nothing; one that is gone needs nothing."""
         patch = {"status": {"nodes": {node: status}}}
-        with _translated(f"{KIND} {name}"):
+        with _translate_errors(f"{KIND} {name}"):
             try:
                 await self._client.merge(
                     POLICIES, name, patch, namespace=self._namespace, part="status"
@@ -68,7 +68,7 @@ class Kubernetes:
 
 
 @contextmanager
-def _translated(what: str) -> Iterator[None]:
+def _translate_errors(what: str) -> Iterator[None]:
     """Turn what goes wrong with a request into a ClusterError."""
     try:
         yield

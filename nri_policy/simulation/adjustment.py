@@ -98,7 +98,7 @@ class Creation(Results):
         container = self.container
         annotations = wanted.annotations.items()
         self._replace_map("annotation", container.annotations, annotations, claim)
-        env = self._merged(
+        env = self._merge(
             "env",
             dict(_key_value(variable) for variable in container.env),
             [(variable.key, variable.value) for variable in wanted.env],
@@ -133,7 +133,7 @@ class Creation(Results):
             if wanted.HasField(name):
                 claim(name)
                 getattr(linux, name).CopyFrom(getattr(wanted, name))
-        overlay(linux.resources, _generated(wanted.resources), claim)
+        overlay(linux.resources, _generate(wanted.resources), claim)
 
     def _replace_map(
         self,
@@ -142,7 +142,7 @@ class Creation(Results):
         wanted: Iterable[tuple[str, str]],
         claim: _Claim,
     ) -> None:
-        merged = self._merged(what, dict(target), list(wanted), claim)
+        merged = self._merge(what, dict(target), list(wanted), claim)
         target.clear()
         target.update(merged)
 
@@ -150,7 +150,7 @@ class Creation(Results):
         self, what: str, key: str, target: Any, wanted: Iterable[Message], claim: _Claim
     ) -> None:
         """Merge a list of messages in which *key* names each."""
-        merged = self._merged(
+        merged = self._merge(
             what,
             {getattr(item, key): item for item in target},
             [(getattr(item, key), item) for item in wanted],
@@ -159,7 +159,7 @@ class Creation(Results):
         del target[:]
         target.extend(merged.values())
 
-    def _merged(
+    def _merge(
         self,
         what: str,
         old: dict[str, _Value],
@@ -215,7 +215,7 @@ def overlay(
     target.devices.extend(wanted.devices)
 
 
-def _generated(wanted: nri.LinuxResources) -> nri.LinuxResources:
+def _generate(wanted: nri.LinuxResources) -> nri.LinuxResources:
     """Return what of an adjustment's resources reaches the container's OCI spec.
 
     The generator that the runtimes share takes only the limit of memory, and none of 0; it allows

@@ -87,12 +87,12 @@ class Container:
     @property
     def cpus(self) -> CPUSet:
         """CPUs that it is pinned to, or will be; empty if it is not."""
-        return _parsed(self.effective.cpu.cpus)
+        return _parse_cpus(self.effective.cpu.cpus)
 
     @property
     def mems(self) -> CPUSet:
         """Memory nodes that it is pinned to, or will be; empty if it is not."""
-        return _parsed(self.effective.cpu.mems)
+        return _parse_cpus(self.effective.cpu.mems)
 
     @property
     def shares(self) -> int:
@@ -139,7 +139,7 @@ class Container:
         """
         effective = nri.LinuxResources()
         effective.CopyFrom(self.message.linux.resources)
-        asked = _surviving(wanted)
+        asked = _surviving_limits(wanted)
         overlay(effective, asked)
         if into_cgroup and self.in_force is not None:
             machine.check(effective)
@@ -225,7 +225,7 @@ class SimulatedKernel:
             ("cpuset.cpus", cpu.cpus, self.online_cpus),
             ("cpuset.mems", cpu.mems, self.memory_nodes),
         ):
-            if text and not EMPTY < _parsed(text) <= present:
+            if text and not EMPTY < _parse_cpus(text) <= present:
                 raise CRIError(
                     f"runc: failed to write {quoted(text)} to {file}: invalid argument "
                     f"(there are {present})",
@@ -241,7 +241,7 @@ class SimulatedKernel:
             )
 
 
-def _surviving(wanted: nri.LinuxResources) -> nri.LinuxResources:
+def _surviving_limits(wanted: nri.LinuxResources) -> nri.LinuxResources:
     """Return what is left of an update on its way through CRI's LinuxContainerResources."""
     kept = nri.LinuxResources()
     for name in ("shares", "quota", "period"):
@@ -258,7 +258,7 @@ def _surviving(wanted: nri.LinuxResources) -> nri.LinuxResources:
     return kept
 
 
-def _parsed(text: str) -> CPUSet:
+def _parse_cpus(text: str) -> CPUSet:
     try:
         return CPUSet.parse(text)
     except ValueError:

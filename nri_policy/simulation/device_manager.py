@@ -71,7 +71,7 @@ class DeviceManager:
 
     def admit(self, pod: PodManifest) -> None:
         """Give the containers of *pod*, whose uid is set, what they ask for; or AdmissionError."""
-        taken = self._taken()
+        taken = self._allocations()
         given: dict[str, _Given] = {}
         spare: _Given = []  # of init containers: they have ended when the others start
         for container in pod.spec.every_container:
@@ -99,7 +99,7 @@ class DeviceManager:
 
     def unused(self) -> dict[str, int]:
         """Return how many devices of each resource no pod was given."""
-        taken = self._taken()
+        taken = self._allocations()
         return {
             resource: sum((resource, each.id) not in taken for each in group)
             for resource, group in self._devices.items()
@@ -135,7 +135,7 @@ class DeviceManager:
             for pod, given in self._given.values()
         ]
 
-    def _taken(self) -> set[tuple[str, str]]:
+    def _allocations(self) -> set[tuple[str, str]]:
         return {
             (resource, device.id)
             for _, containers in self._given.values()

@@ -137,7 +137,7 @@ class SimulatedNode:
         self._time += seconds
         if self._daemon is not None:
             await self._daemon.plugin.elapse()
-            await self._told(self._daemon)
+            await self._settle(self._daemon)
 
     async def snapshot(self) -> Snapshot:
         """Return what the daemon holds; nothing if it does not run."""
@@ -168,9 +168,9 @@ class SimulatedNode:
             await self._daemon.plugin.reconfigure(settings=settings, machine=machine)
         except (CapacityError, RefusalError) as error:
             raise NodeError(str(error)) from error
-        await self._told(self._daemon)
+        await self._settle(self._daemon)
 
-    async def _told(self, daemon: Daemon) -> None:
+    async def _settle(self, daemon: Daemon) -> None:
         """Wait until the runtime has heard and done everything."""
         await daemon.tell()
         await self.runtime.settled()

@@ -230,7 +230,7 @@ class Playback:
         container_key = _key(name)
         refused_pods = {key.rpartition("/")[0] for key in self._errors}
         is_pod = pod_key in refused_pods | self._pods().keys()
-        is_container = container_key in self._errors.keys() | self._running().keys()
+        is_container = container_key in self._errors.keys() | self._containers_by_name().keys()
         if is_pod and is_container:
             raise CRIError(
                 f"{name} is a pod and a container: write {container_key} for the container, "
@@ -242,7 +242,7 @@ class Playback:
             for key in [key for key in self._errors if key.startswith(f"{pod_key}/")]:
                 del self._errors[key]
         elif is_container:
-            if container := self._running().get(container_key):
+            if container := self._containers_by_name().get(container_key):
                 await self._runtime.delete_container(container)
             self._errors.pop(container_key, None)
         else:
@@ -250,7 +250,7 @@ class Playback:
 
     async def _resize(self, step: Resize) -> None:
         key = step.pod if "/" in step.pod else f"default/{step.pod}"
-        if f"{key}/{step.container}" not in self._running():
+        if f"{key}/{step.container}" not in self._containers_by_name():
             raise CRIError(f"there is no {key}/{step.container}")
         await self._runtime.resize(self._pods()[key], step.container, step.change)
 
@@ -273,7 +273,7 @@ class Playback:
     def _pods(self) -> dict[str, Pod]:
         return {pod.key: pod for pod in self._runtime.pods}
 
-    def _running(self) -> dict[str, Container]:
+    def _containers_by_name(self) -> dict[str, Container]:
         """Return the latest container of each name."""
         return {container.key: container for container in self._runtime.containers}
 
@@ -283,7 +283,7 @@ class Playback:
         *updates*: container's id → how many there were before this step.
         """
         shown: Containers = {}
-        for key, container in self._running().items():
+        for key, container in self._containers_by_name().items():
             cpu = container.message.linux.resources.cpu
             news = container.updated_by[updates.get(container.id, 0) :]
             shown[key] = replace(
@@ -300,7 +300,7 @@ class Playback:
         return shown
 
 
-def unforeseen(steps: Sequence[Step], results: Sequence[Result]) -> list[Result]:
+def find_unexpected(steps: Sequence[Step], results: Sequence[Result]) -> list[Result]:
     """Return the results of steps that failed, though no `expect` right after them said so.
 
     It says so by its `error`, or by those of the containers that did not start: state or error.
@@ -308,11 +308,11 @@ def unforeseen(steps: Sequence[Step], results: Sequence[Result]) -> list[Result]
     return [
         result
         for at, result in enumerate(results)
-        if result.error is not None and not _foreseen(result, _expected(steps[at + 1 :]))
+        if result.error is not None and not _is_expected(result, _expectations(steps[at + 1 :]))
     ]
 
 
-def _expected(steps: Iterable[Step]) -> Iterator[Expect]:
+def _expectations(steps: Iterable[Step]) -> Iterator[Expect]:
     """Yield the expectations that *steps* begin with."""
     for step in steps:
         if not isinstance(step, Expect):
@@ -320,12 +320,12 @@ def _expected(steps: Iterable[Step]) -> Iterator[Expect]:
         yield step
 
 
-def _foreseen(result: Result, expected: Iterable[Expect]) -> bool:
+def _is_expected(result: Result, expected: Iterable[Expect]) -> bool:
     names = set()
     for each in expected:
         if each.error is not None:
             return True
-        names |= {*_failing(each)}
+        names |= {*_list_not_started(each)}
     refused = _refused_in(result)
     return bool(refused) and refused <= names
 
@@ -341,7 +341,7 @@ def _refused_in(result: Result) -> set[str]:
     }
 
 
-def _failing(step: Expect) -> Iterator[str]:
+def _list_not_started(step: Expect) -> Iterator[str]:
     """Yield the containers that are expected not to have started."""
     for name, fields in step.containers.items():
         if fields is not None and (fields.get("state") == "error" or fields.get("error")):

@@ -293,13 +293,13 @@ def _expect(value: object) -> Expect:
     for name, fields in expected.items():
         try:
             _name(name, parts=(2, 3))
-            containers[name] = None if fields is None else _expected(_map(fields))
+            containers[name] = None if fields is None else _parse_expect(_map(fields))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     return Expect(containers=containers, error=failure)
 
 
-def _expected(fields: dict[str, Any]) -> dict[str, Any]:
+def _parse_expect(fields: dict[str, Any]) -> dict[str, Any]:
     expected = {}
     for field, value in fields.items():
         if field not in FIELDS:

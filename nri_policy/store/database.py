@@ -97,7 +97,7 @@ NOTHING = Held(grants={}, machine=None, reserved=EMPTY)
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite and the system say of *path* into StoreError."""
     try:
         yield
@@ -133,10 +133,10 @@ def open_database(path: Path) -> sqlite3.Connection:
 
     Raises DamagedStoreError where it is anything else, StoreError where it cannot be opened now.
     """
-    with translated(path):
+    with translate_errors(path):
         _check_header(path)
         connection = _connect(path, "rw")
-        with _closed_on_failure(connection):
+        with _close_on_failure(connection):
             empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
             if not empty:
                 _check(connection, path)
@@ -148,10 +148,10 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open the database at *path* without changing anything; raises as `open_database` does."""
-    with translated(path):
+    with translate_errors(path):
         log = path.with_name(f"{path.name}-wal")
         connection = _connect(path, "ro" if log.exists() else "ro&immutable=1")
-        with _closed_on_failure(connection):
+        with _close_on_failure(connection):
             _check(connection, path)
     return connection
 
@@ -162,7 +162,7 @@ def settle(path: Path) -> None:
     For a thread of its own; writers go on meanwhile. Only where they leave no moment to start the
     log anew until it is MAX_LOG long they have to wait. Raises StoreError.
     """
-    with translated(path), closing(_connect(path, "rw")) as connection:
+    with translate_errors(path), closing(_connect(path, "rw")) as connection:
         _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if frames > MAX_LOG:
             connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
@@ -173,7 +173,7 @@ def settle(path: Path) -> None:
 
 def read_held(connection: sqlite3.Connection, path: Path) -> Held:
     """Return what is stored; DamagedStoreError where it cannot be read, StoreError."""
-    with translated(path):
+    with translate_errors(path):
         rows = connection.execute("SELECT container, sum, form FROM grants").fetchall()
         query = "SELECT sum, settings, machine, reserved FROM layouts ORDER BY id DESC LIMIT 1"
         layout = connection.execute(query).fetchone()
@@ -231,14 +231,14 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         timeout=BUSY_TIMEOUT,
     )
     connection.text_factory = bytes
-    with _closed_on_failure(connection):
+    with _close_on_failure(connection):
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
     return connection
 
 
 @contextmanager
-def _closed_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
+def _close_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:

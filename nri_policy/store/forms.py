@@ -35,7 +35,7 @@ from nri_policy.engine.event import (
     StoredGrant,
     Synchronized,
 )
-from nri_policy.engine.explanation import Explanation, Outcome
+from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision, Grant, Placement
 from nri_policy.engine.layout import Layout
 from nri_policy.hardware.machine import Machine
@@ -57,7 +57,7 @@ class _Reconfigured(Struct, frozen=True, kw_only=True):
 
 class _Explanation(Struct, frozen=True, kw_only=True):
     container: str
-    outcome: Outcome
+    outcome: DecisionKind
     request: Request | None
     pool: int | None
     pulls: tuple[Pull, ...] | None
@@ -83,7 +83,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value)} has no stored form")
 
 
-def _typed(kind: type, value: Any) -> CPUSet:
+def _decode_cpus(kind: type, value: Any) -> CPUSet:
     if kind is not CPUSet:
         raise TypeError(f"{kind} has no stored form")
     return CPUSet.parse(value)
@@ -93,7 +93,7 @@ _encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, dec_hook=_typed)
+    return msgspec.json.Decoder(kind, dec_hook=_decode_cpus)
 
 
 _EVENTS = {
@@ -124,9 +124,9 @@ def encode_event(event: Event) -> bytes:
     """Return the form of an event; its kind is the name of its type."""
     match event:
         case Created():
-            return _encoder.encode(replace(event, container=_trimmed(event.container)))
+            return _encoder.encode(replace(event, container=_trim(event.container)))
         case Synchronized():
-            containers = tuple(map(_trimmed, event.containers))
+            containers = tuple(map(_trim, event.containers))
             return _encoder.encode(replace(event, containers=containers))
         case Reconfigured():
             spec = None if event.settings is None else to_spec(event.settings)
@@ -143,7 +143,7 @@ def encode_decision(
         pulls, request = explanation.pulls, explanation.request
         why = _Explanation(
             container=explanation.container,
-            outcome=explanation.outcome,
+            outcome=explanation.kind,
             request=request and replace(request, affinities=(), hints=(), zone=None),
             pool=explanation.pool,
             pulls=pulls.named()[:MAX_PULLS] if isinstance(pulls, Pulls) else pulls,
@@ -164,30 +164,30 @@ def encode_decision(
 
 def decode_grant(text: str | bytes) -> StoredGrant:
     """Return the grant in *text*; raises ValueError."""
-    grant: StoredGrant = _decoded(_GRANT, text)
+    grant: StoredGrant = _decode(_GRANT, text)
     return grant
 
 
 def decode_machine(text: str | bytes) -> Machine:
     """Return the machine in *text*; raises ValueError."""
-    machine: Machine = _decoded(_MACHINE, text)
+    machine: Machine = _decode(_MACHINE, text)
     return machine
 
 
 def decode_settings(text: str | bytes, origin: str) -> Settings:
     """Return the settings in *text*; raises ValueError."""
-    return from_spec(_decoded(_SPEC, text), origin)
+    return from_spec(_decode(_SPEC, text), origin)
 
 
 def decode_event(kind: str, text: str | bytes, origin: str) -> Event:
     """Return the event in *text*, *origin* where it has settings; raises ValueError."""
     if kind == Reconfigured.__name__:
-        form = _decoded(_RECONFIGURED, text)
+        form = _decode(_RECONFIGURED, text)
         settings = None if form.settings is None else from_spec(form.settings, origin)
         return Reconfigured(settings=settings, machine=form.machine)
     if kind not in _EVENTS:
         raise ValueError("no such kind of event")
-    event: Event = _decoded(_EVENTS[kind], text)
+    event: Event = _decode(_EVENTS[kind], text)
     return event
 
 
@@ -198,7 +198,7 @@ def decode_decision(
 
     Raises ValueError.
     """
-    form: _Decision = _decoded(_DECISION, text)
+    form: _Decision = _decode(_DECISION, text)
     tree, explanation = layout.tree, None
     if form.explanation is not None:
         why = form.explanation
@@ -207,7 +207,7 @@ def decode_decision(
                 raise ValueError(f"there is no pool {pool}")
         explanation = Explanation(
             container=why.container,
-            outcome=why.outcome,
+            kind=why.outcome,
             request=why.request,
             tree=tree,
             pool=why.pool,
@@ -227,7 +227,7 @@ def decode_decision(
     return decision, form.refusal
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> Any:
+def _decode(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> Any:
     """Return what *text* holds; whatever is wrong with it is a ValueError."""
     try:
         return decoder.decode(text)
@@ -235,18 +235,18 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> Any:
         raise ValueError(f"not a stored value: {error}") from None
 
 
-def _trimmed(container: Container) -> Container:
+def _trim(container: Container) -> Container:
     """Return *container* with no more text than decisions need."""
     pod = container.pod
     ours = {key: text for key, text in pod.annotations.items() if is_ours(key)}
     return replace(
         container,
-        pod=replace(pod, annotations=_bounded(ours), labels=_bounded(pod.labels)),
-        labels=_bounded(container.labels),
+        pod=replace(pod, annotations=_shorten(ours), labels=_shorten(pod.labels)),
+        labels=_shorten(container.labels),
     )
 
 
-def _bounded(texts: Mapping[str, str]) -> dict[str, str]:
+def _shorten(texts: Mapping[str, str]) -> dict[str, str]:
     """Return as many of *texts* as there is room for."""
     kept, room = {}, MAX_TEXTS
     for key, text in texts.items():

@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from nri_policy.engine.event import Created, PodStopped, Resized, Stopped, kind
-from nri_policy.engine.explanation import Explanation, Outcome
+from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Placement
 from nri_policy.report import (
     ChangeReport,
@@ -50,14 +50,14 @@ class History:
 
     def explained(self, full_name: str) -> ExplanationReport | None:
         """Return the latest decision about a container."""
-        return self._asked(lambda journal: _explained(journal, full_name), None)
+        return self._asked(lambda journal: _find_explanation(journal, full_name), None)
 
     def placed(self, full_name: str, container_id: str) -> ExplanationReport | None:
         """Return the decision that gave this very container its place.
 
         None where it is not the latest one that is known about its name.
         """
-        return self._asked(lambda journal: _placed(journal, full_name, container_id), None)
+        return self._asked(lambda journal: _find_placement(journal, full_name, container_id), None)
 
     def changes(self, container_id: str, pod_id: str) -> tuple[ChangeReport, ...]:
         """Return what changed a container lately, the latest first: when, why, to which CPUs."""
@@ -81,7 +81,7 @@ class History:
             return nothing
 
 
-def _explained(journal: Journal, full_name: str) -> ExplanationReport | None:
+def _find_explanation(journal: Journal, full_name: str) -> ExplanationReport | None:
     record = journal.latest(full_name)
     if record is None:
         return None
@@ -98,7 +98,9 @@ def _explained(journal: Journal, full_name: str) -> ExplanationReport | None:
     )
 
 
-def _placed(journal: Journal, full_name: str, container_id: str) -> ExplanationReport | None:
+def _find_placement(
+    journal: Journal, full_name: str, container_id: str
+) -> ExplanationReport | None:
     record = journal.latest(full_name)
     if record is None or record.refusal is not None or record.decision.explanation is None:
         return None
@@ -112,7 +114,7 @@ def _explanation(record: Record, full_name: str) -> Explanation:
     """Return the explanation in *record*; a refused annotation has none but its text."""
     return record.decision.explanation or Explanation(
         container=full_name,
-        outcome=Outcome.REFUSED,
+        kind=DecisionKind.REFUSED,
         request=None,
         tree=record.layout.tree,
         pool=None,
@@ -165,11 +167,11 @@ def _page(journal: Journal, after: int, most: int, full_name: str) -> JournalPag
     for record in journal.records(after, full_name):
         if len(records) == most:
             return JournalPage(records=tuple(records), more=True)
-        records.append(_shown(record))
+        records.append(_record_of(record))
     return JournalPage(records=tuple(records), more=False)
 
 
-def _shown(record: Record) -> JournalRecord:
+def _record_of(record: Record) -> JournalRecord:
     decision, explanation = record.decision, record.decision.explanation
     event, name, summary = record.event, None, record.refusal
     if explanation is not None:

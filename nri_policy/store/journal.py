@@ -19,7 +19,7 @@ from nri_policy.engine.event import Event
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.pools.capacity import CapacityError, Earlier
-from nri_policy.store.database import Link, open_for_reading, translated, verify
+from nri_policy.store.database import Link, open_for_reading, translate_errors, verify
 from nri_policy.store.errors import DamagedStoreError
 from nri_policy.store.forms import decode_decision, decode_event, decode_machine, decode_settings
 
@@ -49,7 +49,7 @@ class Journal:
 
     def __len__(self) -> int:
         """Return how many records there are; raises StoreError, DamagedStoreError."""
-        with translated(self._path):
+        with translate_errors(self._path):
             (count,) = self._connection.execute("SELECT count(*) FROM journal").fetchone()
             return int(count)
 
@@ -59,14 +59,14 @@ class Journal:
         Those of decisions about *full_name*, if one is given. Raises StoreError, DamagedStoreError.
         """
         query = _QUERY + "seq > ? AND ? IN ('', name) ORDER BY seq"
-        with translated(self._path):
+        with translate_errors(self._path):
             for row in self._connection.execute(query, (after, full_name)):
                 yield self._record(row)
 
     def names(self) -> frozenset[str]:
         """Return the containers that decisions are recorded about; StoreError."""
         query = "SELECT DISTINCT name FROM journal WHERE name IS NOT NULL"
-        with translated(self._path):
+        with translate_errors(self._path):
             return frozenset(name.decode() for (name,) in self._connection.execute(query))
 
     def about(self, container_id: str, pod_id: str) -> Iterator[Record]:
@@ -78,7 +78,7 @@ class Journal:
             _QUERY + "link != ?3 AND (instr(event, ?1) OR instr(decision, ?1)"
             " OR kind = 'PodStopped' AND ?2 != '' AND instr(event, ?2)) ORDER BY seq DESC"
         )
-        with translated(self._path):
+        with translate_errors(self._path):
             for row in self._connection.execute(query, (container_id, pod_id, Link.BASE)):
                 yield self._record(row)
 
@@ -87,7 +87,7 @@ class Journal:
 
         Raises StoreError, DamagedStoreError.
         """
-        with translated(self._path):
+        with translate_errors(self._path):
             query = _QUERY + "name = ? ORDER BY seq DESC LIMIT 1"
             row = self._connection.execute(query, (full_name,)).fetchone()
             return None if row is None else self._record(row)

@@ -24,12 +24,11 @@ from nri_policy.engine.event import (
     Stopped,
     Synchronized,
 )
-from nri_policy.engine.explanation import Explanation, Outcome
+from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.machine import Machine
-from nri_policy.node import Outcome as Became
-from nri_policy.node import Statistics, view_of
+from nri_policy.node import Outcome, Statistics, view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Settings
 from nri_policy.store.database import Link
@@ -77,7 +76,7 @@ class Recorded:
                 return
             yield _difference(record, "all grants", picture.held, held)
         try:
-            self.engine = Engine.resumed(record.layout, picture)
+            self.engine = Engine.resume(record.layout, picture)
         except KeyError as error:
             raise ValueError(f"record {record.seq} misses {error}") from error
         self.statistics.take(view_of(self.engine))
@@ -115,7 +114,7 @@ class Alternative:
             case Synchronized():
                 self._catch_up(record, event)
             case Created():
-                self._handle(replace(event, container=self._seen(event.container)))
+                self._handle(replace(event, container=self._update(event.container)))
             case Reconfigured():
                 settings = None if self._settings else event.settings
                 machine = None if self._machine else event.machine
@@ -142,11 +141,11 @@ class Alternative:
             fate = self.statistics.fates.get(container.full_name)
             refused = fate is not None and fate.refusal is not None
             if container.id not in view_of(self._engine).placed and not refused:
-                self._handle(Created(container=self._seen(container)))
+                self._handle(Created(container=self._update(container)))
                 if container.state is ContainerState.RUNNING:
                     self._handle(Started(container_id=container.id, now=record.time))
 
-    def _seen(self, container: Container) -> Container:
+    def _update(self, container: Container) -> Container:
         """Return *container* as it would come here: what is near to it is on its own machine."""
         resources = replace(container.resources, cpus="", mems="")
         hints = () if self._machine else container.hints
@@ -158,7 +157,7 @@ class Alternative:
         self.statistics.note(event, outcome, view_of(self._engine))
 
 
-def handle(engine: Engine, event: Event) -> Became:
+def handle(engine: Engine, event: Event) -> Outcome:
     """Return what *engine* makes of *event*; a refusal is an outcome."""
     try:
         return engine.handle(event)
@@ -166,7 +165,7 @@ def handle(engine: Engine, event: Event) -> Became:
         return refusal
 
 
-def _differences(record: Record, outcome: Became) -> Iterator[Difference]:
+def _differences(record: Record, outcome: Outcome) -> Iterator[Difference]:
     """Yield in what *outcome* is not what was recorded."""
     decision, refusal, why = Decision(), None, None
     if isinstance(outcome, Decision):
@@ -184,7 +183,7 @@ def _differences(record: Record, outcome: Became) -> Iterator[Difference]:
         "classes": (then.classes, decision.classes),
     }
     # why those are where they are who were there at the base, it does not tell
-    if why is None or why.outcome is not Outcome.KEPT:
+    if why is None or why.kind is not DecisionKind.KEPT:
         pairs["explanation"] = _reasons(then.explanation), _reasons(why)
     for what, (before, after) in pairs.items():
         if before != after:
@@ -198,7 +197,7 @@ def _reasons(explanation: Explanation | None) -> tuple[object, ...] | None:
     table = explanation.table
     return (
         explanation.container,
-        explanation.outcome.value,
+        explanation.kind.value,
         explanation.pool,
         explanation.notes,
         None if table is None else table.pack(),

@@ -27,7 +27,7 @@ from nri_policy.store.database import (
     open_for_reading,
     read_held,
     settle,
-    translated,
+    translate_errors,
 )
 from nri_policy.store.errors import DamagedStoreError, StoreError, UnsafeStoreError
 from nri_policy.store.folder import FILE, secure, set_aside
@@ -86,7 +86,7 @@ class Store:
             if abs(now - at) < RETRY_AFTER:
                 raise StoreError(self.path, reason)
         try:
-            with translated(self.path):
+            with translate_errors(self.path):
                 writer = self._writer or self._reopen(view.layout.machine)
                 self._unsettled += writer.write(event, outcome, view, now)
         except StoreError as error:
@@ -106,7 +106,7 @@ class Store:
     def _open(self, machine: Machine) -> tuple[Writer, Held]:
         """Open the database, setting aside one that is no use; StoreError, UnsafeStoreError."""
         folder = self.path.parent
-        with translated(self.path):
+        with translate_errors(self.path):
             try:
                 secure(folder)
                 return self._read(machine)
@@ -119,7 +119,7 @@ class Store:
         """Open the database and take in what is stored; StoreError, DamagedStoreError."""
         connection = open_database(self.path)
         try:
-            with translated(self.path):
+            with translate_errors(self.path):
                 held = read_held(connection, self.path)
                 check_machine(held, self.path, machine)
                 writer = Writer(connection, held)

@@ -136,7 +136,7 @@ class Writer:
         """Add a record of everything there is, unless it is too much."""
         containers = []
         for container_id, placed in view.placed.items():
-            cpus, mems = view.told[container_id]
+            cpus, mems = view.sent[container_id]
             resources = replace(placed.container.resources, cpus=str(cpus), mems=str(mems))
             containers.append(replace(placed.container, resources=resources))
         held = {container_id: view.to_store(container_id) for container_id in view.placed}

@@ -62,7 +62,7 @@ def affinities_of(container: Container, settings: Settings) -> Affinities:
     for annotation, sign in _ANNOTATIONS:
         text = container.pod.annotations.get(annotation.key)
         if text is not None:
-            found += _annotated(annotation, text, container, sign, notices)
+            found += _parse_annotations(annotation, text, container, sign, notices)
     if not found:
         pod = container.pod
         if settings.colocate_pods:
@@ -73,7 +73,7 @@ def affinities_of(container: Container, settings: Settings) -> Affinities:
     return Affinities(each=tuple(found), notices=tuple(notices))
 
 
-def _annotated(
+def _parse_annotations(
     annotation: ValuePath, text: str, container: Container, sign: int, notices: list[str]
 ) -> list[Affinity]:
     """Return the affinities of one annotation; *sign* is -1 where it is the anti-affinity."""

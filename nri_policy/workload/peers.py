@@ -170,8 +170,8 @@ class Peers:
         others = self._all if slot is None else self._all & ~(1 << slot)
         terms = []
         for affinity in affinities:
-            members = others and self._satisfying(affinity.match) & others
-            members = members and self._satisfying(affinity.scope) & members
+            members = others and self._count_satisfied(affinity.match) & others
+            members = members and self._count_satisfied(affinity.scope) & members
             if members and affinity.weight:
                 terms.append((affinity.weight, members))
         return Pulls(tuple(terms), tuple(self._peers) if terms else ())
@@ -189,7 +189,7 @@ class Peers:
                     column.add(value_of, bit)
         self._new.clear()
 
-    def _satisfying(self, expression: Expression) -> int:
+    def _count_satisfied(self, expression: Expression) -> int:
         """Return the set of peers that *expression* holds for."""
         if expression.key is None or expression.operator is Operator.ALWAYS_TRUE:
             return self._all

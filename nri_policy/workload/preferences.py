@@ -67,24 +67,24 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
     """
     if len(annotations) <= _FEW and not any(is_ours(key) for key in annotations):
         return _NONE
-    found = _found(annotations, container)
-    values = _isolated(found.get(_PREFER.name), found.get(_REQUIRE.name))
+    found = _find(annotations, container)
+    values = _parse_isolated(found.get(_PREFER.name), found.get(_REQUIRE.name))
     for name, each in found.items():
         if name not in _TOGETHER:
             values[BY_NAME[name].steers] = BY_NAME[name].read(each)
-    unsupported = tuple(_unsupported(annotations, container))
+    unsupported = tuple(_list_unsupported(annotations, container))
     return Preferences(
         **values,
         requirements=requirements(annotations, container),
         unsupported=unsupported,
         notices=(
-            *_deprecated(container, found),
+            *_list_deprecated(container, found),
             *(f"annotation {key}: not supported yet, it has no effect" for key in unsupported),
         ),
     )
 
 
-def _found(annotations: Mapping[str, str], container: str) -> dict[str, Found]:
+def _find(annotations: Mapping[str, str], container: str) -> dict[str, Found]:
     """Return the annotations that are in force for *container*, by name."""
     found = {}
     for each in ANNOTATIONS:
@@ -94,14 +94,14 @@ def _found(annotations: Mapping[str, str], container: str) -> dict[str, Found]:
     return found
 
 
-def _isolated(prefer: Found | None, require: Found | None) -> dict[str, Any]:
+def _parse_isolated(prefer: Found | None, require: Found | None) -> dict[str, Any]:
     if require is not None and (prefer is None or require.scope <= prefer.scope):
         value = read_boolean(require)
         return {_PREFER.steers: value, _REQUIRE.steers: value}
     return {} if prefer is None else {_PREFER.steers: read_boolean(prefer)}
 
 
-def _deprecated(container: str, found: Mapping[str, Found]) -> Iterator[str]:
+def _list_deprecated(container: str, found: Mapping[str, Found]) -> Iterator[str]:
     """Yield which of those *found* are of a deprecated form."""
     for name, each in found.items():
         if each.deprecated:
@@ -111,7 +111,7 @@ def _deprecated(container: str, found: Mapping[str, Found]) -> Iterator[str]:
             )
 
 
-def _unsupported(annotations: Mapping[str, str], container: str) -> Iterator[str]:
+def _list_unsupported(annotations: Mapping[str, str], container: str) -> Iterator[str]:
     """Yield the keys of annotations in force that have no effect yet; AnnotationError."""
     for name, check in LATER.items():
         later = find(annotations, container, name)

@@ -31,13 +31,13 @@ def remarks(
     strangers = (
         f"annotation {key}: the pod has had no container {quoted(name)} so far"
         f"{did_you_mean(name, known)}"
-        for key, name in _addressed(annotations)
+        for key, name in _addresses(annotations)
         if name not in known
     )
     return (*warnings(annotations), *notices[:_SHOWN], *islice(strangers, _SHOWN))
 
 
-def _addressed(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _addresses(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the annotations that are for single containers, with the name of each."""
     for key, text in annotations.items():
         _, found, name = key.partition(_CONTAINER)

@@ -148,11 +148,11 @@ def request_of(
 
 def _amounts(container: Container, preferences: Preferences) -> tuple[int, int | None]:
     """Return requested and limiting milli-CPU, neither beyond what any machine has."""
-    request, limit = _given(container, preferences)
+    request, limit = _cpu_amounts(container, preferences)
     return min(request, _MOST), None if limit is None else min(limit, _MOST)
 
 
-def _given(container: Container, preferences: Preferences) -> tuple[int, int | None]:
+def _cpu_amounts(container: Container, preferences: Preferences) -> tuple[int, int | None]:
     """Return requested and limiting milli-CPU: exact where annotated, else as the cgroup has it."""
     exact = preferences.requirements
     if exact is not None:
@@ -189,9 +189,9 @@ def _sort(container: Container, preferences: Preferences, settings: Settings) ->
     """Return which CPUs a container is about, and why."""
     ordinary = Sort.NORMAL, _SHARES[container.pod.qos]
     if preferences.cpu_preserve:
-        return Sort.PRESERVE, _annotated("cpu.preserve")
+        return Sort.PRESERVE, _because_annotated("cpu.preserve")
     if preferences.prefer_reserved is not None:
-        asked = Sort.RESERVED, _annotated("prefer-reserved-cpus")
+        asked = Sort.RESERVED, _because_annotated("prefer-reserved-cpus")
         return asked if preferences.prefer_reserved else ordinary
     namespace = container.pod.namespace
     if namespace == "kube-system":
@@ -201,7 +201,7 @@ def _sort(container: Container, preferences: Preferences, settings: Settings) ->
     return ordinary
 
 
-def _annotated(key: str) -> str:
+def _because_annotated(key: str) -> str:
     return f"its annotation {key} asks for that"
 
 
@@ -230,7 +230,11 @@ def _exclusive(
         return 0, Isolation.NO, _FRACTION
     if prefer_shared:
         by_setting = preferences.prefer_shared is None
-        return 0, Isolation.NO, _BY_SETTING if by_setting else _annotated("prefer-shared-cpus")
+        return (
+            0,
+            Isolation.NO,
+            _BY_SETTING if by_setting else _because_annotated("prefer-shared-cpus"),
+        )
     if whole >= 2 and preferences.prefer_isolated is None:
         return whole, Isolation.NO, _MANY
     return whole, *_isolation(preferences, settings)

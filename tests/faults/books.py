@@ -15,7 +15,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout, layout_of
-from nri_policy.engine.requested import understood
+from nri_policy.engine.requested import read_admitted
 from nri_policy.engine.synchronization import same_entitlement
 from nri_policy.plugin.convert import container_of
 from nri_policy.pools.capacity import Earlier
@@ -96,7 +96,7 @@ def _has_its_due(layout: Layout, container: Container, stored: StoredGrant) -> b
     """Whether the grant is for all that the container asks for, not for what the others left."""
     known = container_of(container.pod.message, container.message)
     known = replace(known, resized=stored.resized, resources=stored.resources or known.resources)
-    _, request, _ = understood(known, layout)
+    _, request, _ = read_admitted(known, layout)
     return same_entitlement(request, stored.request)
 
 

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nri_policy.clock import Clock
-from nri_policy.control.name import UnknownNameError, named
+from nri_policy.control.name import UnknownNameError, find
 from nri_policy.daemon import Daemon, Environment
 from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.kubelet.hypothetical import Making, wanted_pods
+from nri_policy.kubelet.hypothetical import Making, parse_wanted
 from nri_policy.kubelet.podresources import _by_pod
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.errors import CallRefused, Code
@@ -59,7 +59,7 @@ def test_any_requests_leave_a_daemon_whose_books_are_right(
         engine = daemon.node._engine
         runtime = bookkeeping.Runtime()  # one that was told all that there is to be told
         for container_id in engine.state.placed:
-            runtime.cpus[container_id], runtime.mems[container_id] = engine.state.told[container_id]
+            runtime.cpus[container_id], runtime.mems[container_id] = engine.state.sent[container_id]
         bookkeeping.check(engine, runtime)
         if daemon.synchronized.is_set():
             assert stores.on_disk(daemon._store.path) == stores.grants(engine)
@@ -164,10 +164,10 @@ def test_any_manifests_and_names_are_answered_or_declined(
 ) -> None:
     making = Making(kubelet=Kubelet(), convert=container_of)
     with suppress(ValueError):
-        for wanted in wanted_pods(yaml.safe_dump_all(manifests), replicas, making):
+        for wanted in parse_wanted(yaml.safe_dump_all(manifests), replicas, making):
             wanted.starts(name)
     with suppress(UnknownNameError):
-        named(name, {"default/one/c0", f"{name}/a/b", name})
+        find(name, {"default/one/c0", f"{name}/a/b", name})
 
 
 @given(messages(podresources_pb2.ListPodResourcesResponse.DESCRIPTOR))

@@ -158,7 +158,7 @@ def test_every_decision_comes_out_again(
                 stores.commit(store, engine, event, now=node.now)
             in_force, hardware = engine.layout.settings, engine.layout.machine
             running = [
-                nodes.running(placed.container, *engine.state.told[i])
+                nodes.running(placed.container, *engine.state.sent[i])
                 for i, placed in engine.state.placed.items()
             ]
             store.close()
@@ -167,6 +167,6 @@ def test_every_decision_comes_out_again(
                     stores.replayed(store.path, after=record.seq - 1)
             again = stores.replayed(store.path)
             assert stores.grants(again) == stores.grants(engine)
-            told = {each: engine.state.told[each] for each in engine.state.placed}
-            assert told.items() <= again.state.told.items()
+            told = {each: engine.state.sent[each] for each in engine.state.placed}
+            assert told.items() <= again.state.sent.items()
             assert view_of(again).next_deadline == view_of(engine).next_deadline

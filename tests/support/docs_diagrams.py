@@ -11,8 +11,8 @@ from typing import Any
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.criteria import CRITERIA
 from nri_policy.picture.markup import Element
-from nri_policy.picture.svg import drawing
-from nri_policy.picture.svg_parts import LETTER, LINE, Drawn, group, line, stacked
+from nri_policy.picture.svg import draw
+from nri_policy.picture.svg_parts import LETTER, LINE, Drawn, group, line, stack
 
 _CELL = 20
 _CALLS = (  # from, to, what
@@ -49,7 +49,7 @@ def calls() -> str:
         arrow = f"M{x1} {y}H{x2}M{x2 + tip} {y - 4}L{x2} {y}L{x2 + tip} {y + 4}"
         parts.append(Element("path", d=arrow, style="fill: none; stroke: var(--moved)"))
         parts.append(Element("text", f"{number}. {text}", x=min(x1, x2) + 12, y=y - 6))
-    return drawing([Drawn(tuple(parts), 2 * step + 240, height)])
+    return draw([Drawn(tuple(parts), 2 * step + 240, height)])
 
 
 def criteria() -> str:
@@ -66,7 +66,7 @@ def criteria() -> str:
         elements.append(Element("text", each.doc, class_="caption", x=186, y=y + 16))
     table = Drawn(tuple(elements), 186 + longest * LETTER, len(CRITERIA) * 32)
     heading = "The first criterion on which two pools differ decides between them"
-    return drawing([stacked([line(heading, "heading"), table])])
+    return draw([stack([line(heading, "heading"), table])])
 
 
 def life(results: Sequence[Mapping[str, Any]], titles: Sequence[str], name: str) -> str:
@@ -103,7 +103,7 @@ def life(results: Sequence[Mapping[str, Any]], titles: Sequence[str], name: str)
         )
     ]
     parts.append(Drawn(tuple(looks), 740, LINE))
-    return drawing([stacked(parts)])
+    return draw([stack(parts)])
 
 
 def _of(result: Mapping[str, Any], field: str) -> CPUSet:

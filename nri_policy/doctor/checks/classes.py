@@ -19,12 +19,12 @@ def check(facts: Facts) -> Iterator[Finding]:
     if not isinstance(settings, Settings) or equipment is None:
         return
     if settings.scheduling_classes:
-        yield from _scheduling(settings, equipment, facts)
+        yield from _check_scheduling(settings, equipment, facts)
     if settings.control.blockio.enable and settings.control.blockio.classes:
         yield from _blockio(settings, equipment)
 
 
-def _scheduling(settings: Settings, equipment: Equipment, facts: Facts) -> Iterator[Finding]:
+def _check_scheduling(settings: Settings, equipment: Equipment, facts: Facts) -> Iterator[Finding]:
     classes, runtime = settings.scheduling_classes, facts.talker
     newer = "upgrade containerd to 2.2.1 or CRI-O to 1.35, and runc to 1.2 or crun to 1.8.6"
     no_scheduler = equipment.no_scheduler or ("" if runtime is None else runtime.no_scheduler)

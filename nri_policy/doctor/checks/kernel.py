@@ -14,7 +14,7 @@ from nri_policy.settings import Listed, Settings
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield what is to be known of CPUs, affinities, memory balancing and swap."""
     settings = facts.settings if isinstance(facts.settings, Settings) else None
-    yield from _inherited(facts.runtimes.confined)
+    yield from _check_inherited(facts.runtimes.confined)
     if isinstance(facts.machine, Machine):
         yield from _cpus(facts.machine, settings)
         if facts.kernel is not None:
@@ -45,7 +45,7 @@ def _cpus(machine: Machine, settings: Settings | None) -> Iterator[Finding]:
         yield Finding("kernel", Verdict.NOTE, found, "isolcpus= with the same list")
 
 
-def _inherited(confined: Mapping[str, CPUSet]) -> Iterator[Finding]:
+def _check_inherited(confined: Mapping[str, CPUSet]) -> Iterator[Finding]:
     """Yield what containers inherit: since Linux 6.2 a cpuset narrows an affinity, and keeps it."""
     for name, cpus in confined.items():
         yield Finding(

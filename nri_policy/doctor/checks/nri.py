@@ -27,11 +27,11 @@ def check(facts: Facts) -> Iterator[Finding]:
         for broken in config.broken:
             remedy = f"put it right: {config.name} does not start with it, or without what it says"
             yield Finding("nri", Verdict.WARNING, broken, remedy)
-        yield from _configured(facts, config)
+        yield from _check_config(facts, config)
     yield from _socket(facts)
 
 
-def _configured(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
+def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
     on = is_on(config, facts.talker)
     files = ", ".join(config.files) or "any file"
     if on is False:

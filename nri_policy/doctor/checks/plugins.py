@@ -21,14 +21,14 @@ _PLUGIN = re.compile(r"[0-9]{2}-(?P<name>.+)", re.ASCII)
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield each program that does what we do."""
-    findings = [*_running(facts), *_installed(facts.runtimes.plugins, facts.processes)]
+    findings = [*_check_running(facts), *_check_installed(facts.runtimes.plugins, facts.processes)]
     yield from findings
     if not findings and facts.processes:
         found = "nobody else is known to set cpusets or to publish the node's topology"
         yield Finding("plugins", Verdict.OK, found)
 
 
-def _running(facts: Facts) -> Iterator[Finding]:
+def _check_running(facts: Facts) -> Iterator[Finding]:
     for process in facts.processes:
         if _PINNING.fullmatch(process.name):
             yield Finding(
@@ -57,7 +57,7 @@ def _running(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _installed(programs: Sequence[str], processes: Sequence[Process]) -> Iterator[Finding]:
+def _check_installed(programs: Sequence[str], processes: Sequence[Process]) -> Iterator[Finding]:
     """Yield what is odd about the programs that the runtime starts by itself."""
     for program in programs:
         form = _PLUGIN.fullmatch(PurePosixPath(program).name)

@@ -20,10 +20,10 @@ _CONSEQUENCE = "a scheduler may send a pod that is refused here"
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield what is reserved by one of us and promised to pods by the other."""
     layout = _layout(facts)
-    yield from _reserved(facts, layout)
+    yield from _check_reserved(facts, layout)
     if layout is not None and facts.cluster is not None:
-        yield from _promised_cpu(facts.cluster.allocatable_milli, layout)
-        yield from _promised_memory(facts.cluster.allocatable_memory, layout)
+        yield from _check_cpu(facts.cluster.allocatable_milli, layout)
+        yield from _check_memory(facts.cluster.allocatable_memory, layout)
 
 
 def _layout(facts: Facts) -> Layout | None:
@@ -36,7 +36,7 @@ def _layout(facts: Facts) -> Layout | None:
         return None  # the settings' own finding
 
 
-def _promised_cpu(promised: int | None, layout: Layout) -> Iterator[Finding]:
+def _check_cpu(promised: int | None, layout: Layout) -> Iterator[Finding]:
     """Yield whether the Node promises more CPU to pods than we can give them."""
     if promised is None:
         return
@@ -55,7 +55,7 @@ def _promised_cpu(promised: int | None, layout: Layout) -> Iterator[Finding]:
     )
 
 
-def _promised_memory(promised: int | None, layout: Layout) -> Iterator[Finding]:
+def _check_memory(promised: int | None, layout: Layout) -> Iterator[Finding]:
     """Yield whether the Node promises more memory to pods than we can give them."""
     if promised is None:
         return
@@ -77,7 +77,7 @@ def _promised_memory(promised: int | None, layout: Layout) -> Iterator[Finding]:
     )
 
 
-def _reserved(facts: Facts, layout: Layout | None) -> Iterator[Finding]:
+def _check_reserved(facts: Facts, layout: Layout | None) -> Iterator[Finding]:
     """Yield what of the kubelet's reserved CPUs would be given to pods."""
     kubelet = facts.kubelet
     if kubelet is None or not kubelet.reserved_cpus:

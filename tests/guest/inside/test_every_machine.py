@@ -12,7 +12,7 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.host import Host
-from nri_policy.doctor.processes import named, own_affinity, processes
+from nri_policy.doctor.processes import find_named, own_affinity, processes
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, guaranteed
@@ -107,7 +107,7 @@ def test_cpus_of_ones_own_come_from_who_shares_them_and_go_back_when_the_process
 @pytest.mark.usefixtures("crowd")
 def test_the_doctor_sees_what_confines_a_runtime_beside_its_cgroup() -> None:
     host = Host(Path("/"))
-    (runtime,) = named(processes(host), "containerd")
+    (runtime,) = find_named(processes(host), "containerd")
     before, confined = os.sched_getaffinity(runtime.id), kernel.online_cpus().first(2)
     assert own_affinity(host, runtime) is None
     os.sched_setaffinity(runtime.id, confined)  # its first thread, by which it is judged

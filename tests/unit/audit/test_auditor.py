@@ -173,7 +173,7 @@ async def test_what_was_decided_anew_meanwhile_is_no_drift() -> None:
 async def test_what_the_runtime_has_not_heard_is_no_drift() -> None:
     node = Node()
     node.put(1, "0-7")
-    node.containers["id1"] = replace(node.containers["id1"], told=False)
+    node.containers["id1"] = replace(node.containers["id1"], sent=False)
     await node.auditor.round()
     assert (node.read, node.drifts()) == (0, [])
 
@@ -249,7 +249,7 @@ async def test_the_tries_are_not_forgotten_while_the_runtime_has_yet_to_hear() -
     node = Node(audit=Audit.REPAIR)
     node.put(1, "0-7")
     await node.auditor.round()
-    node.containers["id1"] = replace(node.containers["id1"], told=False)
+    node.containers["id1"] = replace(node.containers["id1"], sent=False)
     await node.auditor.round()
     assert [drift.tries for drift in node.auditor.report.drifts] == [1]
     assert len(node.told) == 1

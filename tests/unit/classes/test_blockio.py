@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.classes import Equipment, changed_limits, joined, parse_limits
+from nri_policy.classes import Equipment, changed_limits, join_changes, parse_limits
 from nri_policy.classes.blockio import limits_of
 from nri_policy.hardware.disks import Disk
 from nri_policy.settings import SettingsError
@@ -136,12 +136,12 @@ def test_what_is_limited_no_more_is_lifted_unless_it_is_gone() -> None:
 def test_two_changes_one_after_the_other_are_one() -> None:
     first = {"io.max": "8:0 rbps=1 wbps=max riops=max wiops=max"}
     then = {"io.max": "8:16 rbps=2 wbps=max riops=max wiops=max", "io.weight": "default 5"}
-    assert joined(first, then) == {
+    assert join_changes(first, then) == {
         "io.max": f"{first['io.max']}\n{then['io.max']}",
         "io.weight": "default 5",
     }
     again = {"io.max": "8:0 rbps=9 wbps=max riops=max wiops=max"}
-    assert joined(first, again) == again
+    assert join_changes(first, again) == again
 
 
 def test_what_limits_nothing_is_not_read() -> None:

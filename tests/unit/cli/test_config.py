@@ -143,9 +143,9 @@ def test_a_text_that_is_no_document_is_an_error_of_settings(check: Check) -> Non
 def test_a_refused_reload_is_shown() -> None:
     reload = Reload(accepted=False, origin="a file", reason="spec.x: no", time=0.0)
     report = SettingsReport(origin="a file", notices=(), settings=(), latest_reload=reload)
-    said = [str(each) for each in config._shown(report, every=False)]
+    said = [str(each) for each in config._render_settings(report, every=False)]
     assert "reload of 1970-01-01T00:00:00Z refused: spec.x: no" in said
-    without = config._shown(replace(report, latest_reload=None), every=False)
+    without = config._render_settings(replace(report, latest_reload=None), every=False)
     assert not any("refused" in str(each) for each in without)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.control.name import UnknownNameError, named
+from nri_policy.control.name import UnknownNameError, find
 
 KNOWN = ("default/web/main", "default/web/proxy", "prod/web/main", "prod/db/main", "web/main/c")
 
@@ -17,7 +17,7 @@ KNOWN = ("default/web/main", "default/web/proxy", "prod/web/main", "prod/db/main
     ],
 )
 def test_what_can_be_left_out_is_left_out(name: str, meaning: str | list[str]) -> None:
-    assert named(name, KNOWN) == meaning
+    assert find(name, KNOWN) == meaning
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_a_name_that_means_nothing_or_two_things_says_what_there_is(
     name: str, message: str
 ) -> None:
     with pytest.raises(UnknownNameError) as error:
-        named(name, KNOWN)
+        find(name, KNOWN)
     assert str(error.value) == message

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.engine.event import Created, Synchronized
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.node import view_of
 from nri_policy.workload.pod import Container
 from tests.support import bookkeeping, memory_maps, nodes
@@ -64,7 +64,7 @@ def test_with_all_cpus_taken_it_shares_the_reserved_ones(static: str) -> None:
     late = nodes.container(2000, annotations={f"static-cpus.{DOMAIN}": static})
     assert admit(driver, late).endswith("; it shares 0 CPU now")
     assert driver.cpus(late) == str(driver.engine.layout.capacity.reserved)
-    assert driver.engine.state.placed[late.id].explanation.outcome is Outcome.SPILLED
+    assert driver.engine.state.placed[late.id].explanation.kind is DecisionKind.SPILLED
 
 
 def test_one_that_needs_isolated_cpus_does_without() -> None:

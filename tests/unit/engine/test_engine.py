@@ -18,7 +18,7 @@ from nri_policy.engine.event import (
     Stopped,
     Synchronized,
 )
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.machine import Machine
@@ -162,7 +162,7 @@ def test_guests_move_to_the_nearest_pool_above_and_hear_of_it() -> None:
     own = nodes.container(3000)
     assert (driver.create(own), driver.pool(own)) == ("1-3", "NUMA node #0")
     assert driver.decision.explanation is not None
-    assert driver.decision.explanation.outcome is Outcome.MADE_ROOM
+    assert driver.decision.explanation.kind is DecisionKind.MADE_ROOM
     assert driver.changed() == {guests[0].id: "11", guests[3].id: "11"}
     assert [driver.pool(guest) for guest in guests] == [
         *("root", "NUMA node #2", "socket #1", "root"),
@@ -207,7 +207,7 @@ def test_a_guest_without_any_sharable_cpu_runs_on_the_reserved_ones_until_one_is
     assert driver.create(late) == "0"
     explanation = driver.decision.explanation
     assert explanation is not None
-    assert explanation.outcome is Outcome.SPILLED
+    assert explanation.kind is DecisionKind.SPILLED
     driver.resize(all_of_it, nodes.resources(2000, 2000))
     assert driver.changed() == {guest.id: "3", late.id: "3"}
 

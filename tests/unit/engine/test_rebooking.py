@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Created
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
@@ -47,7 +47,7 @@ def test_the_smallest_sharer_that_helps_is_re_booked_alone() -> None:
     notes = driver.engine.state.placed[moved[0].id].explanation.notes
     assert notes[-1].endswith(f"{large.full_name} found no room otherwise")
     placed = driver.engine.state.placed[large.id].explanation
-    assert placed.outcome is Outcome.MADE_ROOM
+    assert placed.kind is DecisionKind.MADE_ROOM
     assert placed.notes == (f"booked wider to make room: {moved[0].full_name}",)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured, Synchronized
-from nri_policy.engine.explanation import Outcome
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.placement import RefusalError
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
@@ -81,7 +81,7 @@ def test_a_cpuset_that_can_be_a_grant_is_kept(
     driver = synchronized(at(container, cpus, mems))
     assert driver.decision == replace(driver.decision, changes=(), warnings=())
     assert (driver.cpus(container), driver.pool(container)) == (cpus, pool)
-    assert driver.engine.state.placed[container.id].explanation.outcome is Outcome.KEPT
+    assert driver.engine.state.placed[container.id].explanation.kind is DecisionKind.KEPT
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.kubelet.hypothetical import MAX_TEXT, Making, wanted_pods
+from nri_policy.kubelet.hypothetical import MAX_TEXT, Making, parse_wanted
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.plugin.convert import container_of
 from nri_policy.workload.pod import QoS
@@ -28,7 +28,7 @@ def owner(kind: str, version: str, **spec: Any) -> dict[str, Any]:
 
 def counted(*documents: object, replicas: int = 0) -> dict[str, int]:
     text = "\n---\n".join(map(json.dumps, documents))
-    pods = wanted_pods(text, replicas, MAKING)
+    pods = parse_wanted(text, replicas, MAKING)
     return {f"{each.namespace}/{each.name}": each.replicas for each in pods}
 
 
@@ -39,7 +39,7 @@ def test_a_pod_is_what_a_runtime_would_tell_a_plugin() -> None:
         {"name": "init"},
         {"name": "side", "restartPolicy": "Always"},
     ]
-    (wanted,) = wanted_pods(json.dumps(manifest), 0, MAKING)
+    (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING)
     starts = wanted.starts("other-name")
     assert [(each.container.name, each.init, each.to_end) for each in starts] == [
         ("init", True, True),
@@ -107,7 +107,7 @@ def test_lists_and_several_documents_are_read_in_order() -> None:
 )
 def test_a_manifest_that_makes_no_sense_names_the_field(text: str, message: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the text is compared below
-        wanted_pods(text, 0, MAKING)
+        parse_wanted(text, 0, MAKING)
     assert message in str(error.value)
 
 
@@ -125,5 +125,5 @@ def test_devices_of_plugins_are_counted_for_a_pod() -> None:
             "resources": {"limits": {"example.com/nic": 1}},
         },
     ]
-    (wanted,) = wanted_pods(json.dumps(manifest), 0, MAKING)
+    (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING)
     assert wanted.devices == {"nvidia.com/gpu": 3, "example.com/nic": 1}

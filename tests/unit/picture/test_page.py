@@ -19,7 +19,7 @@ from nri_policy.picture.page import (
     containers,
     heat_map,
     page,
-    pictured,
+    picture_parts,
     played_page,
     section,
     table,
@@ -77,7 +77,7 @@ def test_a_page_of_a_picture_has_the_table_of_containers(engine: Engine) -> None
     held = held_by(engine)
     refused = {"default/huge/main": refused_report("no pool has room")}
     scene = made_up(engine, {**held, **refused})
-    text = page("Pools", section("Now", *pictured(scene), containers(scene)))
+    text = page("Pools", section("Now", *picture_parts(scene), containers(scene)))
     read(text)
     rows = [
         ["".join(cell.itertext()).strip() for cell in row.iter("td")]
@@ -160,7 +160,7 @@ def test_what_comes_from_outside_stays_text(engine: Engine, *, script: bool) -> 
     text = (
         played_page(EVIL, [strip])
         if script
-        else page(EVIL, section(EVIL, *pictured(scene), containers(scene)))
+        else page(EVIL, section(EVIL, *picture_parts(scene), containers(scene)))
     )
     seen = read(text)
     assert seen.names.count("script") == script

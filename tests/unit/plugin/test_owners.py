@@ -100,7 +100,7 @@ async def test_an_update_that_a_starting_container_loses_is_made_up_for_before_i
         gate.open.set()
         await starting
         assert owners(it) == {}
-        assert slow.cpus == it.daemon.node.view.told[slow.id][0]
+        assert slow.cpus == it.daemon.node.view.sent[slow.id][0]
         await until(lambda: not it.daemon.plugin.enforcement.unconfirmed)
         # and the runtime's own idea of it is put right with the next answer
         await it.start(pod("next"))
@@ -130,7 +130,7 @@ async def test_where_no_cgroup_can_be_written_the_runtime_is_told_again_at_once(
         await starting
         await until(lambda: owners(it) == {})
         slow = it.runtime.container("slow/main")
-        await until(lambda: slow.cpus == it.daemon.node.view.told[slow.id][0])
+        await until(lambda: slow.cpus == it.daemon.node.view.sent[slow.id][0])
 
 
 async def test_what_is_told_counts_only_once_it_is_seen_in_force(
@@ -189,7 +189,7 @@ async def test_a_container_that_was_created_while_the_daemon_registered_is_place
         assert missed.id in it.daemon.node.view.placed
         assert owners(it) == {}
         await it.start(pod("next"))
-        assert missed.cpus == it.daemon.node.view.told[missed.id][0]
+        assert missed.cpus == it.daemon.node.view.sent[missed.id][0]
 
 
 @RUNTIMES
@@ -209,7 +209,7 @@ async def test_a_container_that_is_stopped_before_its_start_is_placed_anew_at_it
         assert again.id in it.daemon.node.view.placed
         assert owners(it) == {}
         await it.start(pod("next"))
-        assert again.cpus == it.daemon.node.view.told[again.id][0]
+        assert again.cpus == it.daemon.node.view.sent[again.id][0]
 
 
 def amounts(cpu: str, memory: str = "") -> ResourceChange:
@@ -455,4 +455,4 @@ async def test_where_crio_lists_what_was_once_so_and_no_cgroup_is_seen_all_hear_
         await it.runtime.restart()  # the guest is listed as it was created
         await it.runtime.synchronized(after=1)
         await until(lambda: owners(it) == {})
-        assert guest.cpus == narrow == it.daemon.node.view.told[guest.id][0]
+        assert guest.cpus == narrow == it.daemon.node.view.sent[guest.id][0]

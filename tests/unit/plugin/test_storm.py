@@ -30,7 +30,7 @@ RESERVED = [{"cpu": "750m"}, {"cpu": "cpuset:8"}, {"cpu": "cpuset:4-5"}]
 def check(it: Served) -> None:
     """Assert that the runtime has what was decided."""
     state = it.daemon.node.view
-    decided = {each: (str(cpus), str(mems)) for each, (cpus, mems) in state.told.items()}
+    decided = {each: (str(cpus), str(mems)) for each, (cpus, mems) in state.sent.items()}
     held = {each.id: (str(each.cpus), str(each.mems)) for each in it.runtime.containers}
     assert decided == {each: held[each] for each in decided}
     assert decided.keys() == state.placed.keys()
@@ -52,7 +52,7 @@ async def test_a_reload_is_told_by_the_runtimes_way(
     async with served(tmp_path, version=version) as it:
         await it.start(pod("own", "2"), pod("shared", "500m", shared=True), pod("guest"))
         await reload(it, {"cpu": "cpuset:8-9"})
-        assert it.daemon.node.view.told  # something else than what the runtime has
+        assert it.daemon.node.view.sent  # something else than what the runtime has
         with pytest.raises(AssertionError):
             check(it)
         await settle(it)

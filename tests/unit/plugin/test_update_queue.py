@@ -63,7 +63,7 @@ class Scene:
         assert told is not None
         if cpus:
             other = {self.ids[number]: (CPUSet.parse(cpus), told.mems)}
-            self.node.view = replace(view, told={**view.told, **other})
+            self.node.view = replace(view, sent={**view.sent, **other})
             return self.placement(number)
         return told
 

@@ -6,7 +6,7 @@ from io import StringIO
 
 from msgspec.structs import replace
 
-from nri_policy.cli.criteria_table import explained
+from nri_policy.cli.criteria_table import explain
 from nri_policy.cli.output import Paper
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.node import view_of
@@ -39,7 +39,7 @@ def explanation(
 
 def text(report: ExplanationReport) -> list[str]:
     screen = StringIO()
-    for part in explained(report, all_pools=False):
+    for part in explain(report, all_pools=False):
         Paper(file=screen, width=110, no_color=True).print(part)
     return [line.rstrip() for line in screen.getvalue().splitlines()]
 

@@ -102,7 +102,7 @@ def test_who_has_not_started_at_a_base_starts_cold_later(
     container = nodes.container(1000, annotations=COLD)
     stores.commit(store, engine, Created(container=container), now=0.0)
     base = max(each.seq for each in stores.records(store.path) if each.link is Link.BASE)
-    listed = nodes.running(container, *engine.state.told[container.id])
+    listed = nodes.running(container, *engine.state.sent[container.id])
     created = replace(listed, state=ContainerState.CREATED)
     stores.commit(store, engine, Synchronized(containers=(created,), now=5.0), now=5.0)
     assert view_of(engine).next_deadline is None
@@ -254,7 +254,7 @@ def test_who_was_refused_is_not_tried_again_for_running_in_truth(tmp_path: Path)
     store, engine = stores.started(tmp_path)
     wide = nodes.container(6000)
     stores.commit(store, engine, Created(container=wide))
-    listed = nodes.running(wide, *engine.state.told[wide.id])
+    listed = nodes.running(wide, *engine.state.sent[wide.id])
     stores.commit(store, engine, Synchronized(containers=(listed,)))
     replay = Alternative(None, nodes.machine("package:1 core:4"))
     decided: list[str] = []

@@ -93,7 +93,7 @@ def test_a_cold_start_ends_in_a_later_life_when_it_was_to_end(tmp_path: Path) ->
     on_pmem = engine.state.placed[container.id].grant
     assert stores.on_disk(store.path)[container.id].deadline == 1060.0
     store.close()
-    listed = nodes.running(container, *engine.state.told[container.id])
+    listed = nodes.running(container, *engine.state.sent[container.id])
     store = Store(tmp_path, machine)
     again = Engine(machine, nodes.settings(), store.held.earlier)
     event = Synchronized(containers=(listed,), held=store.held.grants, now=1050.0)
