@@ -17,7 +17,7 @@ from nri_policy.engine.comparison import Lack
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Resized, Stopped
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.engine.state import Placed, State
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import Level
@@ -112,7 +112,7 @@ class ChangingNode:
         told = dict(before.sent)
         try:
             decision = self._engine.handle(Created(container=container))
-        except RefusalError as refusal:
+        except PlacementError as refusal:
             if refusal.lack is Lack.CPU:
                 self.counts["refused"] += 1
                 self.counts["avoidable"] += milli <= unrequested
@@ -181,7 +181,7 @@ class ChangingNode:
             self._engine.handle(
                 Resized(container_id=container_id, resources=nodes.resources(milli, milli))
             )
-        except RefusalError:
+        except PlacementError:
             return
         self._requested[container_id] = milli
 

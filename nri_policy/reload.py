@@ -13,14 +13,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from nri_policy.engine.event import Reconfigured
-from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.node import Node
 from nri_policy.observability.metrics import Metrics
 from nri_policy.plugin.plugin import PolicyPlugin
-from nri_policy.pools.capacity import CapacityError
+from nri_policy.refusal import Refused
 from nri_policy.settings import Reload, Settings, SettingsError, load
 
 log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ class Reloads:
                 origin = settings.origin
                 async with self.follow(settings):
                     await self._put_in_force(settings)
-            except (SettingsError, CapacityError, RefusalError, TopologyError, OSError) as error:
+            except (SettingsError, Refused, TopologyError, OSError) as error:
                 reason = str(error)
                 if isinstance(error, SettingsError):
                     origin = error.origin

@@ -22,7 +22,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision, Placement
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.proto import control_pb2
 from nri_policy.report import explanation_report
@@ -136,7 +136,7 @@ class DecisionLog:
 
     def _explain_refusal(self, event: Event, error: Exception, view: NodeView) -> Explanation:
         container = _container_of(event, view)
-        explanation = error.explanation if isinstance(error, RefusalError) else None
+        explanation = error.explanation if isinstance(error, PlacementError) else None
         explanation = explanation or Explanation(
             container=container.full_name,
             kind=DecisionKind.REFUSED,

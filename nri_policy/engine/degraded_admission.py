@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.placement import Choice, RefusalError, book, place
+from nri_policy.engine.placement import Choice, PlacementError, book, place
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request
 from nri_policy.units import format_cpu
@@ -37,7 +37,7 @@ def keep(state: State, container: Container, request: Request, grant: Grant) -> 
 
 
 def admit_degraded(
-    state: State, container: Container, request: Request, refusal: RefusalError
+    state: State, container: Container, request: Request, refusal: PlacementError
 ) -> tuple[str, ...]:
     """Book what there is for a container after its *refusal*; return what it does without.
 
@@ -60,7 +60,7 @@ def admit_degraded(
         for memory in dict.fromkeys((less.memory, 0)):
             try:
                 choice = place(state, container, replace(less, memory=memory), last=False)
-            except RefusalError:
+            except PlacementError:
                 continue
             short: list[str] = []
             if memory != less.memory:  # it is in use, wherever it can be booked

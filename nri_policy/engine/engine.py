@@ -42,7 +42,7 @@ from nri_policy.engine.event import (
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.interim import interim_placement
 from nri_policy.engine.layout import Layout, layout_of, successors
-from nri_policy.engine.placement import Held, RefusalError, place
+from nri_policy.engine.placement import Held, PlacementError, place
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import check_amounts, overlay, read_admitted, read_request
 from nri_policy.engine.state import Placed, Resizing, Snapshot, State
@@ -121,8 +121,8 @@ class Engine:
     def handle(self, event: Event) -> Decision:  # noqa: C901 - a case for each event
         """Apply *event* and return what to do about it.
 
-        RefusalError or AnnotationError: the event is refused, the text is for the container's
-        owner, and nothing has changed. CapacityError: new settings ask the impossible.
+        Refused: nothing has changed, and the text is for who caused the event: a container's owner
+        (PlacementError, AnnotationError), or who gave new settings (CapacityError).
         """
         state = self._state
         state.rezoned.clear()
@@ -196,7 +196,7 @@ class Engine:
                 held = Held(grant=before.grant, booked=before.request.memory)
             choice = place(state, container, request, held)
             notes = choice.findings.notes
-        except RefusalError as refusal:
+        except PlacementError as refusal:
             if not admitted:
                 raise
             notes = admit_degraded(state, container, request, refusal)
@@ -413,7 +413,7 @@ class Engine:
         if missing is not None:
             shorter = restored.short if state.memory.missing > missing else []
             if lost := [*restored.refused, *restored.flagged, *shorter]:
-                raise RefusalError("; ".join(lost))
+                raise PlacementError("; ".join(lost))
         return Decision(
             changes=state.retell(state.placed, cause),
             warnings=(*warnings, *restored.flagged, *restored.short, *restored.notes),

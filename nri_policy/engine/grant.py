@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from nri_policy.classes import Classes
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import Explanation
+from nri_policy.refusal import Refused
 from nri_policy.workload.request import Sort
 
 
@@ -54,3 +55,6 @@ class Decision(Struct, frozen=True, kw_only=True):
     explanation: Explanation | None = None
     released: tuple[str, ...] = ()  # namespace/pod/name of those that gave back what they held
     warnings: tuple[str, ...] = ()
+
+
+Outcome = Decision | Refused  # of an event

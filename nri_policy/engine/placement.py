@@ -1,7 +1,7 @@
 """Placement: choosing the pool and the CPUs of one request; spec placement.md §2 to §4, §6.
 
 Owns the choice. It works on a State inside a transaction: the caller restores the state if
-`RefusalError` is raised.
+`PlacementError` is raised.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from nri_policy.engine.zone_hint import zone_note
 from nri_policy.pools.memory_offer import MemoryShortageError, Offer, Offers
 from nri_policy.pools.supply import Column, Slack, Table
 from nri_policy.pools.tree import Pool, PoolTree
+from nri_policy.refusal import Refused
 from nri_policy.settings import FullCores
 from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pulls
@@ -31,7 +32,7 @@ from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Isolation, Request, Sort
 
 
-class RefusalError(Exception):
+class PlacementError(Refused):
     """A request that cannot be met; the text says what is missing, for the container's owner."""
 
     def __init__(
@@ -97,14 +98,14 @@ def place(
     *,
     last: bool = True,
 ) -> Choice:
-    """Book a grant for *request* and return how it came about; RefusalError where none can be.
+    """Book a grant for *request* and return how it came about; PlacementError where none can be.
 
     What the container *held* until now, its pool and its CPUs, is kept as far as possible (§4,
     resize). Sharers are re-booked as a *last* resort, if allowed.
     """
     try:
         return _book_grant(state, container, request, held)
-    except RefusalError as refusal:
+    except PlacementError as refusal:
         moves = _last_resort(state, container, request) if last else {}
         if not moves:
             raise
@@ -116,7 +117,7 @@ def place(
             return _book_grant(
                 state, container, request, held, f"booked wider to make room: {names}"
             )
-        except RefusalError:
+        except PlacementError:
             state.restore(before)
             raise refusal from None
 
@@ -205,7 +206,7 @@ def _choose(state: State, container: Container, request: Request, held: Held | N
     notes = (*notes, why)
     try:
         return _in_a_pool(state, container, replace(request, sort=Sort.NORMAL), held, notes)
-    except RefusalError:
+    except PlacementError:
         # the node's own pods are never refused for want of CPUs: they share the reserved ones more
         # tightly
         notes = (*notes, "no other CPUs are left: sharing the reserved ones")
@@ -318,7 +319,7 @@ def _refusal(
     request: Request,
     findings: Findings,
     short: tuple[Lack, str],
-) -> RefusalError:
+) -> PlacementError:
     """Return the error with its explanation."""
     lack, message = short
     refused = Explanation(
@@ -331,7 +332,7 @@ def _refusal(
         pulls=findings.pulls,
         notes=(*findings.notes, message),
     )
-    return RefusalError(message, refused, lack)
+    return PlacementError(message, refused, lack)
 
 
 def _not_cold(offer: Offer | None) -> tuple[str, ...]:
@@ -453,7 +454,7 @@ def _take(
             message, lack = f"too few whole cores are left: {error}", Lack.FULL_CORES
         else:
             raise
-        raise RefusalError(message, lack=lack) from error
+        raise PlacementError(message, lack=lack) from error
 
 
 def plain_grant(request: Request, pool: int, mems: CPUSet) -> Grant:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import asdict, replace
 
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.engine.zone_hint import zone_hint
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import ZONE, AnnotationError
@@ -46,7 +46,7 @@ def read_admitted(
 def check_amounts(resources: Resources) -> None:
     """Refuse amounts that cannot be: the runtime would fail over them, or make others of them."""
     if text := resources.impossible:
-        raise RefusalError(text)
+        raise PlacementError(text)
 
 
 def overlay(old: Resources, new: Resources) -> Resources:

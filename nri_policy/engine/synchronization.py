@@ -19,7 +19,7 @@ from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.placement import Held, RefusalError, place
+from nri_policy.engine.placement import Held, PlacementError, place
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.state import State
@@ -208,7 +208,7 @@ def restore(
             choice = place(state, candidate.container, candidate.request, known, last=False)
             result.notes += [f"{name}: {note}" for note in choice.findings.notes]
             _note_move(state, candidate)
-        except RefusalError as refusal:
+        except PlacementError as refusal:
             state.restore(before)
             may_stay = held is not None and possible(state, candidate, held)
             if held is not None and may_stay and candidate.degraded:
@@ -247,7 +247,7 @@ def _complete(state: State, candidate: Candidate, result: Restored) -> None:
         stay = Held(grant=replace(rest, pool=pool.id), stays=True)
         try:
             choice = place(state, container, candidate.request, stay, last=False)
-        except RefusalError as refusal:
+        except PlacementError as refusal:
             state.restore(whole)
             refused = refused or refusal
             continue

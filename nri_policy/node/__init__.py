@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from nri_policy.engine.grant import Outcome
 from nri_policy.engine.state import Placed
-from nri_policy.node.node import Node, Observer, Outcome
+from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import Fate, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, view_of
 from nri_policy.node.what_if import (

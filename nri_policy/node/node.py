@@ -14,14 +14,11 @@ from contextlib import AbstractAsyncContextManager
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
-from nri_policy.engine.grant import Decision, Placement
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.grant import Decision, Outcome, Placement
 from nri_policy.node.view import NodeView, view_of
-from nri_policy.pools.capacity import CapacityError
-from nri_policy.workload.annotations import AnnotationError
+from nri_policy.refusal import Refused
 from nri_policy.workload.pod import Container
 
-Outcome = Decision | RefusalError | AnnotationError | CapacityError
 Observer = Callable[[Event, Outcome, NodeView], None]  # the view is the one after the event
 
 
@@ -53,14 +50,14 @@ class Node:
     def handle(self, event: Event) -> Decision:
         """Decide on *event*; to be called in a turn.
 
-        RefusalError, AnnotationError or CapacityError as the engine raises them: nothing changed.
+        Refused as the engine raises it: nothing changed.
         """
         assert self._turn.locked(), "events are handled in a turn"
         began = time.perf_counter()
         try:
             outcome: Outcome = self._engine.handle(event)
             self.view = view_of(self._engine)
-        except (RefusalError, AnnotationError, CapacityError) as error:
+        except Refused as error:
             outcome = error
         self._took(event, time.perf_counter() - began)
         for observer in self._observers:

@@ -18,11 +18,9 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.placement import RefusalError
 from nri_policy.node.alignment import misfit
 from nri_policy.node.view import Holding, NodeView, view_of
-from nri_policy.pools.capacity import CapacityError
-from nri_policy.workload.annotations import AnnotationError
+from nri_policy.refusal import Refused
 from nri_policy.workload.pod import Container
 from nri_policy.workload.remarks import remarks
 
@@ -137,7 +135,7 @@ class WhatIf:
         reason = ""
         try:
             self._warnings += self._engine.handle(event).warnings
-        except (RefusalError, CapacityError) as error:
+        except Refused as error:
             reason = str(error)
         self._settings = NewSettings(layout=self._engine.layout, refusal=reason)
         return not reason
@@ -241,7 +239,7 @@ class WhatIf:
         """Let one container come; return whether it got a place."""
         try:
             decision = self._engine.handle(Created(container=container))
-        except (RefusalError, AnnotationError) as error:
+        except Refused as error:
             self._newcomers[container.full_name] = Newcomer(holding=None, refusal=str(error))
             return False
         view = view_of(self._engine)

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
-from nri_policy.engine.placement import RefusalError
 from nri_policy.node import Node, NodeView, view_of
-from nri_policy.workload.annotations import AnnotationError
+from nri_policy.refusal import Refused
 from nri_policy.workload.pod import Container, Resources, shares_of
 
 _PERIOD = 100_000  # µs
@@ -48,7 +47,7 @@ def with_coming(node: Node, pods: Collection[Container]) -> NodeView:
         rest = _rest(pod.resources, milli[pod.pod.id], memory[pod.pod.id])
         if rest is not None:
             trial = trial or node.fork()
-            with suppress(RefusalError, AnnotationError):
+            with suppress(Refused):
                 trial.handle(Created(container=replace(pod, resources=rest)))
     return node.view if trial is None else view_of(trial)
 

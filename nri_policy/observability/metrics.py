@@ -29,7 +29,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.service import METHODS, Result
 from nri_policy.observability.counting import Counter, Durations
@@ -171,7 +171,7 @@ class Metrics:
             qos = view.placed[event.container_id].request.qos
         else:
             return
-        reason = (error.lack or "") if isinstance(error, RefusalError) else _ANNOTATION
+        reason = (error.lack or "") if isinstance(error, PlacementError) else _ANNOTATION
         self._allocations.add(qos, "refused", reason)
 
     def drifted(self, what: str) -> None:

@@ -10,13 +10,12 @@ import logging
 
 from nri_policy.engine.event import Created, Event, Reconfigured, Resized
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import RefusalError
 from nri_policy.node import Node
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import overdue
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.update_queue import UpdateQueue
-from nri_policy.workload.annotations import AnnotationError
+from nri_policy.refusal import Refused
 
 log = logging.getLogger(__name__)
 
@@ -30,23 +29,23 @@ class Decisions:
         self._resources = resources
 
     @property
-    def on_paper(self) -> bool:
-        """Whether decisions are taken down only, as nothing is pinned."""
+    def pins_nothing(self) -> bool:
+        """Whether decisions are only recorded, for the settings pin nothing."""
         settings = self._node.view.layout.settings
         return not (settings.pin_cpu or settings.pin_memory)
 
     def decide(self, event: Event) -> Decision:
-        """Have *event* handled; a refusal becomes the request's error, `Refused`.
+        """Have *event* handled; a refusal becomes the request's error, `CallRefused`.
 
-        Where all stays on paper nobody is kept from it.
+        Where nothing is pinned the container goes on all the same.
         """
         try:
             decision = self._node.handle(event)
-        except (RefusalError, AnnotationError) as error:
+        except Refused as error:
             log.warning(
                 "event=refused container=%s reason=%r", self._log_subject(event), str(error)
             )
-            if self.on_paper:
+            if self.pins_nothing:
                 return Decision()
             raise CallRefused(str(error)) from error
         self._follow(decision)
@@ -55,7 +54,7 @@ class Decisions:
     def reconfigure(self, event: Reconfigured) -> None:
         """Change what the decisions rest on.
 
-        RefusalError or CapacityError: nothing has changed.
+        Refused: nothing has changed.
         """
         self._follow(self._node.handle(event))
 

@@ -183,7 +183,7 @@ class PolicyPlugin:
         await self.pods.ready(pod)
         self._confirmations.heard()
         self._confirmations.enter(container.id, Phase.CREATING)
-        admitted = overdue() or self._decisions.on_paper
+        admitted = overdue() or self._decisions.pins_nothing
         decision = self._decisions.decide(
             Created(
                 container=self.pods.container(pod, container),
@@ -334,7 +334,7 @@ class PolicyPlugin:
         """Change what the decisions rest on; return whether that was done.
 
         It is not if another machine than *instead_of*, where one is given, is in force by now.
-        RefusalError or CapacityError, never for a machine alone: everything stays as it was.
+        Refused, never for a machine alone: everything stays as it was.
         """
         async with self._node.turn:
             if instead_of is not None and self._node.view.layout.machine is not instead_of:

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.picker import Picker
+from nri_policy.refusal import Refused
 from nri_policy.settings import CPUAmount, Listed, Quantity, Settings
 
 
-class CapacityError(Exception):
+class CapacityError(Refused):
     """The settings reserve or allow CPUs that this machine does not have."""
 
 

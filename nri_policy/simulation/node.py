@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Environment
-from nri_policy.engine.placement import RefusalError
 from nri_policy.hardware.devices import read_devices
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
@@ -27,6 +26,7 @@ from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.plugin.plugin import Sources
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.refusal import Refused
 from nri_policy.report import container_report, occupied_pools
 from nri_policy.settings import Settings, SettingsError, from_spec
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -166,7 +166,7 @@ class SimulatedNode:
             return
         try:
             await self._daemon.plugin.reconfigure(settings=settings, machine=machine)
-        except (CapacityError, RefusalError) as error:
+        except Refused as error:
             raise NodeError(str(error)) from error
         await self._settle(self._daemon)
 

@@ -26,14 +26,13 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import Outcome, Statistics, view_of
-from nri_policy.pools.capacity import CapacityError
+from nri_policy.refusal import Refused
 from nri_policy.settings import Settings
 from nri_policy.store.database import Link
 from nri_policy.store.journal import Record
-from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, ContainerState
 
 
@@ -161,7 +160,7 @@ def handle(engine: Engine, event: Event) -> Outcome:
     """Return what *engine* makes of *event*; a refusal is an outcome."""
     try:
         return engine.handle(event)
-    except (RefusalError, AnnotationError, CapacityError) as refusal:
+    except Refused as refusal:
         return refusal
 
 
@@ -172,7 +171,7 @@ def _differences(record: Record, outcome: Outcome) -> Iterator[Difference]:
         decision, why = outcome, outcome.explanation
     else:
         refusal = str(outcome)
-        why = outcome.explanation if isinstance(outcome, RefusalError) else None
+        why = outcome.explanation if isinstance(outcome, PlacementError) else None
     then = record.decision
     pairs: dict[str, tuple[object, object]] = {
         "refusal": (record.refusal, refusal),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nri_policy.engine.event import Created, Event, Synchronized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.node import NodeView, Outcome, Placed
 from nri_policy.store.database import Held, Link, checksum, transaction
 from nri_policy.store.forms import encode, encode_decision, encode_event, encode_settings
@@ -111,7 +111,9 @@ class Writer:
 
     def _write_record(self, event: Event, outcome: Outcome, now: float, introduced: int) -> int:
         """Add a record of *event*, with a layout of *introduced* bytes if it is the first there."""
-        explanation = outcome.explanation if isinstance(outcome, Decision | RefusalError) else None
+        explanation = (
+            outcome.explanation if isinstance(outcome, Decision | PlacementError) else None
+        )
         name = table = None
         if explanation is not None:
             name, table = explanation.container, explanation.table

@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from nri_policy.refusal import Refused
 from nri_policy.wording import quoted
 from nri_policy.yamltext import YAMLTextError, read
 
@@ -32,7 +33,7 @@ def is_ours(key: str) -> bool:
     return DOMAIN in key or key in (RESOURCES, ZONE)
 
 
-class AnnotationError(ValueError):
+class AnnotationError(Refused, ValueError):
     """An annotation has a value that is not accepted: which one, the value, what would be."""
 
     def __init__(self, key: str, text: object, allowed: str, path: str = "") -> None:

@@ -25,7 +25,7 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import Held, RefusalError
+from nri_policy.engine.placement import Held, PlacementError
 from nri_policy.engine.state import Placed
 from nri_policy.engine.synchronization import same_entitlement
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
@@ -100,7 +100,7 @@ class Node(RuleBasedStateMachine):
             before = engine.state.snapshot()
             try:
                 outcomes.append(engine.handle(event))
-            except RefusalError as refusal:
+            except PlacementError as refusal:
                 outcomes.append(str(refusal))
                 assert engine.state.snapshot() == before
         one, other = outcomes

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.hardware.machine import Distances, Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.pod import QoS
@@ -99,7 +99,7 @@ def test_no_loss_of_hardware_is_refused_and_the_books_stay_right(
     for request, memory, qos in wanted:
         container = nodes.container(request, qos=qos)
         resources = replace(container.resources, memory_limit=memory)
-        with suppress(RefusalError):
+        with suppress(PlacementError):
             created = Created(container=replace(container, resources=resources))
             runtime.apply(engine.handle(created))
     reserved = engine.layout.capacity.reserved
@@ -135,7 +135,7 @@ def test_a_shared_part_without_its_place_goes_up_and_takes_nothing_along(
     driver = EngineDriver("package:2 core:4 pu:1", reservedResources={"cpu": "cpuset:7"})
     made = [nodes.container(each) for each in milli]
     for each in made:
-        with suppress(RefusalError):
+        with suppress(PlacementError):
             driver.create(each)
     before = {each.id: driver.grant(each) for each in made if each.id in driver.runtime.cpus}
     pools = {id_: driver.engine.layout.tree.pools[grant.pool] for id_, grant in before.items()}

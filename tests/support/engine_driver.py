@@ -8,7 +8,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Resized, Stopped
 from nri_policy.engine.grant import Decision, Grant
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.hardware.machine import Machine
 from nri_policy.workload.pod import Container, Resources
 from tests.support import bookkeeping, nodes
@@ -45,7 +45,7 @@ class EngineDriver:
         """Return the message that refuses *event*."""
         try:
             self.handle(Created(container=event) if isinstance(event, Container) else event)
-        except RefusalError as refusal:
+        except PlacementError as refusal:
             return str(refusal)
         raise AssertionError(f"{event} was not refused")
 

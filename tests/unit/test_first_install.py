@@ -122,7 +122,7 @@ def test_only_what_would_be_pinned_is_a_move(tmp_path: Path) -> None:
     unpinned(tmp_path, check, *PAYING)
 
 
-def test_the_tables_say_that_it_is_on_paper(tmp_path: Path) -> None:
+def test_the_tables_say_that_it_is_pins_nothing(tmp_path: Path) -> None:
     async def check(node: Served) -> None:
         for command in ("status", "containers", "audit"):
             shown = (await asyncio.to_thread(run, node.socket, command)).stdout.split()

@@ -51,6 +51,7 @@ LAYERS = (
     ("classes",),
     ("workload", "pools"),
     ("hardware", "settings"),
+    ("refusal",),
     ("backoff", "clock", "cpuset", "units", "glob", "yamltext", "proto"),
     ("wording",),
     ("_affinity", "_cpu_domains", "_cpuset", "_picker", "_pools", "_table", *CLUSTER_KERNELS),

@@ -4,7 +4,7 @@ import pytest
 
 from nri_policy.control.decision_log import MOST_REFUSALS, MOST_WAITING, DecisionLog, LaggingError
 from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.node import view_of
 from nri_policy.workload.pod import Container
 from tests.support import nodes
@@ -22,7 +22,7 @@ class Told(EngineDriver):
         """Apply *event* and tell the decision log what became of it."""
         try:
             outcome = self.handle(event)
-        except RefusalError as refusal:
+        except PlacementError as refusal:
             self.decision_log.note(event, refusal, view_of(self.engine))
         else:
             self.decision_log.note(event, outcome, view_of(self.engine))

@@ -20,7 +20,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
@@ -614,7 +614,7 @@ def test_only_who_is_concerned_hears_of_a_change() -> None:
 def test_refused_settings_leave_the_old_ones() -> None:
     driver = life_of(4000, 4000, 4000)
     layout = driver.engine.layout
-    with pytest.raises(RefusalError, match="no pool has room for 4 exclusive CPUs"):
+    with pytest.raises(PlacementError, match="no pool has room for 4 exclusive CPUs"):
         driver.reconfigure(reservedResources={"cpu": 5})
     assert driver.engine.layout is layout
     assert driver.create(nodes.container(3000)) == "1-3"
@@ -757,7 +757,7 @@ def test_repeated_settings_change_nothing() -> None:
 def test_settings_with_another_reading_of_the_machine_can_be_refused() -> None:
     driver = life_of(4000, 4000, 4000)
     before = driver.engine.layout
-    with pytest.raises(RefusalError, match="no pool has room"):
+    with pytest.raises(PlacementError, match="no pool has room"):
         driver.handle(
             Reconfigured(
                 settings=nodes.settings(reservedResources={"cpu": 5}), machine=nodes.machine()
@@ -813,7 +813,7 @@ def test_odd_machines_take_all_sorts_and_give_all_back(spec: str) -> None:
     for container in containers:
         try:
             driver.create(container)
-        except RefusalError:
+        except PlacementError:
             continue
         alive.append(container)
     assert any(container.pod.qos is QoS.BEST_EFFORT for container in alive)

@@ -9,7 +9,7 @@ import pytest
 from nri_policy.engine.criteria import CRITERIA
 from nri_policy.engine.event import Created
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.pools.supply import Column
 from nri_policy.report import explanation_report, plain
 from nri_policy.workload.pod import Container
@@ -122,7 +122,7 @@ def test_the_only_pool_that_fits_was_not_decided_by_anything() -> None:
 def test_a_refusal_is_explained_with_what_every_pool_lacked() -> None:
     driver = EngineDriver()
     driver.create(nodes.container(4000))
-    with pytest.raises(RefusalError) as refused:
+    with pytest.raises(PlacementError) as refused:
         driver.handle(Created(container=nodes.container(12_000)))
     assert isinstance(refused.value.explanation, Explanation)
     shown: dict[str, Any] = plain(explanation_report(refused.value.explanation))

@@ -13,7 +13,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured, Synchronized
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.pod import Container, ContainerState, Resources, shares_of
@@ -485,7 +485,7 @@ def test_a_lost_store_moves_nobody(seed: int) -> None:
             continue
         milli = chance.choice((1000, 1500, 2000, 3000, chance.randrange(100, 900), 0))
         new = nodes.container(milli) if milli else nodes.best_effort()
-        with suppress(RefusalError):
+        with suppress(PlacementError):
             driver.create(new)
             living.append(new)
     places = {each.id: (driver.cpus(each), driver.mems(each)) for each in living}

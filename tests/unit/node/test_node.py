@@ -9,7 +9,7 @@ import pytest
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Stopped
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.pools.capacity import CapacityError
 from tests.support import nodes
@@ -54,11 +54,11 @@ async def test_observers_see_each_event_with_the_node_after_it() -> None:
     impossible = Reconfigured(settings=settings, machine=None)
     async with node.turn:
         decision = node.handle(Created(container=fits))
-        with pytest.raises(RefusalError):
+        with pytest.raises(PlacementError):
             node.handle(Created(container=too_large))
         with pytest.raises(CapacityError):
             node.handle(impossible)
-    assert [type(outcome) for _, outcome, _ in seen] == [Decision, RefusalError, CapacityError]
+    assert [type(outcome) for _, outcome, _ in seen] == [Decision, PlacementError, CapacityError]
     assert seen[0][1] is decision
     assert all(view is node.view for _, _, view in seen), "what is refused changes nothing"
     assert node.view.placed.keys() == {fits.id}
@@ -70,7 +70,7 @@ async def test_the_time_that_the_engine_took_is_told_of_what_is_refused_as_well(
     events = [Created(container=nodes.container(milli)) for milli in (1000, 99_000)]
     async with node.turn:
         node.handle(events[0])
-        with pytest.raises(RefusalError):
+        with pytest.raises(PlacementError):
             node.handle(events[1])
     assert took == events
 

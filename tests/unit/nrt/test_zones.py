@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.hardware.machine import Distances, Machine, MemoryKind
 from nri_policy.node import view_of
 from nri_policy.node.alignment import spans
@@ -196,7 +196,7 @@ def test_a_fraction_that_a_zone_has_is_shown_and_misleads_no_whole_request() -> 
     assert cpu["available"] == "2800m"
     driver.engine.fork().handle(Created(container=nodes.container(2500)))
     three = nodes.container(3000, annotations=nothing_shared())
-    with pytest.raises(RefusalError):
+    with pytest.raises(PlacementError):
         driver.engine.handle(Created(container=three))
 
 
@@ -232,7 +232,7 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: i
         )
         try:
             driver.create(container)
-        except RefusalError:
+        except PlacementError:
             continue
         found = published(driver.engine)
         Twin(view_of(driver.engine)).check(found)
@@ -246,7 +246,7 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: i
             assert not spans(view_of(trial), placed), amount
         more = nodes.container(whole + 1000, annotations=nothing_shared())
         trial, pools = driver.engine.fork(), pools_of(driver.engine)
-        with suppress(RefusalError):
+        with suppress(PlacementError):
             trial.handle(Created(container=more))
             moved = {each for each, pool in pools.items() if pools_of(trial)[each] != pool}
             assert moved, "there was more left than was said"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.event import Created
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.events import Event, Events
@@ -59,7 +59,7 @@ async def test_refusals_alone_are_said_where_only_they_are_wanted(tmp_path: Path
 
 
 @pytest.mark.parametrize("spec", [{}, {"events": "all", "pinCPU": False, "pinMemory": False}])
-async def test_nothing_is_said_unasked_or_of_what_is_only_on_paper(
+async def test_nothing_is_said_unasked_or_of_what_is_only_pins_nothing(
     tmp_path: Path, spec: dict[str, Any]
 ) -> None:
     assert await said(tmp_path, **spec) == []
@@ -95,7 +95,7 @@ async def test_nobody_waits_for_what_is_said(tmp_path: Path) -> None:
         events = DecisionEvents(said.append)
         events.decided(
             Created(container=member("shop/web/main")),
-            RefusalError("no room"),
+            PlacementError("no room"),
             node.daemon.node.view,
         )
         assert said == [], "it comes after the answer"

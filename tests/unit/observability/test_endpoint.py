@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.nrt.publisher import Phase, PublishError, Trouble, Written
 from nri_policy.observability import endpoint as module
 from nri_policy.observability.endpoint import Endpoint, Probes
@@ -339,9 +339,9 @@ async def test_settings_refused_for_another_reason_leave_the_endpoint_where_it_w
         endpoint, port = node.daemon.endpoint(), free_port()
         await listening(endpoint, at(port))
         new = Instrumentation(http_endpoint=Address(host, port if not host else free_port()))
-        with pytest.raises(RefusalError):
+        with pytest.raises(PlacementError):
             async with endpoint.following(new):
-                raise RefusalError("no room")
+                raise PlacementError("no room")
         assert endpoint.address == (ADDRESS, port)
         assert (await ask(port, "/metrics"))[0] == 200
         await endpoint.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.event import Created, Event, Resized, Synchronized
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.node import view_of
 from nri_policy.nri.service import Result
 from nri_policy.observability.inventory import families, picture_of
@@ -32,7 +32,7 @@ class Counted(EngineDriver):
         self.metrics.took(event, 0.001)
         try:
             decision = self.engine.handle(event)
-        except (RefusalError, AnnotationError) as error:
+        except (PlacementError, AnnotationError) as error:
             self.metrics.decided(event, error, view_of(self.engine))
         else:
             self.metrics.decided(event, decision, view_of(self.engine))

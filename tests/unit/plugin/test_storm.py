@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.nri.errors import CallRefused
 from nri_policy.settings import OnExit
@@ -110,7 +110,7 @@ async def test_a_storm_of_changes_hangs_nobody(version: str, tmp_path: Path) -> 
         async def reloading() -> None:
             nonlocal storming
             for _ in range(60):
-                with suppress(RefusalError):
+                with suppress(PlacementError):
                     await reload(it, chance.choice(RESERVED))
                 await it.daemon.tell()
             storming = False

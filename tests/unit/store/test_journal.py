@@ -7,7 +7,7 @@ import pytest
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Created, Reconfigured, Resized
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import RefusalError
+from nri_policy.engine.placement import PlacementError
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import explanation_report
@@ -64,7 +64,7 @@ def test_a_past_refusal_is_explained(tmp_path: Path) -> None:
     store, engine = stores.started(tmp_path)
     container = nodes.container(99_000)
     refusal = stores.commit(store, engine, Created(container=container))
-    assert isinstance(refusal, RefusalError)
+    assert isinstance(refusal, PlacementError)
     assert refusal.explanation is not None
     with open_journal(store.path) as journal:
         record = journal.latest(container.full_name)
@@ -127,7 +127,7 @@ def test_refused_settings_are_in_the_journal_with_the_reason(cpus: int, tmp_path
     event = Reconfigured(settings=nodes.settings(reservedResources={"cpu": cpus}))
     try:
         engine.handle(event)
-    except (RefusalError, CapacityError) as error:
+    except (PlacementError, CapacityError) as error:
         refusal = error
     store.commit(event, refusal, view_of(engine), 0.0)
     record = stores.records(store.path)[-1]
