@@ -21,7 +21,7 @@ from tools import release
 from tools.debs import DebsError
 from tools.environment import SetupError, compiler
 
-SECONDS = 1200  # for one guest; on an idle machine it needs a tenth of that
+SECONDS = 2400  # for one guest; on an idle machine it needs a tenth of that
 LIKE_OTHERS = {"devices", "large"}  # in all that is tried on every machine
 RESULTS, CAPTURE = "results.xml", "capture.tar.xz"  # what a guest gives back
 RUN = """\
