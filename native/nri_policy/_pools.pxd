@@ -23,13 +23,13 @@ cdef class Supply:
     cdef int *sharable_left       # free sharable CPUs of the pool
     cdef int *isolated_left       # free isolated CPUs of the pool
     cdef int *sharers             # containers with a shared part that must not be moved, booked in the subtree
-    cdef int *guests              # containers that share without a request and may be moved, in the subtree
+    cdef int *preemptibles              # containers that share without a request and may be moved, in the subtree
     cdef int *booked              # grants booked on exactly this pool
     cdef int *requesters          # containers that share with a request, booked in the subtree
 
-    cdef int64_t need(self, int pool, int64_t more, bint shares, bint with_guests) noexcept nogil
+    cdef int64_t need(self, int pool, int64_t more, bint shares, bint with_preemptible) noexcept nogil
     cdef int64_t _allocatable_shared(self, int pool) noexcept nogil
-    cdef _book(self, int pool, int64_t milli, bint shares, bint guest, int sign)
+    cdef _book(self, int pool, int64_t milli, bint shares, bint preemptible, int sign)
     cdef _count_class(self, CPUSet wanted, int *counts)
     cdef void _move(self, const uint64_t *words, int used, uint64_t *side, int *left, int sign) noexcept nogil
 

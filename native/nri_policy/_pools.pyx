@@ -56,7 +56,7 @@ cdef class Supply:
         self.sharable_left = <int *> at
         self.isolated_left = self.sharable_left + n
         self.sharers = self.sharable_left + 2 * n
-        self.guests = self.sharable_left + 3 * n
+        self.preemptibles = self.sharable_left + 3 * n
         self.booked = self.sharable_left + 4 * n
         self.requesters = self.sharable_left + 5 * n
         if not (sharable <= mask and isolated <= mask and sharable.isdisjoint(isolated)):
@@ -108,10 +108,10 @@ cdef class Supply:
                     pool = self.parent[pool]
                 word &= word - 1
 
-    cdef int64_t need(self, int pool, int64_t more, bint shares, bint with_guests) noexcept nogil:
+    cdef int64_t need(self, int pool, int64_t more, bint shares, bint with_preemptible) noexcept nogil:
         """The milli-CPU that must stay in *pool*: need(Q) of §2, with *more* shared if *shares* is set."""
         cdef int64_t milli = self.shared_milli[pool] + more
-        if milli < 1000 and (shares or self.sharers[pool] or (with_guests and self.guests[pool])):
+        if milli < 1000 and (shares or self.sharers[pool] or (with_preemptible and self.preemptibles[pool])):
             return 1000
         return milli
 
@@ -134,27 +134,27 @@ cdef class Supply:
         else:
             raise ValueError(f"CPUs {cpus} were not all taken")
 
-    def book(self, int pool, int64_t milli, bint shares, bint guest):
+    def book(self, int pool, int64_t milli, bint shares, bint preemptible):
         """Book a grant on *pool*: *milli* shared milli-CPU if it *shares*, else none.
 
-        A *guest* shares without a request and may be moved to make room.
+        A *preemptible* shares without a request and may be moved to make room.
         """
-        self._book(pool, milli, shares, guest, 1)
+        self._book(pool, milli, shares, preemptible, 1)
 
-    def unbook(self, int pool, int64_t milli, bint shares, bint guest):
+    def unbook(self, int pool, int64_t milli, bint shares, bint preemptible):
         """Undo what `book` did with the same arguments."""
-        self._book(pool, milli, shares, guest, -1)
+        self._book(pool, milli, shares, preemptible, -1)
 
-    cdef _book(self, int pool, int64_t milli, bint shares, bint guest, int sign):
-        if not 0 <= pool < self.count or milli < 0 or (milli and (guest or not shares)):
+    cdef _book(self, int pool, int64_t milli, bint shares, bint preemptible, int sign):
+        if not 0 <= pool < self.count or milli < 0 or (milli and (preemptible or not shares)):
             raise ValueError(f"cannot book {milli}m on pool {pool}")
         if sign < 0 and not self.booked[pool]:
             raise ValueError(f"nothing is booked on pool {pool}")
         self.booked[pool] += sign
         while pool >= 0:
             self.shared_milli[pool] += sign * milli
-            if guest:
-                self.guests[pool] += sign
+            if preemptible:
+                self.preemptibles[pool] += sign
             elif shares:
                 self.sharers[pool] += sign
                 self.requesters[pool] += sign * (milli > 0)
@@ -187,9 +187,9 @@ cdef class Supply:
             raise ValueError(f"no pool {pool}")
         return self.shared_milli[pool]
 
-    def has_guests(self):
+    def has_preemptible(self):
         """Return whether any container is booked that may be moved to make room."""
-        return self.guests[self.count - 1] > 0
+        return self.preemptibles[self.count - 1] > 0
 
     def snapshot(self):
         """Return the whole state as a value that `restore` takes."""
@@ -201,7 +201,7 @@ cdef class Supply:
             raise ValueError("the snapshot is of another tree")
         memcpy(self.state, <const char *> snapshot, self.state_size)
 
-    def slack(self, int pool, int64_t milli, bint shares, bint with_guests):
+    def slack(self, int pool, int64_t milli, bint shares, bint with_preemptible):
         """Return how many CPUs may be cut out of each pool for a grant on *pool* that also books *milli* there."""
         cdef Slack result = Slack.__new__(Slack)
         cdef int q, at
@@ -213,19 +213,19 @@ cdef class Supply:
         if result.left == NULL:
             raise MemoryError
         for q in range(self.count):
-            result.left[q] = _cpus_left(self, q, 0, False, with_guests)
+            result.left[q] = _cpus_left(self, q, 0, False, with_preemptible)
         at = pool
         while at >= 0:
-            result.left[at] = _cpus_left(self, at, milli, shares, with_guests)
+            result.left[at] = _cpus_left(self, at, milli, shares, with_preemptible)
             at = self.parent[at]
         return result
 
-    def score(self, int exclusive, int64_t milli, bint shares, int isolated, bint with_guests,
+    def score(self, int exclusive, int64_t milli, bint shares, int isolated, bint with_preemptible,
               limit, burst_levels, CPUSet wanted_class, bint tight):
         """Return the Table of a request: which pools can hold it, and the CPU criteria of §4 for each.
 
         *exclusive* CPUs; *milli* shared milli-CPU, *shares* if it has a shared part at all; *isolated* 0 no, 1 if
-        possible, 2 required; *with_guests* false to not count containers without a request (making room).
+        possible, 2 required; *with_preemptible* false to not count containers without a request (making room).
         For Burstable containers *limit* is the CPU limit in milli-CPU, or None and *burst_levels* the closeness of
         each pool to the level that is preferred without one. *wanted_class* are the CPUs of the wanted priority.
         *tight* prefers pools that have fewest CPUs left to cut, to keep the others for large requests.
@@ -248,7 +248,7 @@ cdef class Supply:
             below[pool] = self.sharable_left[pool]
             in_class[pool] = 0
         for pool in range(n):  # post-order: children are done when their parent comes
-            cuttable[pool] = min(max(_cpus_left(self, pool, 0, False, with_guests), 0), below[pool])
+            cuttable[pool] = min(max(_cpus_left(self, pool, 0, False, with_preemptible), 0), below[pool])
             if self.parent[pool] >= 0:
                 below[self.parent[pool]] += cuttable[pool] - self.sharable_left[pool]
         if wanted_class is not None:
@@ -259,7 +259,7 @@ cdef class Supply:
             cut = 0 if isolated_fit else exclusive
             at, least = pool, 1000 * <int64_t> LIMIT
             while at >= 0:
-                least = min(least, 1000 * <int64_t> self.sharable_left[at] - self.need(at, milli, shares, with_guests))
+                least = min(least, 1000 * <int64_t> self.sharable_left[at] - self.need(at, milli, shares, with_preemptible))
                 at = self.parent[at]
             rank = min(_floor(least), <int64_t> below[pool])
             if isolated == 2 and not isolated_fit:
@@ -313,10 +313,10 @@ cdef inline int64_t _floor(int64_t milli) noexcept nogil:
     return milli // 1000 if milli >= 0 else -((-milli + 999) // 1000)
 
 
-cdef inline int _cpus_left(Supply supply, int pool, int64_t more, bint shares, bint with_guests) noexcept nogil:
+cdef inline int _cpus_left(Supply supply, int pool, int64_t more, bint shares, bint with_preemptible) noexcept nogil:
     """Whole CPUs that may be cut out of a pool (§2); negative where a shared request does not fit even so."""
     return <int> _floor(
-        1000 * <int64_t> supply.sharable_left[pool] - supply.need(pool, more, shares, with_guests)
+        1000 * <int64_t> supply.sharable_left[pool] - supply.need(pool, more, shares, with_preemptible)
     )
 
 

@@ -43,11 +43,13 @@ class Found(Struct, frozen=True, kw_only=True):
 
     table: Table
     pool: int | None  # None where none can hold it
-    looks: tuple[bool, ...]  # whether guests count when its CPUs are cut; both are to be compared
+    looks: tuple[
+        bool, ...
+    ]  # whether preemptible containers count when its CPUs are cut; both are to be compared
 
 
 class Comparison:
-    """One request and all pools; of these, what guests do not change is worked out once."""
+    """One request and all pools; what preemptible containers do not change is worked out once."""
 
     def __init__(
         self, state: State, request: Request, pulls: Pulls | None, offers: Offers | None
@@ -74,18 +76,18 @@ class Comparison:
 
         Guests make room where nothing fits beside them, or only what is worse down to `depth`.
         """
-        table = self.table(with_guests=True)
+        table = self.table(with_preemptible=True)
         pool = table.best(first, last)
-        if not (self._request.exclusive and self._state.supply.has_guests()):
+        if not (self._request.exclusive and self._state.supply.has_preemptible()):
             return Found(table=table, pool=pool, looks=(True,))
-        alone = self.table(with_guests=False)
+        alone = self.table(with_preemptible=False)
         other = alone.best(first, last)
         if other is None or pool is None or alone.outranks(other, pool):
             return Found(table=alone, pool=other, looks=(False,))
         return Found(table=table, pool=pool, looks=(True, False) if pool == other else (True,))
 
-    def table(self, *, with_guests: bool) -> Table:
-        """Return the table of criteria as things are, with what is kept for guests or without."""
+    def table(self, *, with_preemptible: bool) -> Table:
+        """Return the table of criteria, with what is kept for preemptible containers or without."""
         state, request, layout = self._state, self._request, self._state.layout
         burstable = request.qos is QoS.BURSTABLE
         unlimited = burstable and request.cpu_limit is None
@@ -95,7 +97,7 @@ class Comparison:
             request.shared,
             request.shares,
             int(request.isolated),
-            with_guests,
+            with_preemptible,
             request.cpu_limit if burstable else None,
             layout.burst_levels[request.burst_level] if unlimited else None,
             wanted[0] if wanted else None,
@@ -106,20 +108,20 @@ class Comparison:
         for pool in self._excluded:
             table.exclude(pool)
         if request.exclusive:
-            self._compare_domains(table, with_guests=with_guests)
+            self._compare_domains(table, with_preemptible=with_preemptible)
         if request.zone is not None and has_room(layout, request.zone, table):
             for column, values in self._in_zone:
                 table.fill(column, values)
         return table
 
-    def _compare_domains(self, table: Table, *, with_guests: bool) -> None:
+    def _compare_domains(self, table: Table, *, with_preemptible: bool) -> None:
         """Fill in what exclusive CPUs would touch, and leave out the pools that have not enough."""
         supply, layout, request = self._state.supply, self._state.layout, self._request
         cpus, isolated = supply.free_cpus(), supply.free_isolated_cpus()
         if request.strict_hints:
             bounds = layout.nearness.bounds(request.hints).cpus
             cpus, isolated = cpus & bounds, isolated & bounds
-        slack = supply.slack(layout.tree.top.id, 0, False, with_guests)
+        slack = supply.slack(layout.tree.top.id, 0, False, with_preemptible)
         wished = request.isolated is not Isolation.NO
         touch, whole = layout.picker.domains.touch, request.full_cores is FullCores.REQUIRE
         touch(table, request.exclusive, cpus, slack, not wished, whole_cores=whole)

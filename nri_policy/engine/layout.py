@@ -59,7 +59,7 @@ class Layout(Struct, frozen=True, kw_only=True):
             return EMPTY
         cpus = self.capacity.reserved if grant.sort is Sort.RESERVED else grant.exclusive
         if grant.shares:
-            # a guest at the top runs on the reserved CPUs while every other is someone's own
+            # a preemptible one at the top runs on the reserved CPUs while all others are owned
             cpus |= (free & self.tree.pools[grant.pool].cpus) or self.capacity.reserved
         return self.picker.first_threads(cpus) if hide_hyperthreads else cpus
 

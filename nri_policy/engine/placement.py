@@ -87,7 +87,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     kind: DecisionKind
     offer: Offer | None = None  # of memory; None where none is booked
     findings: Findings = Findings()
-    room: bool = False  # whether guests must make room
+    room: bool = False  # whether preemptible containers must make room
 
 
 def place(
@@ -125,7 +125,7 @@ def place(
 def _book_grant(
     state: State, container: Container, request: Request, held: Held | None, rebooked: str = ""
 ) -> Choice:
-    """Book a grant for *request* with all others where they are, but guests that are in its way.
+    """Book a grant for *request*; nobody is moved but preemptible containers in its way.
 
     *rebooked* says whom of these it took to move before.
     """
@@ -158,7 +158,7 @@ def _last_resort(state: State, container: Container, request: Request) -> Mappin
     memory = memory_request(container, request, aligned=state.layout.aligned)
     offers = None if memory is None else state.memory.offers(memory)
     comparison = Comparison(state, replace(request, sort=Sort.NORMAL), None, offers)
-    return last_resort(state, lambda: comparison.table(with_guests=False).best() is not None)
+    return last_resort(state, lambda: comparison.table(with_preemptible=False).best() is not None)
 
 
 def book(state: State, container: Container, request: Request, choice: Choice) -> None:
@@ -288,13 +288,13 @@ def _choice(case: _Case, offers: Offers | None, found: Found) -> Choice:
     state, request, held, pool = case.state, case.request, case.held, found.pool
     assert pool is not None, "one was found"
     offer = None if offers is None else near_devices(state, request, offers.offer(pool))
-    grant, with_guests = _cut(case, plain_grant(request, pool, EMPTY), found.looks)
+    grant, with_preemptible = _cut(case, plain_grant(request, pool, EMPTY), found.looks)
     at_home = held is not None and held.grant.pool == pool
     if offer is not None:
         mems = held.grant.mems if held is not None and at_home else EMPTY
         offer = near_cpus(state, request, offer, grant.exclusive, mems)
         grant = replace(grant, mems=offer.zone)
-    kind = DecisionKind.PLACED if with_guests else DecisionKind.MADE_ROOM
+    kind = DecisionKind.PLACED if with_preemptible else DecisionKind.MADE_ROOM
     return Choice(
         grant=grant,
         kind=DecisionKind.RESIZED if at_home else kind,
@@ -309,7 +309,7 @@ def _choice(case: _Case, offers: Offers | None, found: Found) -> Choice:
                 *_isolation_notes(state.layout, request, grant),
             ),
         ),
-        room=not with_guests,
+        room=not with_preemptible,
     )
 
 
@@ -374,8 +374,8 @@ def _confinement_notes(
 def _cut(case: _Case, grant: Grant, looks: tuple[bool, ...]) -> tuple[Grant, bool]:
     """Return *grant*, on a pool that can hold the request, with its exclusive CPUs picked.
 
-    And whether what is kept for guests was left to them. Of two *looks* at it the one without is
-    taken where the CPUs touch fewer packages, then NUMA nodes, then L3 domains.
+    And whether what is kept for preemptible containers was left to them. Of two *looks* at it the
+    one without is taken where the CPUs touch fewer packages, then NUMA nodes, then L3 domains.
     """
     layout, request, held = case.state.layout, case.request, case.held
     if not request.exclusive:
@@ -388,17 +388,17 @@ def _cut(case: _Case, grant: Grant, looks: tuple[bool, ...]) -> tuple[Grant, boo
             rest = own - CPUSet.union(classes)
             own = _take(layout, request, own | free, (*classes, rest), None)
         return replace(grant, exclusive=own, isolated=held.grant.isolated), True
-    with_guests, *again = looks
-    cut = _pick(case, grant, with_guests=with_guests)
+    with_preemptible, *again = looks
+    cut = _pick(case, grant, with_preemptible=with_preemptible)
     touched = layout.picker.domains.touched
     if again and (domains := touched(cut.exclusive)) != (1, 1, 1):
-        other = _pick(case, grant, with_guests=False)
+        other = _pick(case, grant, with_preemptible=False)
         if touched(other.exclusive) < domains:
             return other, False
-    return cut, with_guests
+    return cut, with_preemptible
 
 
-def _pick(case: _Case, grant: Grant, *, with_guests: bool) -> Grant:
+def _pick(case: _Case, grant: Grant, *, with_preemptible: bool) -> Grant:
     """Return *grant* with exclusive CPUs: as many as possible that were held, and others."""
     request, layout, supply = case.request, case.state.layout, case.state.supply
     cpus = layout.tree.pools[grant.pool].cpus
@@ -406,7 +406,7 @@ def _pick(case: _Case, grant: Grant, *, with_guests: bool) -> Grant:
     isolated = request.isolated is not Isolation.NO and len(candidates) >= request.exclusive
     if not isolated:
         candidates = supply.free_cpus() & cpus
-        slack = supply.slack(grant.pool, request.shared, request.shares, with_guests)
+        slack = supply.slack(grant.pool, request.shared, request.shares, with_preemptible)
     if request.strict_hints:
         candidates &= layout.nearness.bounds(request.hints).cpus
     classes = layout.classes.order(request.priority)
@@ -423,7 +423,7 @@ def _pick(case: _Case, grant: Grant, *, with_guests: bool) -> Grant:
         places = layout.nearness.localities(request.hints)
         exclusive = pick_cpus(layout.picker, request.exclusive, candidates, places, classes, slack)
         if exclusive is None and slack is not None:  # used up by the attempt
-            slack = supply.slack(grant.pool, request.shared, request.shares, with_guests)
+            slack = supply.slack(grant.pool, request.shared, request.shares, with_preemptible)
     if exclusive is None:
         exclusive = _take(layout, request, candidates, classes, slack)
     return replace(grant, exclusive=exclusive, isolated=isolated)

@@ -1,8 +1,8 @@
 """Re-booking: who is booked farther up the tree so that another fits; spec placement.md §2.
 
-Owns who has to: guests that are left without a CPU, and, as the last resort before a refusal, small
-sharers, for each of which its pool keeps a whole CPU. Nobody loses a CPU by it: the pool above has
-all that were shared.
+Owns who has to: preemptible containers that are left without a CPU, and, as the last resort before
+a refusal, small sharers, for each of which its pool keeps a whole CPU. Nobody loses a CPU by it:
+the pool above has all that were shared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nri_policy.workload.request import Sort
 
 
 def make_room(state: State, cause: str) -> None:
-    """Re-book guests that are left without a CPU to the nearest pool above that has one (§2)."""
+    """Re-book preemptible containers without a CPU to the nearest pool above that has one (§2)."""
     free = state.supply.free_cpus()
     tree = state.layout.tree
     for pool in tree.pools[:-1]:
@@ -95,7 +95,7 @@ def last_resort(state: State, fits: Callable[[], bool]) -> Mapping[str, Pool]:
 
 
 def _movable(state: State) -> Iterator[Placed]:
-    """Yield those who only share, below the top, and may be moved; guests are in nobody's way."""
+    """Yield those who only share, below the top, and may be moved; no preemptible ones."""
     top = state.layout.tree.top.id
     for placed in state.placed.values():
         grant = placed.grant
