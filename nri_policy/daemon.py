@@ -252,7 +252,7 @@ class Daemon:
             self._store.commit(event, outcome, view, self._now())
         except StoreError as error:
             self.metrics.store_failed()
-            log.warning("event=not-stored error=%r", str(error))
+            log.warning("not-stored", extra={"error": str(error)})
 
     def endpoint(self) -> Endpoint:
         """Return what serves probes and metrics, listening nowhere yet."""
@@ -289,4 +289,4 @@ class Daemon:
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
             called = self._called.synchronized
             told = await self._update_queue.leave(self._session, LEAVING, called=called)
-            log.log(logging.INFO if told else logging.WARNING, "event=widened complete=%s", told)
+            log.log(logging.INFO if told else logging.WARNING, "widened", extra={"complete": told})

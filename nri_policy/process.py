@@ -134,13 +134,13 @@ async def run(file: SettingsFile, options: Options) -> None:
                 serving.result()
             elif ended.is_set():
                 await daemon.leave()
-    log.info("event=ended")
+    log.info("ended")
 
 
 def _end(number: signal.Signals, ended: asyncio.Event) -> None:
     """End in order when told to, and at once when told again: what is stored is stored."""
     if ended.is_set():
-        log.warning("event=ended reason='told twice, by %s'", number.name)
+        log.warning("ended", extra={"reason": f"told twice, by {number.name}"})
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     ended.set()
@@ -168,7 +168,7 @@ async def keep_up(
         try:
             await part()
         except Exception:
-            log.exception("event=failed part=%s again-in=%.0fs", name, AGAIN)
+            log.exception("failed", extra={"part": name, "again_in": f"{AGAIN:.0f}s"})
         else:
             return
         await sleep(AGAIN)
@@ -309,7 +309,9 @@ async def _publishing(
     """Publish the node's topology wherever *options* say, and in the cluster if it is known."""
     sinks: list[Sink] = [] if options.nrt_file is None else [File(options.nrt_file)]
     if client is None:
-        log.info("event=nrt-not-published reason='no cluster: neither in a pod nor --kubeconfig'")
+        log.info(
+            "nrt-not-published", extra={"reason": "no cluster: neither in a pod nor --kubeconfig"}
+        )
     else:
         sinks.append(Cluster(client, options.node_name))
     async with daemon.topology.publishing(sinks):
@@ -331,5 +333,5 @@ async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceMana
         try:
             await daemon.reloads.reload()
         except Exception:
-            log.exception("event=failed method=reload")
+            log.exception("failed", extra={"method": "reload"})
         manager.reloaded()

@@ -65,10 +65,10 @@ class Reloads:
                 if isinstance(error, SettingsError):
                     origin = error.origin
                 self._metrics.settings_refused()
-                log.error("event=reload-refused kept=old reason=%r", reason)  # noqa: TRY400 - its place says nothing
+                log.error("reload-refused", extra={"kept": "old", "reason": reason})  # noqa: TRY400 - its place says nothing
             else:
                 self._metrics.settings_taken(self._now())
-                log.info("event=reloaded origin=%s", origin)
+                log.info("reloaded", extra={"origin": origin})
                 log_notices(settings)
             self.latest = Reload(
                 accepted=not reason, origin=origin, reason=reason, time=self._now()
@@ -105,7 +105,7 @@ class Reloads:
 def log_notices(settings: Settings) -> None:
     """Log what is odd about settings that are in force."""
     for note in settings.notices:
-        log.warning("event=settings note=%r", note)
+        log.warning("settings", extra={"note": note})
 
 
 @asynccontextmanager

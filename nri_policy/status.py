@@ -93,11 +93,13 @@ class Status:
         layout = self._node.view.layout
         log_notices(layout.settings)
         for note in (*layout.machine.notes, *layout.tree.notes):
-            log.info("event=hardware note=%r", note)
+            log.info("hardware", extra={"note": note})
         log.info(
-            "event=started cpus=%s reserved=%s isolated=%s pools=%d",
-            layout.machine.online,
-            layout.capacity.reserved,
-            layout.capacity.isolated or "none",
-            len(layout.tree.pools),
+            "started",
+            extra={
+                "cpus": layout.machine.online,
+                "reserved": layout.capacity.reserved,
+                "isolated": layout.capacity.isolated or "none",
+                "pools": len(layout.tree.pools),
+            },
         )

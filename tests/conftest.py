@@ -11,6 +11,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from nri_policy.observability.logs import Warnings
+
 HANGS = 60.0  # seconds; no test waits for time: only one that hangs, on however slow a machine
 
 # How long an example takes is the machine's business. The gate gives the same verdict on the same
@@ -18,6 +20,13 @@ HANGS = 60.0  # seconds; no test waits for time: only one that hangs, on however
 hypothesis.settings.register_profile("ours", deadline=None)
 hypothesis.settings.register_profile("gate", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("gate" if os.environ.get("CI") else "ours")
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Return what is logged; its text has each line's fields."""
+    caplog.handler.setFormatter(Warnings())
+    return caplog
 
 
 class OneForTheHost(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

@@ -178,7 +178,7 @@ class Auditor:
             try:
                 await self.round()
             except Exception:
-                log.exception("event=audit-failed")
+                log.exception("audit-failed")
 
     async def round(self) -> None:
         """Look, and put right what can be, as far as the settings say so."""
@@ -230,7 +230,7 @@ class Auditor:
         )
         self.report = replace(self.report, drifts=drifts)
         self.repairs += len(curable)
-        log.info("event=retelling containers=%d", len(curable))
+        log.info("sending-again", extra={"containers": len(curable)})
         await self._source.retell(sorted(curable))
 
     async def _look(self) -> Collection[str]:
@@ -305,7 +305,9 @@ class Auditor:
         there = {each.container_id for each in everyone} - {e.container_id for e in look.unseen}
         for drift in known.values():
             if drift.container_id in judged:
-                log.info("event=drift-gone container=%s what=%s", drift.name, drift.deviation.kind)
+                log.info(
+                    "drift-gone", extra={"container": drift.name, "what": drift.deviation.kind}
+                )
             elif drift.container_id in there:  # nothing can be said of it now
                 drifts.append(drift)
         self.report = Report(
@@ -323,12 +325,14 @@ class Auditor:
             self.found += 1
             self._drifted(deviation.kind)
             log.warning(
-                "event=drift container=%s what=%s decided=%s found=%s reason=%r",
-                decided.name,
-                deviation.kind,
-                deviation.decided,
-                deviation.found,
-                deviation.reason,
+                "drift",
+                extra={
+                    "container": decided.name,
+                    "what": deviation.kind,
+                    "decided": deviation.decided,
+                    "found": deviation.found,
+                    "reason": deviation.reason,
+                },
             )
             return Drift(
                 container_id=decided.container_id,
@@ -338,10 +342,13 @@ class Auditor:
             )
         if before.tries == MOST_TRIES and not before.given_up:
             log.warning(
-                "event=drift-stays container=%s what=%s tries=%d: it is not tried again",
-                decided.name,
-                deviation.kind,
-                before.tries,
+                "drift-stays",
+                extra={
+                    "container": decided.name,
+                    "what": deviation.kind,
+                    "tries": before.tries,
+                    "text": "it is not tried again",
+                },
             )
         return replace(
             before, deviation=deviation, given_up=before.given_up or before.tries == MOST_TRIES

@@ -26,6 +26,7 @@ from nri_policy.cli.step_title import title
 from nri_policy.control.client import UnreachableError, connected
 from nri_policy.daemon import Daemon
 from nri_policy.hardware.machine import Machine
+from nri_policy.observability.logs import show_warnings
 from nri_policy.picture.page import played_page
 from nri_policy.picture.scene import Scene, scene
 from nri_policy.picture.svg import Strip, document
@@ -134,6 +135,7 @@ async def _play(
         else:
             folder = _made(stay)
         stack.enter_context(_refusals_shown())
+        show_warnings()
         node = SimulatedNode(machine, settings, folder, stack)
         # what is drawn meanwhile is progress enough
         with progress("playing", len(steps), shown=show.form != "table") as step:
@@ -177,7 +179,7 @@ def _refusals_shown() -> Iterator[None]:
     log = logging.getLogger("nri_policy.plugin.decisions")
 
     def others(record: logging.LogRecord) -> bool:
-        return not record.msg.startswith("event=refused")
+        return record.msg != "refused"
 
     log.addFilter(others)
     try:

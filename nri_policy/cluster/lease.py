@@ -78,7 +78,7 @@ class Lease:
             except APIError as error:
                 if error.code != CONFLICT:  # somebody else was faster: next time we see who
                     self._problem = f"the lease cannot be renewed: {error}"
-                    log.warning("event=lease-not-renewed reason=%r", str(error))
+                    log.warning("lease-not-renewed", extra={"reason": str(error)})
             await self._sleep(RETRY)
 
     async def take(self) -> None:
@@ -103,7 +103,7 @@ class Lease:
             await self._write(found, self._spec(found.get("spec") or {}))
         self._until = began + LEADS
         if not led:
-            log.info("event=leading lease=%s/%s", self._name.namespace, self._name.name)
+            log.info("leading", extra={"lease": f"{self._name.namespace}/{self._name.name}"})
 
     async def release(self) -> None:
         """Let the Lease go at once, if we have it: another replica need not wait for its end."""

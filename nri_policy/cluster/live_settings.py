@@ -148,7 +148,7 @@ class LiveSettings:
                 except APIError as error:
                     failures += 1
                     if failures == 1:
-                        log.warning("event=status-not-written reason=%r", str(error))
+                        log.warning("status-not-written", extra={"reason": str(error)})
                 else:
                     self._written, failures = status, 0
             await self._sleep(_BACKOFF(failures))
@@ -160,11 +160,13 @@ class LiveSettings:
         if settings != self.current:
             self.current = settings
             self._changed(settings)
-            log.info("event=settings-changed origin=%r", origin)
+            log.info("settings-changed", extra={"origin": origin})
 
     def _reject(self, reason: str) -> None:
         if reason != self.rejected:
-            log.warning("event=settings-rejected reason=%r: the ones before stay", reason)
+            log.warning(
+                "settings-rejected", extra={"reason": reason, "text": "the ones before stay"}
+            )
         self.rejected = reason
 
     def _say(self, generation: object, error: str, found: Object) -> None:

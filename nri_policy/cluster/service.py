@@ -261,7 +261,8 @@ async def run(  # noqa: PLR0913 - keywords: what it is given to work with
     )
     try:
         with socket.create_server((listen.host, listen.port)) as listener:
-            log.info("event=listening address=%s port=%d", *listener.getsockname()[:2])
+            host, port, *_ = listener.getsockname()
+            log.info("listening", extra={"address": host, "port": port})
             await http.serve([listener])
     finally:
         watching.cancel()

@@ -107,7 +107,7 @@ class Watch:
                     await self._sleep(OPTIONAL_SECONDS)
                     continue
                 self._lost.setdefault(name, (self._now(), str(error)))
-                log.warning("event=not-followed kind=%s reason=%r", name, str(error))
+                log.warning("not-followed", extra={"kind": name, "reason": str(error)})
             await self._sleep(self._delay(self._failures[name]))
             self._failures[name] += 1
 
@@ -118,7 +118,7 @@ class Watch:
             source.remove(gone)
         name = source.kind.plural
         if name not in self._listed:
-            log.info("event=listed kind=%s objects=%d", name, len(items))
+            log.info("listed", extra={"kind": name, "objects": len(items)})
         self._listed.add(name)
 
     def _take(self, source: Source, item: Object) -> None:
@@ -128,7 +128,7 @@ class Watch:
         except DocumentError as error:
             self.unreadable[name] += 1
             key = _key(item)
-            log.warning("event=unreadable kind=%s name=%r reason=%r", name, key[1], str(error))
+            log.warning("unreadable", extra={"kind": name, "object": key[1], "reason": str(error)})
             if source.spoiled is not None and key[1]:
                 source.spoiled(key)
 

@@ -94,7 +94,7 @@ class Writer:
         try:
             listing = await self._client.list(GROUPS)
         except APIError as error:
-            log.warning("event=not-listed kind=%s reason=%r", GROUPS.plural, str(error))
+            log.warning("not-listed", extra={"kind": GROUPS.plural, "reason": str(error)})
             return False
         items = {
             (each["metadata"]["namespace"], each["metadata"]["name"]): each
@@ -128,7 +128,7 @@ class Writer:
                     self.written[kind, "outdated"] += 1
                     return True
                 self.written[kind, "failed"] += 1
-                log.warning("event=not-written kind=%s reason=%r", kind, str(error))
+                log.warning("not-written", extra={"kind": kind, "reason": str(error)})
                 return False
             self.written[kind, "done"] += 1
             return True

@@ -99,6 +99,6 @@ def _open_to(gid: int, path: Path) -> None:
     try:
         os.chown(path, -1, gid)
     except OSError as error:
-        log.warning("event=socket-not-shared path=%s gid=%d error=%r", path, gid, str(error))
+        log.warning("socket-not-shared", extra={"path": path, "gid": gid, "error": str(error)})
     else:
         path.chmod(0o660)

@@ -63,7 +63,10 @@ def _uevents(subsystems: Collection[str], actions: Collection[str], tell: Tell) 
             monitor.filter_by(subsystem)
         monitor.start()
     except (ImportError, OSError) as error:
-        log.info("event=kernel-unheard reason=%r: looking every %g s", str(error), PERIOD_UNHEARD)
+        log.info(
+            "kernel-unheard",
+            extra={"reason": str(error), "text": f"looking every {PERIOD_UNHEARD:g} s"},
+        )
         yield False
         return
 
@@ -133,7 +136,10 @@ class Hotplug:
                 except TopologyError as error:
                     if str(error) != trouble:
                         trouble = str(error)
-                        log.warning("event=hardware-unreadable reason=%r: it is as it was", trouble)
+                        log.warning(
+                            "hardware-unreadable",
+                            extra={"reason": trouble, "text": "it is as it was"},
+                        )
                     seen, pause = None, AGAIN
                     continue
                 seen, pause, trouble = glance, usual, ""
@@ -205,12 +211,14 @@ def _memory(nodes: Folder) -> Iterator[tuple[int, object, object]]:
 def _announce(old: Machine, new: Machine) -> None:
     before, after = ({device.address for device in each.devices} for each in (old, new))
     log.warning(
-        "event=hardware-changed cpus=%s nodes=%s memory=%s gone=%s new=%s",
-        new.online,
-        CPUSet(node.id for node in new.nodes),
-        format_bytes(new.memory),
-        _format_list(before - after),
-        _format_list(after - before),
+        "hardware-changed",
+        extra={
+            "cpus": new.online,
+            "nodes": CPUSet(node.id for node in new.nodes),
+            "memory": format_bytes(new.memory),
+            "gone": _format_list(before - after),
+            "new": _format_list(after - before),
+        },
     )
 
 

@@ -161,10 +161,11 @@ class Events:
             self._log_at = now + LOG_AGAIN
             remedy = "configs/kubernetes/rbac.yaml has what is needed"
             log.warning(
-                "event=event-not-created about=%s/%s reason=%r",
-                new["metadata"]["namespace"],
-                new["involvedObject"]["name"],
-                f"{error}; {remedy}" if error.code == FORBIDDEN else str(error),
+                "event-not-created",
+                extra={
+                    "about": f"{new['metadata']['namespace']}/{new['involvedObject']['name']}",
+                    "reason": f"{error}; {remedy}" if error.code == FORBIDDEN else str(error),
+                },
             )
 
 

@@ -210,12 +210,11 @@ class Assignments:
         try:
             if await self._done_within(DEADLINE, {task}):
                 return task.result()
-            log.warning("event=no-pod-resources reason='no answer within %g s'", DEADLINE)
+            log.warning("no-pod-resources", extra={"reason": f"no answer within {DEADLINE:g} s"})
         except grpc.aio.AioRpcError as error:
             log.warning(
-                "event=no-pod-resources code=%s reason=%r",
-                error.code().name,
-                quoted(error.details() or ""),
+                "no-pod-resources",
+                extra={"code": error.code().name, "reason": quoted(error.details() or "")},
             )
         finally:
             task.cancel()

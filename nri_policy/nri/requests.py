@@ -68,7 +68,7 @@ class Requests:
         answer(outcome)
         trouble = self.service.trouble
         if trouble is not None and not self._last_connection and not self.finished.done():
-            log.warning("event=giving-up reason=%r", trouble)
+            log.warning("giving-up", extra={"reason": trouble})
             self.finished.set_result(None)
         elif self._finishing:
             self.finish()

@@ -191,7 +191,7 @@ class Service:
             raise
         if call.answered:
             reason = outcome.message if isinstance(outcome, CallRefused) else ""
-            log.warning("event=overdue-finished method=%s refused=%r", call.method, reason)
+            log.warning("overdue-finished", extra={"method": call.method, "refused": reason})
         else:
             answer(outcome)
 
@@ -231,10 +231,12 @@ class Service:
         except Exception as error:  # noqa: BLE001 - as above
             instead = _bug(call, error)
         log.warning(
-            "event=late method=%s budget=%.3fs answered=%s",
-            call.method,
-            call.deadline - call.received,
-            instead is not None,
+            "late",
+            extra={
+                "method": call.method,
+                "budget": f"{call.deadline - call.received:.3f}s",
+                "answered": instead is not None,
+            },
         )
         if instead is None:
             return
@@ -313,6 +315,6 @@ def _as_call(event: StateChangeEvent) -> tuple[str, Message]:
 
 
 def _bug(call: Call, error: Exception) -> CallRefused:
-    log.error("event=failed method=%s", call.method, exc_info=error)
+    log.error("failed", extra={"method": call.method}, exc_info=error)
     text = f"internal error in {call.method}: {type(error).__name__}"
     return CallRefused(text, code=Code.INTERNAL)

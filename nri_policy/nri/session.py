@@ -109,16 +109,15 @@ class Session:
             except OSError as error:  # normal while the runtime restarts
                 self.missing.set()
                 log.warning(
-                    "event=not-connected path=%s error=%r remedy='see nri-policy doctor'",
-                    path,
-                    str(error),
+                    "not-connected",
+                    extra={"path": path, "error": str(error), "remedy": "see nri-policy doctor"},
                 )
             else:
                 self.missing.clear()
                 if await self._serve(*connected):
                     failures = 1
             delay = self._delay(failures)
-            log.info("event=connecting-again path=%s delay=%.1fs", path, delay)
+            log.info("connecting-again", extra={"path": path, "delay": f"{delay:.1f}s"})
             await self._clock.sleep(delay)
 
     async def run_inherited(self, fd: int) -> None:
@@ -208,7 +207,7 @@ class Session:
                 await self._disconnected()
         for error in outcomes:
             if isinstance(error, RemoteProtocolError | OSError):
-                log.error("event=connection-lost error=%r", str(error))
+                log.error("connection-lost", extra={"error": str(error)})
             elif isinstance(error, Exception):
                 raise error
         return service.synchronized and service.trouble is None
@@ -220,11 +219,11 @@ class Session:
         try:
             answer = await channel.call("RegisterPlugin", request, budget=REGISTRATION_TIMEOUT)
         except TimeoutError as error:
-            log.error("event=not-registered error=%r", str(error))  # noqa: TRY400 - its place says nothing
+            log.error("not-registered", extra={"error": str(error)})  # noqa: TRY400 - its place says nothing
             channel.close()
             return
         if answer.code:
-            log.error("event=not-registered code=%d message=%r", answer.code, answer.message)
+            log.error("not-registered", extra={"code": answer.code, "reason": answer.message})
             channel.close()
 
     async def _disconnected(self) -> None:
@@ -232,4 +231,4 @@ class Session:
             try:
                 await self._plugin.disconnected()
             except Exception:
-                log.exception("event=failed method=disconnected")
+                log.exception("failed", extra={"method": "disconnected"})

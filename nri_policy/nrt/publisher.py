@@ -137,7 +137,7 @@ class Publisher:
         self._there = False  # whether there may be something of ours, be it by a write given up
         self._refresh_at = self._look_at = 0.0
         self._failures = 0
-        self._said: dict[str, float] = {}  # warnings -> when they were logged
+        self._said: dict[tuple[str, str | None], float] = {}  # warnings -> when they were logged
         self._unsaid = True  # whether the log is to hear of the next success
 
     async def run(self) -> NoReturn:
@@ -163,9 +163,9 @@ class Publisher:
                     await self._sink.remove()
         except (PublishError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._pace.farewell:g} s"
-            log.warning("event=nrt-left-behind to=%r reason=%r", self._sink.name, reason)
+            log.warning("nrt-left-behind", extra={"to": self._sink.name, "reason": reason})
         except Exception:  # the daemon ends all the same, and the other places hear of it
-            log.exception("event=nrt-fault to=%r", self._sink.name)
+            log.exception("nrt-fault", extra={"to": self._sink.name})
 
     async def _change(self) -> None:
         """Wait until there may be something new, or it is time to look or write again anyway."""
@@ -185,7 +185,7 @@ class Publisher:
         except PublishError as error:
             return self._record_failure(error)
         except Exception as error:
-            log.exception("event=nrt-fault to=%r", self._sink.name)
+            log.exception("nrt-fault", extra={"to": self._sink.name})
             return self._record_failure(PublishError(Trouble.FAULT, f"a fault of ours: {error!r}"))
         self._failures = 0
         return INTERVAL
@@ -225,14 +225,15 @@ class Publisher:
     def _record_success(self, reading: Reading, written: Written) -> None:
         before = self.publication
         if self._unsaid:
-            log.info("event=nrt-published to=%r", before.to)
+            log.info("nrt-published", extra={"to": before.to})
             self._unsaid = False
         if written.rivals:
             self._warn(
-                "event=nrt-rivals to=%r managers=%r text='they write the zones of this object too:"
-                " stop them, or agent.nodeResourceTopology here'",
-                before.to,
-                ", ".join(written.rivals),
+                "nrt-rivals",
+                to=before.to,
+                managers=", ".join(written.rivals),
+                text="they write the zones of this object too: stop them, or"
+                " agent.nodeResourceTopology here",
             )
         self._note(
             phase=Phase.PUBLISHED,
@@ -255,19 +256,17 @@ class Publisher:
             error=str(error),
         )
         self._unsaid |= self._warn(
-            f"event=nrt-not-published to=%r trouble={error.trouble} reason=%r",
-            self._sink.name,
-            str(error),
+            "nrt-not-published", to=self._sink.name, trouble=error.trouble, reason=str(error)
         )
         return max(error.wait, self._pace.delay(self._failures))
 
-    def _warn(self, message: str, *about: str) -> bool:
-        """Log *message*, unless it was lately; return whether it was now."""
-        now = self._pace.now()
-        due = now >= self._said.get(message, -LOG_AGAIN) + LOG_AGAIN
+    def _warn(self, event: str, **fields: str) -> bool:
+        """Log *event*, unless it was lately for the same trouble; return whether it was now."""
+        now, said = self._pace.now(), (event, fields.get("trouble"))
+        due = now >= self._said.get(said, -LOG_AGAIN) + LOG_AGAIN
         if due:
-            self._said[message] = now
-            log.warning(message, *about)
+            self._said[said] = now
+            log.warning(event, extra=fields)
         return due
 
     def _note(self, **changed: object) -> None:

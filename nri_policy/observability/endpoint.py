@@ -100,7 +100,7 @@ class Endpoint:
                 self._server = await self._start(before.http_endpoint)
             except OSError as error:
                 self._server = None
-                log.error("event=not-listening reason=%r", str(error))  # noqa: TRY400 - its place says nothing
+                log.error("not-listening", extra={"reason": str(error)})  # noqa: TRY400 - its place says nothing
 
     async def _start(self, address: Address | None) -> _Server | None:
         if address is None:
@@ -224,7 +224,7 @@ class _Server(ThreadingHTTPServer):
         del request, client_address
         error = sys.exception()
         if not isinstance(error, OSError):
-            log.error("event=failed method=http", exc_info=error)
+            log.error("failed", extra={"method": "http"}, exc_info=error)
 
     def _end(self, older_than: float) -> None:
         now = time.monotonic()

@@ -1,29 +1,31 @@
 """Logs: one line a record on stderr, as key=value or as JSON.
 
-Owns the form of a line, and that no outside text can forge one. Messages are written
-`event=NAME key=%s key=%r`: a value that is no single word is quoted where it stands, and whatever
-could end a line is escaped.
+Owns the form of a line, and that no outside text can forge one: a value that is no single word is
+quoted, and whatever could end a line is escaped. Who logs gives the event's name as the message and
+the fields as `extra`, `log.warning("late", extra={"method": name})`: nothing is parsed back.
+
+The standard library's loggers, not structlog's: the short commands import the modules that log, and
+structlog with all that it imports (asyncio, rich) would cost each of them 0.1 s. Its key=value
+renderer does not escape what ends a line for a terminal or the journal.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import logging
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, TextIO
+from typing import TextIO
 
-from nri_policy.observability.repeats import Repeats
-from nri_policy.wording import one_line
+from nri_policy.observability.repeats import Repeats, fields_of
 
 OURS = "nri_policy"
-LONGEST = 8192  # characters of a message
+LONGEST = 8192  # characters of a value
 
 # what the journal takes for the priority of a line
 _PRIORITIES = {
@@ -34,8 +36,6 @@ _PRIORITIES = {
     logging.DEBUG: 7,
 }
 _WORD = re.compile(r"[^\s'\"=\\]*")
-_QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-_PAIR = re.compile(rf"(?P<key>[a-z_]+)=(?P<value>{_QUOTED}|[^\s'\"]*)(?:\s+|$)")
 
 
 class Form(StrEnum):
@@ -55,6 +55,12 @@ def set_up(form: Form, stream: TextIO = sys.stderr) -> None:
     root.setLevel(logging.INFO)
 
 
+def show_warnings() -> None:
+    """Show warnings with their fields on stderr, in a command that keeps no log."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(Warnings())
+
+
 class Handler(logging.StreamHandler[TextIO]):
     """Writes records, but tells warnings that repeat themselves only now and then."""
 
@@ -63,13 +69,13 @@ class Handler(logging.StreamHandler[TextIO]):
         self._repeats = repeats or Repeats()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, if it is to be told."""
+        """Write a record, unless it only repeats another."""
         try:
-            told = record.levelno < logging.WARNING or self._repeats.first(record)
+            new = record.levelno < logging.WARNING or self._repeats.first(record)
         except Exception:  # noqa: BLE001 - whatever a wrong message raises: logging has its way
             self.handleError(record)
         else:
-            if told:
+            if new:
                 super().emit(record)
 
     def tell_repeats(self) -> None:
@@ -115,76 +121,61 @@ class Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         before = f"<{_priority(record)}>" if self._journal else f"time={_time(record)} "
-        after = "".join(f" {key}={value!r}" for key, value in _added(record).items())
-        level = record.levelname.lower()
-        return f"{before}level={level} logger={_Word(record.name)} {_message(record)}{after}"
+        fields = {"level": _level(record), "logger": record.name, **_contents(record)}
+        return before + _pairs(fields)
 
 
-class JSON(logging.Formatter):
-    """A line with a JSON object; what is in no key=value of the message is its `text`."""
+class Warnings(logging.Formatter):
+    """A line of key=value: the event and its fields alone."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        fields: dict[str, Any] = {}
-        message, rest, position = _message(record), [], 0
-        while position < len(message):
-            if pair := _PAIR.match(message, position):
-                fields[pair["key"]] = _plain(pair["value"])
-                position = pair.end()
-            else:
-                word, _, _ = message[position:].partition(" ")
-                rest.append(word)
-                position += len(word) + 1
-        if rest:
-            fields["text"] = " ".join(rest)
-        fields |= {
-            "time": _time(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            **_added(record),
-        }
-        return json.dumps(fields)
+        return _pairs(_contents(record))
 
 
-class _Word:
-    """A value that is quoted if it is no single word."""
+class JSON(logging.Formatter):
+    """A line with a JSON object: numbers and booleans as such, all else as text."""
 
-    def __init__(self, value: object) -> None:
-        self._value = value
-
-    def __str__(self) -> str:
-        text = str(self._value)
-        return text if _WORD.fullmatch(text) and text.isprintable() else repr(text)
-
-    def __repr__(self) -> str:
-        return repr(self._value)
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields = {"time": _time(record), "level": _level(record), "logger": record.name}
+        return json.dumps(fields | _contents(record))
 
 
-def _message(record: logging.LogRecord) -> str:
-    """Return the message as key=value; those of others, who write as they like, as one value."""
-    if not record.name.startswith(OURS):
-        return f"text={record.getMessage()[:LONGEST]!r}"
-    args = record.args
-    if isinstance(args, tuple):
-        args = tuple(each if isinstance(each, int | float) else _Word(each) for each in args)
-    text = record.msg % args if args else str(record.msg)
-    left = len(text) - LONGEST
-    return one_line(text[:LONGEST]) + (f"… ({left} characters more)" if left > 0 else "")
-
-
-def _added(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what is told beside the message."""
-    added: dict[str, Any] = {}
+def _contents(record: logging.LogRecord) -> dict[str, bool | float | str]:
+    """Return what a record says: its event and fields, or the text of those who are not ours."""
+    contents: dict[str, object] = {"text": record.getMessage()}
+    if record.name.startswith(OURS):
+        contents = {"event": record.getMessage(), **fields_of(record)}
     if repeated := getattr(record, "repeated", 0):
-        added["repeated"] = repeated
+        contents["repeated"] = repeated
+    shown = {key: _plain(value) for key, value in contents.items()}
     if record.exc_info and record.exc_info[1]:
-        added["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
-    return added
+        shown["traceback"] = "".join(traceback.format_exception(record.exc_info[1]))
+    return shown
 
 
-def _plain(value: str) -> object:
-    """Return what a value says."""
-    return ast.literal_eval(value) if value[:1] in ("'", '"') else value
+def _pairs(fields: Mapping[str, object]) -> str:
+    return " ".join(f"{key}={_word(value)}" for key, value in fields.items())
+
+
+def _plain(value: object) -> bool | float | str:
+    """Return a value as JSON has it, a text without bound cut."""
+    if isinstance(value, bool | int | float):
+        return value
+    text = str(value)
+    left = len(text) - LONGEST
+    return f"{text[:LONGEST]}… ({left} characters more)" if left > 0 else text
+
+
+def _word(value: object) -> str:
+    """Return a value as text, quoted if it is no single word."""
+    text = str(value)
+    return text if _WORD.fullmatch(text) and text.isprintable() else repr(text)
+
+
+def _level(record: logging.LogRecord) -> str:
+    return record.levelname.lower()
 
 
 def _priority(record: logging.LogRecord) -> int:

@@ -41,7 +41,7 @@ class LoopLag:
                 self.most = max(self.most, self.latest)
                 self._observe(self.latest)
                 if self.latest > NOTABLE:
-                    log.warning("event=loop-late seconds=%.3f", self.latest)
+                    log.warning("loop-late", extra={"seconds": f"{self.latest:.3f}"})
         finally:
             self._last = None
 

@@ -1,6 +1,6 @@
-"""Repeats: warnings that say the same again and again are told at once, and then only counted.
+"""Repeats: a warning that says the same again and again is logged at once, and then only counted.
 
-Owns what is the same (logger, level, text), and how many of them are kept in mind.
+Owns what is the same (logger, level, event, fields), and how many of them are kept in mind.
 """
 
 from __future__ import annotations
@@ -10,18 +10,24 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-INTERVAL = 60.0  # seconds in which a repeated warning is told once
+INTERVAL = 60.0  # seconds in which a repeated warning is logged once
 MOST = 500  # different warnings
 
-_Key = tuple[str, int, str]
+_Key = tuple[str, int, str, str]
+_STANDARD = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "taskName", "repeated"}
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """Return what was given as `extra`."""
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A warning that was told."""
+    """A warning that was logged."""
 
     record: logging.LogRecord
-    told: float
+    logged: float
     repeated: int = 0  # since then
 
 
@@ -34,7 +40,7 @@ class Repeats:
 
     def first(self, record: logging.LogRecord) -> bool:
         """Return whether *record* says something new, and remember it."""
-        key = record.name, record.levelno, record.getMessage()
+        key = record.name, record.levelno, record.getMessage(), str(fields_of(record))
         seen = self._seen.get(key)
         if seen is not None:
             seen.repeated += 1
@@ -48,7 +54,7 @@ class Repeats:
         """Yield records for those that were repeated, with how often as their `repeated`."""
         now = self._now()
         for key, seen in [*self._seen.items()]:
-            if now - seen.told < INTERVAL:
+            if now - seen.logged < INTERVAL:
                 continue
             del self._seen[key]
             if seen.repeated:

@@ -91,7 +91,7 @@ class ServiceManager:
                 sender.connect(self._address)
                 sender.send("\n".join(lines).encode())
         except OSError as error:
-            log.warning("event=not-notified error=%r", str(error))
+            log.warning("not-notified", extra={"error": str(error)})
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:

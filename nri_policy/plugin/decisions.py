@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from nri_policy.engine.event import Created, Event, Reconfigured, Resized
 from nri_policy.engine.grant import Decision
@@ -43,7 +44,7 @@ class Decisions:
             decision = self._node.handle(event)
         except Refused as error:
             log.warning(
-                "event=refused container=%s reason=%r", self._log_subject(event), str(error)
+                "refused", extra={"container": self._log_subject(event), "reason": str(error)}
             )
             if self.pins_nothing:
                 return Decision()
@@ -70,14 +71,13 @@ class Decisions:
         """Keep what is to be told, and log one line."""
         if decision.explanation is not None and decision.placement is not None:
             # once the answer has left: whoever takes the log in may be slow
-            asyncio.get_running_loop().call_soon(
-                log.info,
-                "event=placed container=%s cpus=%s mems=%s pool=%r",
-                decision.explanation.container,
-                decision.placement.cpus,
-                decision.placement.mems,
-                decision.explanation.pool_name,
-            )
+            fields = {
+                "container": decision.explanation.container,
+                "cpus": decision.placement.cpus,
+                "mems": decision.placement.mems,
+                "pool": decision.explanation.pool_name,
+            }
+            asyncio.get_running_loop().call_soon(partial(log.info, "placed", extra=fields))
         self._update_queue.note(decision.changes)
         if decision.placement is not None and overdue():
             self._update_queue.note([decision.placement])
@@ -85,4 +85,4 @@ class Decisions:
             self._resources.update(change.container_id)
         asked = decision.explanation.container if decision.explanation else "-"
         for warning in decision.warnings:
-            log.warning("event=warning container=%s text=%r", asked, warning)
+            log.warning("warning", extra={"container": asked, "text": warning})

@@ -169,7 +169,7 @@ class Enforcement:
                     if self._is_overdue(case):
                         await self._resize_overdue(case.placement.container_id, case.found)
             except Exception:
-                log.exception("event=enforcement-failed")
+                log.exception("enforcement-failed")
 
     def expect(self) -> None:
         """Look soon: what was told can be in force now."""
@@ -190,7 +190,7 @@ class Enforcement:
 
         reading = asyncio.ensure_future(asyncio.to_thread(read))
         if not await self._clock.done_within(MAX_SURVEY, reading):
-            log.warning("event=look-slow containers=%d", len(paths))
+            log.warning("look-slow", extra={"containers": len(paths)})
             return {}
         return reading.result()
 
@@ -207,7 +207,7 @@ class Enforcement:
         self._looks.add(look)
         look.add_done_callback(self._looks.discard)
         if not await self._clock.done_within(MAX_WAIT, look):
-            log.warning("event=look-slow container=%s", placed.container.full_name)
+            log.warning("look-slow", extra={"container": placed.container.full_name})
 
     async def look(self, *also: str) -> Sequence[Case]:
         """Look at all that is in doubt, and at *also*; put in force what cannot wait.
@@ -281,13 +281,13 @@ class Enforcement:
         name = self._node.view.placed[case.placement.container_id].container.full_name
         if case.written:
             self._wrote()
-            log.info("event=enforced container=%s cpus=%s", name, case.cpus)
+            log.info("enforced", extra={"container": name, "cpus": case.cpus})
             # what it was sent, and can still do, it will know without being reminded
             if case.lost or case.placement.container_id not in self._confirmations.sent:
                 self._update_queue.remind([case.placement])
         elif case.error and case.cgroup not in self._unwritable:
             self._unwritable.add(case.cgroup)
-            log.warning("event=not-writable container=%s reason=%r", name, case.error)
+            log.warning("not-writable", extra={"container": name, "reason": case.error})
 
     def _report(self, case: Case) -> None:
         placed = self._node.view.placed
@@ -329,9 +329,9 @@ class Enforcement:
         self._confirmations.confirm(each)  # what was sent counts no more
         self._tries[each] = self._tries.get(each, 0) + 1
         if self._tries[each] < MAX_TRIES:
-            log.info("event=telling-again container=%s cpus=%s", name, placement.cpus)
+            log.info("sending-again", extra={"container": name, "cpus": placement.cpus})
             self._update_queue.note([placement], hurry=hurry)
             return
         del self._tries[each]
         self._update_queue.refused[each] = placement
-        log.error("event=not-in-force container=%s cpus=%s", name, placement.cpus)
+        log.error("not-in-force", extra={"container": name, "cpus": placement.cpus})

@@ -39,7 +39,7 @@ class ExposedResources:
         try:
             self._exposure.add(container_id, self._node.view.exposed(container_id))
         except (OSError, ValueError) as error:
-            log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
+            log.warning("not-exposed", extra={"container": container_id, "error": str(error)})
             return None
         return self._exposure.mount(container_id)
 
@@ -77,4 +77,4 @@ class ExposedResources:
             except FileNotFoundError:
                 continue  # it came without us, and has no mount to see it by
             except (OSError, ValueError) as error:
-                log.warning("event=not-exposed container=%r error=%r", container_id, str(error))
+                log.warning("not-exposed", extra={"container": container_id, "error": str(error)})

@@ -118,12 +118,14 @@ class PolicyPlugin:
         """Serve any runtime alike, and warn of one that may not survive our coming."""
         del request
         self._runtime = runtime
-        log.info("event=configured runtime=%r", str(runtime))
+        log.info("configured", extra={"runtime": str(runtime)})
         if runtime.registration_can_deadlock:
             log.warning(
-                "event=old-runtime runtime=%r text='it can hang when a plugin registers"
-                " (containerd#10085): upgrade it'",
-                str(runtime),
+                "old-runtime",
+                extra={
+                    "runtime": str(runtime),
+                    "text": "it can hang when a plugin registers (containerd#10085): upgrade it",
+                },
             )
 
     async def synchronize(
@@ -154,7 +156,9 @@ class PolicyPlugin:
         if self._runtime is not None and self._runtime.lists_creations:
             self._update_queue.note(self._inventory.unseen())
         self._update_queue.remind(self._inventory.misremembered(listed))
-        log.info("event=synchronized containers=%d changed=%d", len(present), len(decision.changes))
+        log.info(
+            "synchronized", extra={"containers": len(present), "changed": len(decision.changes)}
+        )
         self._resources.restart()
         self._synchronized()
         return self._update_queue.take()
@@ -293,7 +297,7 @@ class PolicyPlugin:
             self.pids[container.id] = container.pid
         if container.id in self._node.view.placed:
             return False
-        log.warning("event=missed container=%r", container.id)
+        log.warning("missed", extra={"container": container.id})
         decision = self._decisions.decide(
             Created(container=self.pods.container(pod, container), admitted=True, unheard=True)
         )
@@ -312,7 +316,7 @@ class PolicyPlugin:
             placed = self._node.view.placed
             gone = [placed[each].container for each in container_ids if each in placed]
             for each in gone:
-                log.warning("event=ended-unheard container=%r", each.id)
+                log.warning("ended-unheard", extra={"container": each.id})
                 self._decisions.decide(Stopped(container_id=each.id))
                 self._forget(each.id)
         return gone

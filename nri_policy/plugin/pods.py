@@ -173,4 +173,4 @@ class Pods:
 def _warn_of(pod: nri_pb2.PodSandbox) -> None:
     """Log what is odd about the keys of a pod's annotations."""
     for warning in warnings(pod.annotations):
-        log.warning("event=annotation pod=%s/%s text=%r", pod.namespace, pod.name, warning)
+        log.warning("annotation", extra={"pod": f"{pod.namespace}/{pod.name}", "text": warning})

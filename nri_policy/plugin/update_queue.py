@@ -236,21 +236,21 @@ class UpdateQueue:
                 while await self._call(session):
                     pass
             elif session.can_register:
-                log.info("event=telling way=register containers=%d", len(self._untold))
+                log.info("sending", extra={"way": "register", "containers": len(self._untold)})
                 session.reconnect()
 
     async def _call(self, session: Session) -> bool:
         """Tell in a call of our own; return whether there is more to be told at once."""
         waiting = self._untold.copy()
         sent = self._batch(waiting, ignore_failure=False, tried=True)
-        log.info("event=telling way=call containers=%d", len(sent))
+        log.info("sending", extra={"way": "call", "containers": len(sent)})
         try:
             updates = await session.update_containers(sent.values())
             failed = {update.container_id for update in updates}
         except ConnectionError:
             return False
         except (CallRefused, TimeoutError) as error:
-            log.warning("event=not-told containers=%d reason=%r", len(sent), str(error))
+            log.warning("not-told", extra={"containers": len(sent), "reason": str(error)})
             if session.can_register:  # nobody knows what came of it, but the runtime
                 session.reconnect()
                 return False
@@ -284,11 +284,13 @@ class UpdateQueue:
         self.refused[each] = self._untold.pop(each, now)
         del self._tries[each]
         log.error(
-            "event=not-taken container=%s cpus=%s mems=%s tries=%d",
-            self._node.view.placed[each].container.full_name,
-            now.cpus,
-            now.mems,
-            tries,
+            "not-taken",
+            extra={
+                "container": self._node.view.placed[each].container.full_name,
+                "cpus": now.cpus,
+                "mems": now.mems,
+                "tries": tries,
+            },
         )
 
     def _drop_gone(self) -> None:

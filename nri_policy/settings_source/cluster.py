@@ -186,7 +186,7 @@ class ClusterSettings:
 
     def _say(self, level: Scope, policy: PolicyObject | None) -> None:
         if self._troubles.pop(level, None):
-            log.info("event=cluster-settings-heard level=%s", level.name.lower())
+            log.info("cluster-settings-heard", extra={"scope": level.name.lower()})
         counts = self._known.say(level, policy)
         if counts:
             self._keep()
@@ -205,7 +205,10 @@ class ClusterSettings:
         self._attempted(level)
         if self._troubles.get(level) != str(error):
             self._troubles[level] = str(error)
-            log.warning("event=cluster-settings-unknown reason=%r: the old ones stay", str(error))
+            log.warning(
+                "cluster-settings-unknown",
+                extra={"reason": str(error), "text": "the old ones stay"},
+            )
 
     def _attempted(self, level: Scope) -> None:
         self._asked.add(level)
@@ -228,7 +231,7 @@ class ClusterSettings:
             except ClusterError as error:
                 failures += 1
                 if failures == 1:
-                    log.warning("event=status-not-written object=%s reason=%r", name, str(error))
+                    log.warning("status-not-written", extra={"object": name, "reason": str(error)})
                 await self._sleep(self._delay(failures))
                 self._statuses[name] = self._statuses.pop(name)  # the others come first now
                 continue
@@ -253,7 +256,7 @@ class ClusterSettings:
             new.write_text(json.dumps(form))
             new.replace(self._kept)
         except OSError as error:
-            log.warning("event=settings-not-kept path=%s error=%r", self._kept, str(error))
+            log.warning("settings-not-kept", extra={"path": self._kept, "error": str(error)})
 
 
 def _without_pinning(settings: Settings) -> Settings:
@@ -284,5 +287,5 @@ def _read(kept: Path) -> Known:
     except FileNotFoundError:
         return Known()
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        log.warning("event=kept-settings-unreadable path=%s error=%r", kept, str(error))
+        log.warning("kept-settings-unreadable", extra={"path": kept, "error": str(error)})
         return Known()

@@ -256,7 +256,7 @@ class Adaptation:
             try:
                 await self._shake_hands(link)
             except (CallRefused, PluginGoneError) as error:
-                log.warning("event=not-accepted plugin=%s reason=%r", link.name, str(error))
+                log.warning("not-accepted", extra={"plugin": link.name, "reason": str(error)})
                 link.close(str(error))
         await reading
         del self._links[link]
@@ -275,7 +275,7 @@ class Adaptation:
             if failed and self._release.name == "cri-o":
                 if self._release.dedicated_calls:
                     raise CallRefused("updates of Synchronize failed")
-                log.warning("event=left-deaf plugin=%s", link.name)  # nri#279
+                log.warning("left-deaf", extra={"plugin": link.name})  # nri#279
                 return
             async with self._own:
                 self.plugins = sorted([*self.plugins, link], key=lambda plugin: plugin.name[:2])

@@ -386,10 +386,8 @@ class EmbeddedRuntime:
                 self._set(container, update.linux.resources, cause)
             except CRIError as error:
                 log.warning(
-                    "event=update-failed container=%s cause=%r reason=%r",
-                    container.key,
-                    cause,
-                    str(error),
+                    "update-failed",
+                    extra={"container": container.key, "cause": cause, "reason": str(error)},
                 )
                 if not update.ignore_failure:
                     failed.append(update)
@@ -416,10 +414,8 @@ class EmbeddedRuntime:
                 await self._nri.notify(event, pod.message, container.message if container else None)
         except CallRefused as error:
             log.warning(
-                "event=ignored-error pod=%s of=%s reason=%r",
-                pod.key,
-                nri.Event.Name(event),
-                str(error),
+                "ignored-error",
+                extra={"pod": pod.key, "of": nri.Event.Name(event), "reason": str(error)},
             )
 
     async def _adjust(self, container: Container) -> None:
@@ -450,9 +446,8 @@ class EmbeddedRuntime:
                 self._update_others(results.others, f"StopContainer {container.key}")
         except CallRefused as error:
             log.warning(
-                "event=ignored-error container=%s of=STOP_CONTAINER reason=%r",
-                container.key,
-                str(error),
+                "ignored-error",
+                extra={"container": container.key, "of": "STOP_CONTAINER", "reason": str(error)},
             )
         self.vanish(container)
         self._creation.show_time(container, "finished_at")

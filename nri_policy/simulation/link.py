@@ -93,7 +93,7 @@ class PluginLink:
                 if self._trunk.fatal:
                     self.close(self._trunk.fatal)
                 elif self._trunk.deaf != was_deaf:
-                    log.warning("event=not-read plugin=%s reason=%r", self.name, self._trunk.deaf)
+                    log.warning("not-read", extra={"plugin": self.name, "reason": self._trunk.deaf})
         except OSError as error:
             self.close(str(error))
         finally:
@@ -107,7 +107,7 @@ class PluginLink:
         if self.closed:
             return
         self.closed = True
-        log.info("event=closed plugin=%s reason=%r", self.name or "unregistered", reason)
+        log.info("closed", extra={"plugin": self.name or "unregistered", "reason": reason})
         self._writer.close()
         waiting: list[asyncio.Future[Any]] = [self.registered, *self._calls.values()]
         for future in waiting:
@@ -193,7 +193,7 @@ class PluginLink:
             return
         call = self._calls.get(message.stream)
         if call is None or call.done():
-            log.info("event=inactive-stream plugin=%s stream=%d", self.name, message.stream)
+            log.info("inactive-stream", extra={"plugin": self.name, "stream": message.stream})
         else:
             call.set_result(message)
 
@@ -201,7 +201,7 @@ class PluginLink:
         try:
             await self._send(Conn.RUNTIME, await self._response(message))
         except (PluginGoneError, ProtocolError) as error:  # the latter: too long an answer
-            log.warning("event=unanswered plugin=%s reason=%r", self.name, str(error))
+            log.warning("unanswered", extra={"plugin": self.name, "reason": str(error)})
 
     async def _response(self, message: Message) -> bytes:
         """Return the encoded answer to what came over the Runtime connection."""

@@ -77,7 +77,7 @@ class History:
             with open_journal(self._path) as journal:
                 return question(journal)
         except StoreError as error:
-            log.warning("event=journal-unreadable error=%r", str(error))
+            log.warning("journal-unreadable", extra={"error": str(error)})
             return nothing
 
 

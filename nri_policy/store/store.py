@@ -59,7 +59,7 @@ class Store:
         except UnsafeStoreError:
             raise
         except StoreError as error:
-            log.warning("event=store-unavailable error=%r", str(error))
+            log.warning("store-unavailable", extra={"error": str(error)})
             self.held = _readable(self.path, machine)
         # what an earlier life knew of the containers stands until this one knows them
         self._synchronized = not self.held.grants
@@ -111,7 +111,7 @@ class Store:
                 secure(folder)
                 return self._read(machine)
             except DamagedStoreError as error:
-                log.warning("event=store-set-aside error=%r as=%s", str(error), set_aside(folder))
+                log.warning("store-set-aside", extra={"error": str(error), "as": set_aside(folder)})
             secure(folder)
             return self._read(machine)
 
@@ -131,7 +131,7 @@ class Store:
 
     def _reopen(self, machine: Machine) -> Writer:
         self._writer, _ = self._open(machine)
-        log.warning("event=store-available path=%s", self.path)
+        log.warning("store-available", extra={"path": self.path})
         return self._writer
 
     def _give_up(self, error: StoreError, now: float) -> None:
@@ -166,4 +166,4 @@ def _move_log(path: Path) -> None:
     try:
         settle(path)
     except StoreError as error:  # the log keeps everything: the next time will do
-        log.warning("event=store-not-settled error=%r", str(error))
+        log.warning("store-not-settled", extra={"error": str(error)})

@@ -113,7 +113,7 @@ def test_a_storm_of_changes_leaves_a_runtime_that_answers(
     for _ in range(round(QUIET)):
         # nothing comes by that could take this along, until the daemon does something about it
         storm.reserve()
-        seen = daemon.await_line("event=telling way=", after=max(seen, 1))
+        seen = daemon.await_line("event=sending way=", after=max(seen, 1))
         storm.busy(1.5, storm.resize, storm.come_and_go)  # while it registers again
     assert stage.version()
     after = stage.run("after", guaranteed(1000))
@@ -129,12 +129,12 @@ def test_a_storm_of_changes_leaves_a_runtime_that_answers(
         }
 
     assert not eventually(differing, lambda found: not found, seconds=20)
-    tellings = daemon.counted("event=telling way=")
+    tellings = daemon.counted("event=sending way=")
     assert tellings >= round(QUIET)
 
     def unexplained() -> int:
         """Return how many registrations have another reason, or are still to come."""
-        reasons = ("event=telling way=", "event=registering-anew")
+        reasons = ("event=sending way=", "event=registering-anew")
         made = daemon.counted("event=synchronized")
         return made - 1 - sum(daemon.counted(each) for each in reasons)
 

@@ -198,7 +198,9 @@ def test_odd_annotations_of_pods_that_run_already_are_warned_of_once(
     async def check(node: Served) -> None:
         await node.runtime.restart()
         await node.runtime.synchronized(after=1)
-        warned = [each for each in caplog.messages if "event=annotation pod=default/odd" in each]
+        warned = [
+            each for each in caplog.text.splitlines() if "event=annotation pod=default/odd" in each
+        ]
         assert len(warned) == 1
         assert "did you mean 'hide-hyperthreads'?" in warned[0]
 

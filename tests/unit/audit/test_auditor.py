@@ -196,11 +196,8 @@ async def test_new_drift_is_logged_once_and_so_is_its_end(caplog: pytest.LogCapt
     node.put(1)
     for _ in range(2):
         await node.auditor.round()
-    assert [record.getMessage().split()[0] for record in caplog.records] == [
-        "event=drift",
-        "event=drift-gone",
-    ]
-    assert "decided=2-3 found=0-7" in caplog.records[0].getMessage()
+    assert [record.message for record in caplog.records] == ["drift", "drift-gone"]
+    assert "decided=2-3 found=0-7" in caplog.text.splitlines()[0]
 
 
 async def test_drift_has_the_time_when_it_began() -> None:

@@ -263,7 +263,7 @@ async def test_devices_that_come_and_go_are_in_the_log_but_not_all_of_many(
         many = {f"sys/bus/pci/devices/0000:01:{i:02x}.0/class": "0x020000" for i in range(20)}
         await it.news({**PULLED, **many})
         await it.machines.get()
-    assert "gone=0000:c0:01.0 new=0000:01:00.0,0000:01:01.0," in caplog.text
+    assert "gone=0000:c0:01.0 new='0000:01:00.0,0000:01:01.0," in caplog.text
     assert "0000:01:07.0,and 12 more" in caplog.text
 
 

@@ -23,6 +23,7 @@ from nri_policy.hardware.hotplug import QUIET, Hotplug, Tell
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
+from nri_policy.observability.logs import Warnings
 from nri_policy.plugin.plugin import Sources
 from nri_policy.process import Options, run
 from nri_policy.report import StatusReport
@@ -240,10 +241,11 @@ class Told(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
+        self.setFormatter(Warnings())
         self._lines: asyncio.Queue[str] = asyncio.Queue()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._lines.put_nowait(record.getMessage())
+        self._lines.put_nowait(self.format(record))
 
     async def line(self, beginning: str) -> str:
         while not (line := await self._lines.get()).startswith(beginning):

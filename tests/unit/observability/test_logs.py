@@ -1,17 +1,30 @@
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nri_policy.observability.logs import JSON, Debug, Form, Handler, Text, set_up, tell_repeats
+from nri_policy.cpuset import CPUSet
+from nri_policy.observability.logs import (
+    JSON,
+    Debug,
+    Form,
+    Handler,
+    Text,
+    Warnings,
+    set_up,
+    tell_repeats,
+)
 from nri_policy.observability.repeats import MOST, Repeats
+from tests.support.log_calls import log_calls
 
 HOSTILE = "default/web\nlevel=info event=placed\x1b[2J\u2028\x85x=1"
 
@@ -27,33 +40,41 @@ def root() -> Iterator[logging.Logger]:
 
 
 def record(
-    message: str, *args: Any, name: str = "nri_policy.x", error: BaseException | None = None
+    message: str,
+    fields: dict[str, Any] | None = None,
+    *,
+    name: str = "nri_policy.x",
+    error: BaseException | None = None,
 ) -> logging.LogRecord:
-    made = logging.LogRecord(name, logging.WARNING, "file", 1, message, args, None)
+    log = logging.getLogger(name)
+    made = log.makeRecord(name, logging.WARNING, "file", 1, message, (), None, extra=fields)
     if error is not None:
         made.exc_info = type(error), error, None
     made.created = 0.5
     return made
 
 
-def test_a_line_has_time_level_logger_and_the_message() -> None:
-    line = Text(journal=False).format(record("event=started cpus=%s pools=%d", "0-3", 7))
+def test_a_line_has_time_level_logger_and_the_fields() -> None:
+    line = Text(journal=False).format(record("started", {"cpus": CPUSet([0, 1, 2]), "pools": 7}))
     expected = "time=1970-01-01T00:00:00.500+00:00 level=warning logger=nri_policy.x"
-    assert line == f"{expected} event=started cpus=0-3 pools=7"
+    assert line == f"{expected} event=started cpus=0-2 pools=7"
 
 
 def test_a_line_for_the_journal_begins_with_its_priority() -> None:
     levels = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
     for name, priority in levels.items():
-        made = record("event=x")
+        made = record("x")
         made.levelno, made.levelname = getattr(logging, name.upper()), name.upper()
         line = Text(journal=True).format(made)
         assert line == f"<{priority}>level={name} logger=nri_policy.x event=x"
 
 
-@pytest.mark.parametrize("form", ["%s", "%r"])
-def test_outside_text_is_quoted_and_cannot_end_the_line_or_begin_a_field(form: str) -> None:
-    line = Text(journal=False).format(record(f"event=refused container={form} more=1", HOSTILE))
+def test_a_command_without_a_log_shows_a_warning_with_its_fields() -> None:
+    assert Warnings().format(record("late", {"method": "Create"})) == "event=late method=Create"
+
+
+def test_outside_text_is_quoted_and_cannot_end_the_line_or_begin_a_field() -> None:
+    line = Text(journal=False).format(record("refused", {"container": HOSTILE, "more": 1}))
     quoted = r"'default/web\nlevel=info event=placed\x1b[2J\u2028\x85x=1'"
     assert line.endswith(f"event=refused container={quoted} more=1")
     assert line.isprintable()
@@ -63,49 +84,64 @@ def test_outside_text_is_quoted_and_cannot_end_the_line_or_begin_a_field(form: s
     "value", ["a b", "a=b", "it's", 'say "x"', "back\\slash", "tab\t", "\u202e"]
 )
 def test_what_is_no_single_word_is_quoted(value: str) -> None:
-    line = Text(journal=False).format(record("event=x path=%s", Path(value)))
+    line = Text(journal=False).format(record("x", {"path": Path(value)}))
     assert line.endswith(f"path={str(Path(value))!r}")
 
 
 def test_a_message_that_was_formatted_with_outside_text_cannot_end_the_line_either() -> None:
     for name in ("nri_policy.x", "asyncio"):
-        line = Text(journal=False).format(record(f"event=x {HOSTILE}", name=name))
+        line = Text(journal=False).format(record(f"x {HOSTILE}", name=name))
         assert line.isprintable()
 
 
 def test_a_traceback_is_a_value_of_its_line() -> None:
-    line = Text(journal=False).format(record("event=failed", error=ValueError("a\nb")))
+    line = Text(journal=False).format(record("failed", error=ValueError("a\nb")))
     assert line.endswith(r"event=failed traceback='ValueError: a\nb\n'")
 
 
-def test_a_message_without_bound_is_cut() -> None:
-    line = Text(journal=False).format(record("event=x value=%s", "x" * 1_000_000))
-    assert len(line) < 9000
-    assert "characters more)" in line
+def test_a_value_without_bound_is_cut() -> None:
+    for name in ("nri_policy.x", "asyncio"):
+        line = Text(journal=False).format(record("x" * 1_000_000, name=name))
+        assert len(line) < 9000
+        assert "characters more)" in line
 
 
-def test_json_has_the_same_as_fields() -> None:
-    made = record("event=refused container=%s reason=%r cpus=%s", HOSTILE, "no 'room'", "")
-    assert json.loads(JSON().format(made)) == {
+def test_json_has_the_same_as_fields_and_numbers_as_numbers() -> None:
+    fields = {"container": HOSTILE, "reason": "no 'room' a=1", "cpus": "", "tries": 3, "done": True}
+    assert json.loads(JSON().format(record("refused", fields))) == {
         "time": "1970-01-01T00:00:00.500+00:00",
         "level": "warning",
         "logger": "nri_policy.x",
         "event": "refused",
-        "container": HOSTILE,
-        "reason": "no 'room'",
-        "cpus": "",
+        **fields,
     }
 
 
-def test_json_keeps_what_is_no_field_as_text_and_cannot_be_told_another_level() -> None:
-    shown = json.loads(
-        JSON().format(record("event=x and more words level=debug", error=ValueError("a")))
-    )
-    assert (shown["event"], shown["text"]) == ("x", "and more words")
-    assert shown["level"] == "warning"
+def test_nothing_is_read_out_of_a_text() -> None:
+    shown = json.loads(JSON().format(record("x level=debug", error=ValueError("a"))))
+    assert (shown["event"], shown["level"]) == ("x level=debug", "warning")
     assert shown["traceback"] == "ValueError: a\n"
     other = json.loads(JSON().format(record("Task was destroyed\nfoo=1", name="asyncio")))
     assert (other["text"], "foo" in other) == ("Task was destroyed\nfoo=1", False)
+
+
+def test_lines_are_fields_and_nobody_builds_their_text() -> None:
+    """The event is a name, all else is in `extra`, under names that the library does not use."""
+    standard = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
+    calls = [*log_calls()]
+    assert len(calls) > 80
+    for path, call in calls:
+        where = f"{path.name}:{call.lineno}"
+        (event,) = call.args
+        if isinstance(event, ast.Constant):
+            assert re.fullmatch(r"[a-z-]+", str(event.value)), where
+        else:
+            assert isinstance(event, ast.Name), where
+        assert {each.arg for each in call.keywords} <= {"extra", "exc_info"}, where
+        for extra in (each.value for each in call.keywords if each.arg == "extra"):
+            if isinstance(extra, ast.Dict):
+                keys = {ast.literal_eval(key) for key in extra.keys if key is not None}
+                assert not keys & (standard | {"event", "level", "logger", "time"}), where
 
 
 def test_the_journal_is_told_by_the_file_that_it_made(
@@ -116,7 +152,7 @@ def test_the_journal_is_told_by_the_file_that_it_made(
         for file, begins in ((status.st_ino, "<6>level"), (status.st_ino + 1, "time=")):
             monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{file}")
             set_up(Form.TEXT, stream)
-            root.info("event=x")
+            root.info("x")
             stream.seek(0)
             assert stream.read().splitlines()[-1].startswith(begins)
 
@@ -141,7 +177,7 @@ class Lines:
         self.log.propagate = False
         self.log.setLevel(logging.INFO)
 
-    def told(self) -> list[str]:
+    def written(self) -> list[str]:
         lines = self._stream.getvalue().splitlines()
         self._stream.seek(0)
         self._stream.truncate()
@@ -152,39 +188,39 @@ def test_a_repeated_warning_is_told_at_once_and_then_once_a_minute_with_its_numb
     lines = Lines()
     lines.handler.setFormatter(Text(journal=True))
     for _ in range(1000):
-        lines.log.warning("event=not-connected path=%s", "/a")
-        lines.log.warning("event=not-connected path=%s", "/b")
+        lines.log.warning("not-connected", extra={"path": "/a"})
+        lines.log.warning("not-connected", extra={"path": "/b"})
     prefix = "<4>level=warning logger=nri_policy.test event=not-connected path"
-    assert lines.told() == [f"{prefix}=/a", f"{prefix}=/b"]
+    assert lines.written() == [f"{prefix}=/a", f"{prefix}=/b"]
     lines.now = 59
     lines.handler.tell_repeats()
-    assert lines.told() == []
+    assert lines.written() == []
     lines.now = 60
     lines.handler.tell_repeats()
-    assert lines.told() == [f"{prefix}=/a repeated=999", f"{prefix}=/b repeated=999"]
-    lines.log.warning("event=not-connected path=%s", "/a")
-    assert lines.told() == []
+    assert lines.written() == [f"{prefix}=/a repeated=999", f"{prefix}=/b repeated=999"]
+    lines.log.warning("not-connected", extra={"path": "/a"})
+    assert lines.written() == []
     lines.now = 120
     lines.handler.tell_repeats()
-    assert lines.told() == [f"{prefix}=/a repeated=1"]
+    assert lines.written() == [f"{prefix}=/a repeated=1"]
     lines.now = 180
     lines.handler.tell_repeats()
-    lines.log.warning("event=not-connected path=%s", "/a")
-    assert lines.told() == [f"{prefix}=/a"], "it was over: this one is the first of its kind"
+    lines.log.warning("not-connected", extra={"path": "/a"})
+    assert lines.written() == [f"{prefix}=/a"], "it was over: this one is the first of its kind"
 
 
 def test_what_is_no_warning_is_never_held_back() -> None:
     lines = Lines()
     for _ in range(3):
-        lines.log.info("event=x")
-    assert lines.told() == ["event=x"] * 3
+        lines.log.info("x")
+    assert lines.written() == ["x"] * 3
 
 
 def test_different_warnings_without_bound_are_told_and_not_kept() -> None:
     lines = Lines()
     for number in range(3 * MOST):
-        lines.log.warning("event=x number=%d", number)
-    assert len(lines.told()) == 3 * MOST
+        lines.log.warning("x", extra={"number": number})
+    assert len(lines.written()) == 3 * MOST
     assert len(lines.handler._repeats._seen) == MOST
 
 
@@ -192,7 +228,7 @@ def test_a_message_that_does_not_fit_its_values_stops_nobody(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines = Lines()
-    lines.log.warning("event=x number=%d", "none")
+    lines.log.warning("number %d", "none")
     assert "Logging error" in capsys.readouterr().err
 
 
@@ -200,10 +236,10 @@ def test_the_root_tells_repeats(root: logging.Logger) -> None:
     lines = Lines()
     root.handlers[:] = [lines.handler, logging.NullHandler()]
     for _ in range(2):
-        root.warning("event=x")
+        root.warning("x")
     lines.now = 60
     tell_repeats()
-    assert lines.told() == ["event=x", "event=x"]
+    assert lines.written() == ["x", "x"]
 
 
 def test_loggers_are_switched_on_and_off_again(root: logging.Logger) -> None:

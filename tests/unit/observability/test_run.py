@@ -183,7 +183,7 @@ async def test_every_line_of_a_log_in_json_is_an_object(tmp_path: Path) -> None:
         assert (line["level"], line["logger"], line["containers"]) == (
             "info",
             "nri_policy.plugin.plugin",
-            "0",
+            0,
         )
         run.settings(log={"debug": []})
         run.process.send_signal(signal.SIGHUP)

@@ -76,7 +76,7 @@ def test_a_store_of_a_newer_version_is_set_aside_with_one_message(
 ) -> None:
     execute(path, f"PRAGMA user_version = {VERSION + 1}")
     assert set_aside(path)
-    (message,) = [record.getMessage() for record in caplog.records]
+    (message,) = caplog.text.splitlines()
     assert f"it is of version {VERSION + 1}, this program's is {VERSION}" in message
     assert str(path) in message
     assert "store.aside-1" in message
