@@ -31,6 +31,12 @@ PACKAGES = {
 _STAGED = re.compile(r"^\s*(\S+) => \./staging/", re.MULTILINE)
 
 
+def is_at_hand(name: str) -> bool:
+    """Return whether a program of the control plane is named, or built; etcd is always at hand."""
+    named = name.upper().replace("-", "_") in os.environ
+    return named or name == "etcd" or (CACHE / "bin" / name).exists()
+
+
 def program(name: str) -> Path:
     """Return the path of a program of the control plane, built or fetched if it is not there yet.
 

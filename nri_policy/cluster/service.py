@@ -67,6 +67,7 @@ class Service:
         followed = sources(self.settings, self.zones, spread, self.controller, wake)
         self.watch = Watch(client, followed, now)
         self.verbs = Verbs(self.zones, spread, choose=settings.extender.choose)
+        self._file = file
         self._client = client
         self._now = now
         self._registry = CollectorRegistry(auto_describe=False)
@@ -124,11 +125,13 @@ class Service:
         )
 
     async def run(self) -> None:
-        """Follow the cluster, and the lease, until cancelled; then let the lease go."""
+        """Follow the cluster, the file and the lease until cancelled; then let the lease go."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.watch.run())
                 group.create_task(self.settings.write(self._client, self._leads))
+                if self._file is not None:
+                    group.create_task(watch(self._file, self.settings.reload))
                 if self.lease is not None:
                     group.create_task(self.lease.run())
                 if self.writer is not None:
@@ -256,18 +259,17 @@ async def run(  # noqa: PLR0913 - keywords: what it is given to work with
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, setattr, http, "should_exit", True)
     loop.add_signal_handler(signal.SIGHUP, service.settings.reload)
-    watching = asyncio.gather(
-        service.run(), *([] if file is None else [watch(file, service.settings.reload)])
-    )
+    following = asyncio.create_task(service.run())
+    following.add_done_callback(lambda _: setattr(http, "should_exit", True))
     try:
         with socket.create_server((listen.host, listen.port)) as listener:
             host, port, *_ = listener.getsockname()
             log.info("listening", extra={"address": host, "port": port})
             await http.serve([listener])
     finally:
-        watching.cancel()
+        following.cancel()
         with suppress(asyncio.CancelledError):
-            await watching
+            await following
         await client.close()
 
 

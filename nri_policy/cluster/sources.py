@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from http.client import FORBIDDEN, NOT_FOUND
 from typing import Any
 
 from msgspec.structs import replace
@@ -57,14 +58,14 @@ def _of_settings(settings: LiveSettings) -> list[Source]:
             take=settings.set_object,
             remove=lambda key: settings.remove_object(key[1]),
             known=settings.objects,
-            optional=True,
+            optional=(NOT_FOUND, FORBIDDEN),
         ),
         Source(
             kind=TOPOLOGIES,
             take=settings.set_topology,
             remove=lambda key: settings.remove_topology(key[1]),
             known=settings.topologies,
-            optional=True,
+            optional=(NOT_FOUND, FORBIDDEN),
         ),
     ]
 
@@ -127,6 +128,7 @@ def _reports(zones: LiveZones, *others: Controller) -> Source:
         remove=remove,
         known=lambda: [("", name) for name in zones.reports()],
         spoiled=lambda key: zones.remove_zones(key[1], stale=True),
+        optional=(NOT_FOUND,),  # a cluster without exporters
     )
 
 

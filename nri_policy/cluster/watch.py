@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
-from http.client import FORBIDDEN, NOT_FOUND
 from typing import Any
 
 from msgspec import Struct
@@ -43,7 +42,7 @@ class Source(Struct, frozen=True):
     remove: Callable[[Key], None]  # one went
     known: Callable[[], Collection[Key]]  # those that were taken
     spoiled: Callable[[Key], None] | None = None  # one makes no sense
-    optional: bool = False  # a cluster that has no such kind, or shows it to others, has none
+    optional: Collection[int] = ()  # by which answers (NOT_FOUND, FORBIDDEN) there are none
 
 
 class Watch:
@@ -102,7 +101,7 @@ class Watch:
                         self._failures[name] = 0
                         self._lost.pop(name, None)
             except APIError as error:
-                if source.optional and error.code in (NOT_FOUND, FORBIDDEN):
+                if error.code in source.optional:
                     self._take_all(source, [])
                     await self._sleep(OPTIONAL_SECONDS)
                     continue

@@ -32,9 +32,13 @@ PATIENCE = 90.0  # seconds for a program to come up
 class ControlPlane:
     """The programs, as long as it is entered."""
 
-    def __init__(self, folder: Path, *, nodes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, *, nodes: Sequence[str] = (), api_server: Sequence[str] = ()
+    ) -> None:
+        """Have *nodes* whose kubelets have tokens, and an API server with more arguments."""
         self.folder = folder
         self._nodes = nodes
+        self._more = api_server
         self._stack = ExitStack()
         self._ports = {name: _free_port() for name in ("etcd", "peer", "api")}
         self.server = f"https://127.0.0.1:{self._ports['api']}"
@@ -87,6 +91,7 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/24",
             "--allow-privileged=true",
             "--endpoint-reconciler-type=none",
+            *self._more,
         )
         self.until(lambda: self.ask("GET", "/readyz").status == 200, "the API server is ready")
 

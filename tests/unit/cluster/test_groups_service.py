@@ -7,12 +7,14 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http.client import FORBIDDEN, NOT_FOUND
 from pathlib import Path
 
 import yaml
 
 from nri_policy.cluster.lease import LASTS, LeaseName
 from nri_policy.cluster.node import HOSTNAME
+from nri_policy.cluster.sources import OF_GROUPS
 from nri_policy.cluster.writer import AT_ONCE
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster import objects
@@ -162,6 +164,23 @@ def test_it_has_the_rights_that_it_uses_and_no_others(tmp_path: Path) -> None:
             assert used == rights()
 
     asyncio.run(play())
+
+
+def test_a_cluster_in_which_nobody_reports_zones_places_groups_too(tmp_path: Path) -> None:
+    """It has no such kind; where it has, and does not show it, nothing is placed."""
+
+    async def play(code: int) -> bool:
+        async with job_of_three(tmp_path) as api:
+            api.refuse = lambda _method, path: code * path.endswith("/noderesourcetopologies")
+            async with replica(api, groups=True, ready=False) as at:
+                if code == NOT_FOUND:
+                    await at.until(lambda: len(gone(api)) == 3)
+                else:
+                    await at.until(lambda: bool(at.service.watch.lost_seconds()))
+                return not at.service.watch.problem(*OF_GROUPS)
+
+    assert asyncio.run(play(NOT_FOUND))
+    assert not asyncio.run(play(FORBIDDEN))
 
 
 def test_what_does_not_fit_waits_and_says_why(tmp_path: Path) -> None:
