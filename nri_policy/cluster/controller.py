@@ -215,9 +215,9 @@ class Controller:
         self._forget(key)
         self._asked.pop(key, None)
         self._again.pop(key, None)
-        self._occupancy.forget(key)
         self.queue.remove(key)
         self.engine.remove_group(namespace, name)
+        self._occupancy.recount(key, None)
         self.queue.changed()
         self._dirty[key] = None
 
@@ -261,6 +261,7 @@ class Controller:
         """Take in that all groups are known as they are: what was asked did not come to be."""
         for write in [*self._asked.values()]:
             self.failed(write)
+        self._changes.settle()
 
     def step(self) -> list[Write]:
         """Return what is to be written now, in this order."""
@@ -402,12 +403,13 @@ class Controller:
         """Yield which groups lose their places so that *group* fits; their pods go next."""
         found = victims(self.engine, group) or []
         keys = [(each.namespace, each.name) for each in found]
-        if any(key in self._asked for key in keys):
+        if any(key in self._asked or self._changes.under_way(key) for key in keys):
             return  # one is about to change: this is asked again then
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             lost = with_status(self._seen[key].group, Status(message=message, evicted="Preempted"))
             self.engine.set_group(lost)
+            self._occupancy.recount(key, lost)
             self.statistics.preemptions += 1
             self._asked[key] = WriteStatus(lost, self._seen[key].revision)
             yield self._asked[key]
@@ -430,6 +432,8 @@ class Controller:
         """Try to place anew what failed hosts had of a group; the rest stays."""
         group = seen.group
         key = (group.namespace, group.name)
+        if self._changes.under_way(key):
+            return  # a pod may be on its way to a place that the group would not have any more
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy)
         try:
             found = self.engine.place(with_status(group, degraded))
@@ -454,6 +458,7 @@ class Controller:
         if status != group.status and key not in self._asked:
             changed = with_status(group, status)
             self.engine.set_group(changed)
+            self._occupancy.recount(key, changed)  # pods on failed hosts stay until they are gone
             yield WriteStatus(changed, seen.revision)
             text = f"failed: {', '.join(unhealthy)}"
             yield Notice(key, reason, f"{text}; {status.message}" if status.message else text)

@@ -43,10 +43,6 @@ class Occupancy:
         pods = [each.pod for each in self._members.of(group)]
         return Counter(pod.phase for pod in pods if (pod.namespace, pod.name) not in elsewhere)
 
-    def forget(self, group: Key) -> None:
-        """Forget a group that went."""
-        self._elsewhere.pop(group, None)
-
     def count(self, group: Key, pod: Pod) -> None:
         """Have the engine count a pod of a group; one that ended leaves its place to the group."""
         key = (pod.namespace, pod.name)
@@ -62,22 +58,30 @@ class Occupancy:
             annotations = {**pod.annotations, GROUP_LABEL: group[1]}
             self._engine.set_pod(replace(pod, annotations=annotations))
 
-    def recount(self, key: Key, group: PlacementGroup) -> bool:
-        """See anew which pods are in the group's places; return whether that has changed."""
-        members, nodes = self._members.of(key), self._engine.nodes
-        names = pod_set_names(members, self._levels, group.pod_sets)
-        elsewhere = set()
-        for assignment in group.status.assignments:
-            own = [
-                each.pod
-                for each, name in zip(members, names, strict=True)
-                if name == assignment.pod_set
-                and (each.pod.node or GROUP_LABEL in each.pod.annotations)
-            ]
-            places = places_of(assignment, own, nodes)
-            elsewhere |= {(key[0], name) for name, place in places.items() if place is None}
-        changed = elsewhere ^ self._elsewhere.get(key, set())
-        self._elsewhere[key] = elsewhere
+    def recount(self, key: Key, group: PlacementGroup | None) -> bool:
+        """See anew which pods are in the places of a group; return whether that has changed.
+
+        One that has no places, or went (None), may have pods all the same that were let go.
+        """
+        members = [
+            each
+            for each in self._members.of(key)
+            if each.pod.node or GROUP_LABEL in each.pod.annotations
+        ]
+        elsewhere = {(key[0], each.pod.name) for each in members}
+        if group is not None and group.status.assignments:
+            names = pod_set_names(members, self._levels, group.pod_sets)
+            for assignment in group.status.assignments:
+                own = [
+                    each.pod
+                    for each, name in zip(members, names, strict=True)
+                    if name == assignment.pod_set
+                ]
+                places = places_of(assignment, own, self._engine.nodes)
+                elsewhere -= {(key[0], name) for name, place in places.items() if place is not None}
+        changed = elsewhere ^ self._elsewhere.pop(key, set())
+        if elsewhere:
+            self._elsewhere[key] = elsewhere
         for each in members:
             if (key[0], each.pod.name) in changed:
                 self.count(key, each.pod)

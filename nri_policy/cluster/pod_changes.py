@@ -31,7 +31,7 @@ class PodChanges:
         self._levels = levels
         self._occupancy = occupancy
         self._asked: dict[Key, PodWrite] = {}
-        self._unanswered: set[Key] = set()  # of them, those that may be asked again
+        self._unanswered: set[Key] = set()  # of them, those that are to be asked again
 
     def ask(self, write: PodWrite) -> None:
         """Take in that a write is under way."""
@@ -39,10 +39,15 @@ class PodChanges:
         self._asked[pod.namespace, pod.name] = write
         self._unanswered.discard((pod.namespace, pod.name))
 
-    def unanswered(self, write: PodWrite) -> None:
-        """Take in that nobody knows whether a write came to be: it may, and may be asked again."""
-        pod = pod_of(write)
+    def unanswered(self, write: OpenGate) -> None:
+        """Take in that nobody knows whether a write came to be: it is asked again as it was."""
+        pod = write.opening.pod
         self._unanswered.add((pod.namespace, pod.name))
+
+    def settle(self) -> None:
+        """Take in that what nobody answered did not come to be, or is seen by now."""
+        for key in [*self._unanswered]:
+            self.forget(key)
 
     def forget(self, key: Key) -> None:
         """Take in that nothing is under way any more with a pod."""
@@ -68,8 +73,13 @@ class PodChanges:
     ) -> Iterator[Write]:
         """Yield the pods that may go, none to *closed* hosts.
 
-        One that is about to end has its place until it has ended.
+        One that is about to end has its place until it has ended. What nobody answered is asked
+        again, whatever is closed by now: only so it is known in the end.
         """
+        for key in sorted(self._unanswered):
+            asked = self._asked[key]
+            if (key[0], asked.group) == (group.namespace, group.name):
+                yield asked
         members = [
             each
             for each in members
@@ -84,8 +94,7 @@ class PodChanges:
                 if name == assignment.pod_set
             ]
             for opening in openings(assignment, own, self.gate, nodes, closed):
-                key = (group.namespace, opening.pod.name)
-                if key not in self._asked or key in self._unanswered:
+                if (group.namespace, opening.pod.name) not in self._asked:
                     yield OpenGate(opening, group.name, self.gate)
 
     def fail_lost(

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.placement_world import Object, Play
+from nri_policy.cluster.writes import CreateGroup, DeletePod, OpenGate, WriteStatus
+from tests.support.placement_world import Object, Play, tell
 from tests.unit.cluster.objects import HOSTNAME
 
 RACK = "example.com/rack"
@@ -266,3 +267,104 @@ def test_who_had_succeeded_before_its_group_left_is_not_waited_for() -> None:
     running = world.let_go("j")
     assert running == (3, 3)  # two anew, and the one that is done
     assert world.group("job-j").status.assignments
+
+
+def step_by_step(play: Play) -> list[WriteStatus]:
+    """What the next step gives of places, or takes; nothing of it is done."""
+    return [each for each in play.controller.step() if isinstance(each, WriteStatus)]
+
+
+def test_a_place_is_nobody_elses_while_a_pod_is_there_of_a_group_that_lost_it() -> None:
+    """Its host is well again, and the pods are still there, before the new places are seen."""
+    play = started(CASES["deleted"])
+    world = play.world
+    node = world.objects["nodes"]["h0"]
+    world.submit("next", 6, 2, RACK)
+    play.rest()
+    world.delete("nodes", "h0")
+    play.listen()
+    (replaced,) = step_by_step(play)
+    assert {one.values[0] for one in replaced.group.status.assignments[0].domains} == {"h1", "h2"}
+    world.put("nodes", node)
+    world.submit("one", 1, 2, HOSTNAME)
+    world.submit("two", 1, 2, HOSTNAME)
+    tell_all_but_groups(play)
+    for each in play.controller.step():
+        if isinstance(each, CreateGroup):
+            world.write(each)
+            tell(play.controller, world, "groups", each.group.name)
+    placed = {
+        place.values[0]
+        for each in step_by_step(play)
+        for given in each.group.status.assignments
+        for place in given.domains
+    }
+    assert placed == {"h1"}  # what is left beside the new places
+    world.write(replaced)
+    play.rest()  # checks that no host has more than it can have
+
+
+def tell_all_but_groups(play: Play) -> None:
+    changes, play.world.changes[:] = [*play.world.changes], []
+    for kind, name in changes:
+        if kind != "groups":
+            tell(play.controller, play.world, kind, name)
+
+
+def test_a_place_is_nobody_elses_while_a_pod_is_on_its_way_to_it_whose_group_has_left() -> None:
+    """A pod that was let go may be bound until it is deleted."""
+    case = Case("deleted", pods="wait", room=False)
+    play = Play(hosts_in_rack=3)
+    world = play.world
+    world.delete("pods", "web")
+    world.submit("j", 3, 2, RACK)
+    play.rest(schedule=False)  # h0 and h1, and nobody is bound
+    world.submit("big", 3, 2, RACK)
+    play.rest(schedule=False)
+    world.submit("next", 3, 2, RACK)
+    world.submit("last", 3, 2, RACK)
+    play.rest(schedule=False)
+    world.submit("one", 1, 2, HOSTNAME)
+    play.rest(schedule=False)
+    happen(play, case)
+    play.listen()
+    play.step()
+    assert world.group("job-j").status.evicted
+    play.listen()
+    writes = play.controller.step()
+    leaving = {each.pod.name for each in writes if isinstance(each, DeletePod)}
+    assert leaving == {"j-0", "j-1", "j-2"} - failed(play)
+    assert not [each for each in writes if isinstance(each, WriteStatus)
+                and each.group.status.assignments]  # fmt: skip
+    world.schedule()  # before they are deleted
+    play.rest()
+
+
+def failed(play: Play) -> set[str]:
+    return {
+        name
+        for name, item in play.world.pods_of("j").items()
+        if item.get("status", {}).get("phase") == "Failed"
+    }
+
+
+def test_nothing_is_replaced_while_a_pod_is_being_let_go() -> None:
+    play = Play(hosts_in_rack=3)
+    world = play.world
+    world.delete("pods", "web")
+    world.submit("j", 3, 2, RACK)
+    for _ in range(2):
+        play.listen()
+        play.step()
+    play.listen()
+    opened = [each for each in play.controller.step() if isinstance(each, OpenGate)]
+    assert len(opened) == 3
+    for each in opened:
+        play.controller.unanswered(each)
+    world.delete("nodes", "h0")
+    play.listen()
+    assert play.controller.step() == opened  # asked again, to a host that is gone or not
+    for each in opened:
+        world.write(each)
+    play.rest()
+    assert {about for about, reason in world.events if reason == "NodeFailed"} == {"j-0", "j-1"}
