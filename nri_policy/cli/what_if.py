@@ -32,6 +32,7 @@ from nri_policy.picture.svg import Strip
 from nri_policy.picture.terminal import Drawing
 from nri_policy.report import (
     Fit,
+    Held,
     Misfit,
     NewSettingsReport,
     TriedReport,
@@ -258,8 +259,10 @@ def _consequence(report: WhatIfReport, placed: int) -> str:
         (each.before.cpus, each.before.mems) != (each.after.cpus, each.after.mems)
         for each in report.changes.values()
     )
+    limited = sum(_limits(each.before) != _limits(each.after) for each in report.changes.values())
+    also = f", {limited} other limits of I/O" if limited else ""
     colon = ":" if report.changes else "."
-    return f"{moved} of {placed} containers would get other CPUs or memory nodes{colon}"
+    return f"{moved} of {placed} containers would get other CPUs or memory nodes{also}{colon}"
 
 
 def _sentence(pod: Fit) -> str:
@@ -318,11 +321,23 @@ def _remarks(container: TriedReport) -> Iterator[str]:
 
 
 def _changes(changes: Mapping[str, TwoHoldings]) -> Columns:
-    table = Columns("container", "", "cpuset", "mems", "pool", dispensable=("pool", "mems"))
+    limited = any(_limits(each.before) != _limits(each.after) for each in changes.values())
+    more = ("I/O",) if limited else ()
+    headings = ("container", "", "cpuset", "mems", "pool", *more)
+    table = Columns(*headings, dispensable=("pool", "mems"))
     for name, change in changes.items():
         for when, whose, held in (
             ("before", path(short(name)), change.before),
             ("after", Text(), change.after),
         ):
-            table.add_row(whose, when, cpu_list(held.cpus), cpu_list(held.mems), path(held.pool))
+            cells = [cpu_list(held.cpus), cpu_list(held.mems), path(held.pool)]
+            table.add_row(whose, when, *cells, *([_limits(held)] if limited else []))
     return table
+
+
+def _limits(held: Held) -> str:
+    """Return a container's class of I/O and what that comes to, line by line."""
+    if held.blockio is None:
+        return ""
+    texts = (f"{file} {line}" for file, text in held.limits.items() for line in text.split("\n"))
+    return "\n".join([held.blockio, *texts])

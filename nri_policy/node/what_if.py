@@ -13,6 +13,7 @@ from itertools import chain, count, islice
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.classes import Classes
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped
@@ -82,8 +83,8 @@ class Newcomer(Struct, frozen=True, kw_only=True):
     ended: bool = False  # before the next one came
 
 
-class Held(Struct, frozen=True, kw_only=True):
-    """What a container holds, and where it runs."""
+class Held(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a container holds, where it runs, and how its I/O is limited."""
 
     pool: str
     exclusive: CPUSet
@@ -91,6 +92,8 @@ class Held(Struct, frozen=True, kw_only=True):
     isolated: CPUSet
     cpus: CPUSet
     mems: CPUSet
+    blockio: str | None = None  # the class of its I/O
+    limits: Mapping[str, str] = {}  # cgroup file -> contents, by that class
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -278,6 +281,7 @@ def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, H
     for container_id, placed in view.placed.items():
         cpus, mems = cpusets[container_id]
         grant = placed.grant
+        classes = view.classes.get(container_id) or Classes()
         holdings[placed.container.full_name] = Held(
             pool=view.layout.tree.pools[grant.pool].name,
             exclusive=grant.exclusive,
@@ -285,5 +289,7 @@ def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, H
             isolated=grant.exclusive if grant.isolated else EMPTY,
             cpus=cpus,
             mems=mems,
+            blockio=None if classes.blockio is None else classes.blockio.name,
+            limits=classes.limits,
         )
     return holdings

@@ -184,6 +184,37 @@ def test_what_if_tells_the_classes_of_newcomers(tmp_path: Path) -> None:
     beside_a_daemon(tmp_path, check, WEB)
 
 
+def test_what_if_lists_the_limits_that_settings_would_change(tmp_path: Path) -> None:
+    limit = {"Devices": ["/dev/sda"], "ThrottleWriteBps": "2M"}
+    other = {"blockio": {"enable": True, "classes": {"slow": [limit]}}}
+    spec = {"reservedResources": {"cpu": "750m"}, **SPEC}
+    document = {"apiVersion": "config.nri/v1alpha1", "kind": "TopologyAwarePolicy"}
+
+    def check(control: Path) -> None:
+        command = ["what-if", "--settings", "-"]
+        given = json.dumps(document | {"spec": spec | {"control": other}})
+        answer = json.loads(shown(control, *command, "-o", "json", given=given))
+        assert {
+            name: [(each[when].get("blockio"), each[when].get("limits")) for when in each]
+            for name, each in answer["changes"].items()
+        } == {
+            "default/web/main": [
+                ("slow", {"io.max": LINE}),
+                ("slow", {"io.max": "8:0 rbps=max wbps=2000000 riops=max wiops=max"}),
+            ]
+        }
+        text = shown(control, *command, given=given)
+        assert "0 of 2 containers would get other CPUs or memory nodes, 1 other limits of" in text
+        assert [line.split()[-5:] for line in text.splitlines() if "io.max" in line] == [
+            LINE.split(),
+            ["8:0", "rbps=max", "wbps=2000000", "riops=max", "wiops=max"],
+        ]
+        same = json.dumps(document | {"spec": spec})
+        assert "I/O" not in shown(control, *command, given=same)
+
+    beside_a_daemon(tmp_path, check, WEB, pod("plain"))
+
+
 def test_a_journal_with_classes_comes_out_as_it_was_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
