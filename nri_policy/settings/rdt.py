@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Annotated
 
 from msgspec import field
@@ -18,6 +20,7 @@ _BITS = re.compile(r"([0-9]{1,2})(?:-([0-9]{1,2}))?")
 _MASK = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _BANDWIDTH = re.compile(r"[0-9]{1,9}(?:%|MBps)")
 _IDS = re.compile(r"all|[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*")
+_ANY = -1  # a cache that no list names: it has the share of `all`
 _SHARE = "a share of a cache, as in 50%, 0-5 or 0xff0"
 
 
@@ -58,6 +61,22 @@ Share = Annotated[str | None, share]
 Bandwidth = Annotated[Mapping[str, tuple[str, ...]], bandwidth]
 
 
+def _bits(value: str) -> int:
+    """Return the mask of a share that names its bits; 0 for percents."""
+    if found := _BITS.fullmatch(value):
+        first, last = int(found[1]), int(found[2] or found[1])
+        return (1 << last + 1) - (1 << first)
+    return int(value, 16) if _MASK.fullmatch(value) else 0
+
+
+def _ranges(ids: str) -> list[range]:
+    """Return the ranges in a list of cache ids; none for `all`, and for what is no list."""
+    if ids == "all" or not _IDS.fullmatch(ids):
+        return []
+    parts = [part.partition("-") for part in ids.split(",")]
+    return [range(int(first), int(last or first) + 1) for first, _, last in parts]
+
+
 class CacheShare(Section, frozen=True, kw_only=True):
     """A share of a cache, or one each for code and data."""
 
@@ -79,6 +98,13 @@ class Allocation(Section, frozen=True, kw_only=True):
     l2: Mapping[str, CacheShare] = field(name="l2Allocation", default_factory=dict)
     l3: Mapping[str, CacheShare] = field(name="l3Allocation", default_factory=dict)
     mb: Bandwidth = field(name="mbAllocation", default_factory=dict)
+
+    def share(self, level: str, id_: int, kind: str) -> str | None:
+        """Return the share of a cache (`l2`, `l3`) for one kind of contents, None if not given."""
+        shares: Mapping[str, CacheShare] = getattr(self, level)
+        given = [each for ids, each in shares.items() if any(id_ in r for r in _ranges(ids))]
+        found = given[-1] if given else shares.get("all")
+        return None if found is None else getattr(found, kind) or found.unified
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Yield ids that are none."""
@@ -140,3 +166,34 @@ class RDT(Section, frozen=True, kw_only=True):
                 if name in seen:
                     yield path, f"{quoted(name)} is there twice"
                 seen.add(name)
+        for level in ("l2", "l3"):
+            yield from self._faults_together(level)
+
+    def _faults_together(self, level: str) -> Iterator[tuple[str, str]]:
+        """Yield why the partitions cannot have their shares of one level side by side."""
+        partitions = self.partitions.values()
+        lists = [ids for each in partitions for ids in getattr(each, level)]
+        ranges = [each for ids in lists for each in _ranges(ids)]
+        # caches that no range begins or ends at have the shares of one that is looked at
+        for id_ in sorted(
+            {_ANY, *(each.start for each in ranges), *(each.stop for each in ranges)}
+        ):
+            for kind in ("unified", "code", "data"):
+                shares = [each.share(level, id_, kind) for each in partitions]
+                if why := _contradiction([each for each in shares if each is not None]):
+                    where = "" if id_ == _ANY else f" of cache id {id_}"
+                    yield "partitions", f"{level}Allocation{where}: {why}"
+                    return
+
+
+def _contradiction(shares: Sequence[str]) -> str:
+    """Return why partitions cannot all have their share of one cache, empty if they can."""
+    masks = [_bits(each) for each in shares]
+    percents = [int(found[1]) for each in shares if (found := _PERCENT.fullmatch(each))]
+    if percents and any(masks):
+        return "some partitions have percents and others bits"
+    if sum(percents) > 100:
+        return f"the partitions have {sum(percents)}% together, which is more than 100%"
+    if sum(masks) != reduce(or_, masks, 0):
+        return "the bits of partitions overlap"
+    return ""

@@ -150,6 +150,22 @@ def test_whatever_settings_take_the_kernel_takes(given: dict[str, Any], tmp_path
     run(test)
 
 
+def test_every_flag_arrives_as_itself(tmp_path: Path) -> None:
+    """The peer's `reclaimable` comes to nothing."""
+    flags = ["reset-on-fork", "reclaim", "dl-overrun", "keep-policy", "keep-params"]
+
+    async def test() -> None:
+        classes = [{"name": "a", "flags": flags}]
+        async with Host().serving(tmp_path, version="2.2.1", schedulingClasses=classes) as up:
+            assert not await up.start(pod("web", annotations={KEY: "a"}))
+            given = up.runtime.container("web/main").message.linux.scheduler
+            assert [nri.LinuxSchedulerFlag.Name(each) for each in given.flags] == [
+                f"SCHED_FLAG_{each.upper().replace('-', '_')}" for each in flags
+            ]
+
+    run(test)
+
+
 def test_a_deadline_runs_unpinned_and_is_refused_to_those_that_are_pinned(tmp_path: Path) -> None:
     due = {
         "name": "due",

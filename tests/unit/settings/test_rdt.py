@@ -9,9 +9,10 @@ import pytest
 from nri_policy.settings import SettingsError, from_spec
 
 
-def problems_of(partition: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the settings of one partition."""
-    control = {"rdt": {"enable": True, "partitions": {"all": partition}}}
+def problems_of(*partitions: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the settings of partitions."""
+    named = dict(zip(("all", "other", "third"), partitions, strict=False))
+    control = {"rdt": {"enable": True, "partitions": named}}
     try:
         from_spec({"reservedResources": {"cpu": 1}, "control": control}, "here")
     except SettingsError as error:
@@ -51,3 +52,37 @@ def test_a_partition_has_no_range_of_percents() -> None:
     assert problems_of(split) == [
         "l2Allocation: 0: '1-50%': only a class can have a range of percents"
     ]
+
+
+@pytest.mark.parametrize(
+    ("shares", "problem"),
+    [
+        (["60%", "40%"], ""),
+        (["0x3", "2-5"], ""),
+        (["60%", "41%"], "the partitions have 101% together, which is more than 100%"),
+        (["50%", "0x3"], "some partitions have percents and others bits"),
+        (["0-3", "3-5"], "the bits of partitions overlap"),
+        (["0x1", "5", "0x1f"], "the bits of partitions overlap"),
+    ],
+)
+def test_partitions_are_side_by_side(shares: list[str], problem: str) -> None:
+    expected = [f"control.rdt.partitions: l3Allocation: {problem}"] if problem else []
+    assert problems_of(*map(share_of, shares)) == expected
+
+
+def test_each_cache_is_shared_out_by_itself() -> None:
+    def partition(**shares: Any) -> dict[str, Any]:
+        return {"l2Allocation": {ids.replace("_", "-"): share for ids, share in shares.items()}}
+
+    one = partition(**{"all": {"unified": "60%"}, "0_1": {"unified": "50%"}})
+    other = partition(**{"all": {"unified": "40%"}, "0_3": {"unified": "50%"}})
+    where = "control.rdt.partitions: l2Allocation of cache id 2"
+    assert problems_of(one, other) == [
+        f"{where}: the partitions have 110% together, which is more than 100%"
+    ]
+    other = partition(all={"unified": "40%"}, **{"0_1": {"unified": "50%"}})
+    assert not problems_of(one, other)
+    code = partition(all={"unified": "40%", "code": "50%", "data": "40%"})
+    assert "have 110% together" in problems_of(one, code)[0], "code counts by itself"
+    (problem,) = problems_of(one, partition(half={"unified": "40%"}))
+    assert "'half' is not a list of cache ids" in problem
