@@ -29,6 +29,7 @@ from nri_policy.report import (
     ClassItemReport,
     ExplanationReport,
     JournalPage,
+    ResourceTopology,
     SettingsReport,
     TopologyReport,
     class_items,
@@ -157,7 +158,7 @@ class Publication(Protocol):
 class Topology(Protocol):
     """The node's NodeResourceTopology object; `nrt.topology.Topology`."""
 
-    async def object(self) -> object:
+    async def document(self) -> ResourceTopology:
         """Return the object as it is now."""
         ...
 
@@ -414,7 +415,7 @@ class Control:
         del request
         if not self._status.synchronized.is_set():
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
-        return _document(await self._topology.object())
+        return _document(await self._topology.document())
 
     async def watch(
         self, request: pb.WatchRequest, context: _Context

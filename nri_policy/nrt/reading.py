@@ -17,6 +17,7 @@ from nri_policy.node import Node
 from nri_policy.nrt.coming import with_coming
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.nrt.zones import Amounts, Devices, measure, named_values, zones
+from nri_policy.report import ObjectName, ResourceTopology, plain
 from nri_policy.settings import Alignment, OnExit
 from nri_policy.workload.pod import Container
 
@@ -53,8 +54,8 @@ class Reading:
             == (other.amounts, other.devices, other.pods)
         )
 
-    def object(self, *, stopped: bool = False) -> Object:
-        """Return the object to publish; *stopped* marks it as the last one of a daemon."""
+    def document(self, *, stopped: bool = False) -> ResourceTopology:
+        """Return what to publish; *stopped* marks it as the last one of a daemon."""
         aligned = self.layout.settings.alignment is Alignment.NUMA
         attributes: Mapping[str, object] = {
             "topologyManagerPolicy": "single-numa-node" if aligned else "none",
@@ -65,13 +66,19 @@ class Reading:
             GENERATION: self.generation,
             STOPPED: "true" if stopped else "",
         }
-        return {
-            "apiVersion": f"{GROUP}/{VERSION}",
-            "kind": KIND,
-            "metadata": {"name": self.node, "labels": LABELS},
-            "attributes": named_values(attributes),
-            "zones": zones(self.layout, self.amounts, self.devices),
-        }
+        return ResourceTopology(
+            api_version=f"{GROUP}/{VERSION}",
+            kind=KIND,
+            metadata=ObjectName(name=self.node),
+            attributes=named_values(attributes),
+            zones=zones(self.layout, self.amounts, self.devices),
+        )
+
+    def object(self, *, stopped: bool = False) -> Object:
+        """Return the document as the object that is written, with our labels."""
+        written: Object = plain(self.document(stopped=stopped))
+        written["metadata"]["labels"] = LABELS
+        return written
 
 
 class Feed:

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
-from nri_policy.nrt.reading import Feed, Object
+from nri_policy.nrt.reading import Feed
+from nri_policy.report import ResourceTopology
 
 
 class Topology:
@@ -17,10 +18,10 @@ class Topology:
         self.feed = feed
         self._publishers: list[Publisher] = []
 
-    async def object(self) -> Object:
+    async def document(self) -> ResourceTopology:
         """Return the object as it is now."""
         reading = await self.feed.read()
-        return await asyncio.to_thread(reading.object)
+        return await asyncio.to_thread(reading.document)
 
     @property
     def publications(self) -> list[Publication]:

@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.layout import Layout
@@ -36,11 +35,11 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.node import NodeView
 from nri_policy.pools.supply import cuttable
 from nri_policy.pools.tree import Pool, PoolTree, numa_cpus
+from nri_policy.report import Cost, NamedValue, Zone, ZoneResource
 from nri_policy.settings import Level
 from nri_policy.units import format_cpu
 from nri_policy.workload.request import Sort
 
-Zone = dict[str, Any]
 Devices = Mapping[int, Mapping[str, tuple[int, int]]]  # node -> resource -> all, those left
 
 MOST_NODES = 64  # schedulers crash on ids beyond
@@ -101,9 +100,9 @@ def measure(view: NodeView) -> Amounts:
     )
 
 
-def zones(layout: Layout, amounts: Amounts, devices: Devices) -> list[Zone]:
+def zones(layout: Layout, amounts: Amounts, devices: Devices) -> tuple[Zone, ...]:
     """Return the zones of a *layout* with these *amounts*, and *devices* in those of NUMA nodes."""
-    return [*_numa_zones(layout, amounts, devices), *_pool_zones(layout, amounts)]
+    return (*_numa_zones(layout, amounts, devices), *_pool_zones(layout, amounts))
 
 
 def _numa_cpus(machine: Machine) -> list[CPUSet]:
@@ -137,24 +136,24 @@ def _numa_zones(layout: Layout, amounts: Amounts, devices: Devices) -> Iterator[
         for sort in sorts:
             every, left = devices.get(number, {}).get(sort, (0, 0))
             resources.append(_resource(sort, every, every, left))
-        yield {
-            "name": f"node-{number}",
-            "type": "Node",
-            "costs": _costs(machine, number, len(own)),
-            "resources": resources,
-        }
+        yield Zone(
+            name=f"node-{number}",
+            type="Node",
+            costs=_costs(machine, number, len(own)),
+            resources=tuple(resources),
+        )
 
 
-def _costs(machine: Machine, number: int, count: int) -> list[Zone]:
+def _costs(machine: Machine, number: int, count: int) -> tuple[Cost, ...]:
     known = machine.distances.nodes
     row = (
         dict(zip(known, machine.distances.matrix[known.index(number)], strict=True))
         if number in known
         else {number: _LOCAL}
     )
-    return [
-        {"name": f"node-{other}", "value": row.get(other, _UNREACHABLE)} for other in range(count)
-    ]
+    return tuple(
+        Cost(name=f"node-{other}", value=row.get(other, _UNREACHABLE)) for other in range(count)
+    )
 
 
 def _pool_zones(layout: Layout, amounts: Amounts) -> Iterator[Zone]:
@@ -171,13 +170,12 @@ def _pool_zones(layout: Layout, amounts: Amounts) -> Iterator[Zone]:
             "exclusive cpuset": amounts.exclusive & pool.cpus,
             "containers": amounts.members.get(pool.id, 0),
         }
-        above = {} if pool.parent is None else {"parent": tree.pools[pool.parent].name}
-        yield {
-            "name": pool.name,
-            "type": next(_TYPES[level] for level in _TYPES if level in pool.levels),
-            **above,
-            "attributes": named_values(attributes),
-            "resources": [
+        yield Zone(
+            name=pool.name,
+            type=next(_TYPES[level] for level in _TYPES if level in pool.levels),
+            parent=None if pool.parent is None else tree.pools[pool.parent].name,
+            attributes=named_values(attributes),
+            resources=(
                 _cpu(layout, pool.cpus, amounts.pool_milli[pool.id]),
                 _memory(
                     layout,
@@ -185,8 +183,8 @@ def _pool_zones(layout: Layout, amounts: Amounts) -> Iterator[Zone]:
                     sum(sizes[node] for node in nodes),
                     amounts.pool_memory[pool.id],
                 ),
-            ],
-        }
+            ),
+        )
 
 
 def _parents_first(tree: PoolTree, pool: Pool) -> Iterable[Pool]:
@@ -195,27 +193,29 @@ def _parents_first(tree: PoolTree, pool: Pool) -> Iterable[Pool]:
         yield from _parents_first(tree, tree.pools[child])
 
 
-def named_values(values: Mapping[str, object]) -> list[Zone]:
+def named_values(values: Mapping[str, object]) -> tuple[NamedValue, ...]:
     """Return attributes as the API has them, without those that have nothing to say."""
-    return [{"name": name, "value": text} for name, value in values.items() if (text := str(value))]
+    return tuple(
+        NamedValue(name=name, value=text) for name, value in values.items() if (text := str(value))
+    )
 
 
-def _cpu(layout: Layout, cpus: CPUSet, left: int) -> Zone:
+def _cpu(layout: Layout, cpus: CPUSet, left: int) -> ZoneResource:
     usable = cpus & (layout.capacity.sharable | layout.capacity.isolated)
     return _resource("cpu", len(cpus), len(usable), format_cpu(left))
 
 
-def _memory(layout: Layout, nodes: CPUSet, capacity: int, left: int) -> Zone:
+def _memory(layout: Layout, nodes: CPUSet, capacity: int, left: int) -> ZoneResource:
     return _resource("memory", capacity, layout.memory.capacity_of(nodes), left)
 
 
-def _resource(name: str, capacity: int, allocatable: int, available: int | str) -> Zone:
-    return {
-        "name": name,
-        "capacity": str(capacity),
-        "allocatable": str(allocatable),
-        "available": str(available),
-    }
+def _resource(name: str, capacity: int, allocatable: int, available: int | str) -> ZoneResource:
+    return ZoneResource(
+        name=name,
+        capacity=str(capacity),
+        allocatable=str(allocatable),
+        available=str(available),
+    )
 
 
 def _binary(size: int) -> str:

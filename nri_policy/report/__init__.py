@@ -48,7 +48,14 @@ from nri_policy.report.replay import (
     TwoFates,
     fate_report,
 )
-from nri_policy.report.resource_topology import ResourceTopology
+from nri_policy.report.resource_topology import (
+    Cost,
+    NamedValue,
+    ObjectName,
+    ResourceTopology,
+    Zone,
+    ZoneResource,
+)
 from nri_policy.report.settings import CheckReport, ErrorReport, NodeCapacity, SettingsReport
 from nri_policy.report.status import PublicationReport, StatusReport
 from nri_policy.report.what_if import (
@@ -68,6 +75,7 @@ __all__ = [
     "ClassesReport",
     "ContainerReport",
     "Containers",
+    "Cost",
     "DeviceReport",
     "DifferenceReport",
     "DriftReport",
@@ -82,9 +90,11 @@ __all__ = [
     "JournalRecord",
     "MachineReport",
     "Misfit",
+    "NamedValue",
     "NewSettingsReport",
     "NodeCapacity",
     "NodeReport",
+    "ObjectName",
     "OccupiedPoolReport",
     "PoolReport",
     "PublicationReport",
@@ -98,6 +108,8 @@ __all__ = [
     "TwoHoldings",
     "Value",
     "WhatIfReport",
+    "Zone",
+    "ZoneResource",
     "class_items",
     "classes_report",
     "container_report",

@@ -16,6 +16,7 @@ import pytest
 from nri_policy.kubelet.manifest import PodManifest, QoS
 from nri_policy.nrt.coming import with_coming
 from nri_policy.nrt.fingerprint import fingerprint
+from nri_policy.report import plain
 from nri_policy.simulation.containers import RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.node import SimulatedNode
@@ -81,7 +82,7 @@ async def follow(path: Path, folder: Path) -> int:
         async for _ in Playback(node.runtime, node).play(read_scenario(path)):
             if node.daemon is None:
                 continue
-            topology: Any = await node.daemon.topology.object()
+            topology: Any = plain(await node.daemon.topology.document())
             for container in node.runtime.containers:
                 if container.state is RuntimeState.RUNNING:
                     started.add(container.pod.id)

@@ -20,7 +20,7 @@ from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.plugin.plugin import Sources
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxResources
-from nri_policy.report import StatusReport
+from nri_policy.report import StatusReport, plain
 from nri_policy.workload.pod import Pod
 from tests.support import nodes
 from tests.support.apiserver import APIServer
@@ -143,7 +143,7 @@ async def test_a_new_daemon_knows_what_is_to_come(tmp_path: Path) -> None:
         before = node.runtime.synchronizations
         node.daemon._session.reconnect()
         await node.runtime.synchronized(after=before)
-        topology: Any = await node.daemon.topology.object()
+        topology: Any = plain(await node.daemon.topology.document())
         assert [zone["resources"][0]["available"] for zone in topology["zones"][:4]] == [
             *("3", "1", "4", "4")
         ]
@@ -187,7 +187,7 @@ async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stop
         before = node.runtime.synchronizations
         node.daemon._session.reconnect()
         await node.runtime.synchronized(after=before)
-        topology: Any = await node.daemon.topology.object()
+        topology: Any = plain(await node.daemon.topology.document())
     attributes = {each["name"]: each["value"] for each in topology["attributes"]}
     assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(
         [("default", "runs"), ("default", "crashed")]

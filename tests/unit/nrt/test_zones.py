@@ -17,6 +17,7 @@ from nri_policy.hardware.machine import Distances, Machine, MemoryKind
 from nri_policy.node import view_of
 from nri_policy.node.alignment import spans
 from nri_policy.nrt.zones import Devices, measure, zones
+from nri_policy.report import plain
 from tests.support import memory_maps, nodes
 from tests.support.engine_driver import EngineDriver
 from tests.support.topology_twin import Twin, amounts
@@ -34,7 +35,8 @@ def shown(machine: Machine | str = nodes.SMALL, **spec: Any) -> dict[str, dict[s
 
 
 def published(engine: Engine, devices: Devices | None = None) -> list[dict[str, Any]]:
-    return zones(engine.layout, measure(view_of(engine)), devices or {})
+    found = zones(engine.layout, measure(view_of(engine)), devices or {})
+    return [plain(zone) for zone in found]
 
 
 def attributes(zone: dict[str, Any]) -> dict[str, str]:
