@@ -7,9 +7,10 @@ required request stays in the domain of its level where the rest is; else anywhe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -45,14 +46,17 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
         for pod_set in members:
             places = kept[pod_set.name]
             added: Counter[int] = Counter()
-            for name in failed:
-                own = given[pod_set.name]
-                missing = sum(one.count for one in own.domains if _host(own, one) == name)
-                if not missing:
-                    continue
+            own = given[pod_set.name]
+            lost: Counter[str] = Counter()
+            for one in own.domains:
+                if (name := _host(own, one)) in failed:
+                    lost[name] += one.count
+            while lost:
                 rest = places or sum(kept.values(), Counter())  # leader and workers stay together
-                searched = _Search(tree, pod_set, settings, implied, failed, missing)
-                found = dict(searched.find(places, rest, paths.get(name)))
+                search = partial(_Search, tree, pod_set, settings, implied, failed)
+                names = _together(search, lost, places, rest, paths)
+                missing = sum(lost.pop(name) for name in names)
+                found = dict(search(missing).find(places, rest, paths.get(names[0])))
                 pod = pod_set.template.spec.effective()
                 assumed.enter_context(tree.assumed(found, pod))
                 added.update(found)
@@ -60,6 +64,32 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
             new[pod_set.name] = assignment(tree, pod_set.name, sorted(added.items()))
             whole[pod_set.name] = assignment(tree, pod_set.name, sorted(places.items()))
     return new, whole
+
+
+def _together(
+    search: Callable[[int], _Search],
+    lost: Mapping[str, int],
+    places: Mapping[int, int],
+    rest: Mapping[int, int],
+    paths: Mapping[str, Path],
+) -> list[str]:
+    """Return failed nodes whose pods are searched for at once: they are to go to one domain.
+
+    One by one, the first could take a domain in which there is no room for all. Of nodes that are
+    gone with their labels one is known to have broken a slice if it alone completes that.
+    """
+    domains = {
+        name: search(missing).domain(places, rest, paths.get(name))
+        for name, missing in sorted(lost.items())
+    }
+    first, domain = next(iter(domains.items()))
+    if first not in paths and domain is not None:
+        return [first]
+    return [
+        name
+        for name, other in domains.items()
+        if other == domain and (name in paths) == (first in paths)
+    ]
 
 
 def _host(given: Assignment, place: Placed) -> str:
@@ -90,7 +120,7 @@ def leaf_kept(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The pods that one failed node took with it."""
+    """The pods that failed nodes took with them."""
 
     tree: Tree
     pod_set: PodSet
@@ -98,6 +128,16 @@ class _Search:
     implied: bool
     failed: Collection[str]
     missing: int
+
+    def domain(
+        self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
+    ) -> int | None:
+        """Return the domain that they have to go to, as of `find`; None if any will do."""
+        tree, request = self.tree, self.pod_set.request or Request()
+        broken = self._broken(request, places, failed)
+        if broken is None and request.required in tree.levels and rest:
+            return tree.domains.above(min(rest), tree.levels.index(request.required))
+        return broken
 
     def find(
         self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
@@ -108,9 +148,7 @@ class _Search:
         """
         tree, pod_set, missing = self.tree, self.pod_set, self.missing
         request = pod_set.request or Request()
-        within = self._broken(request, places, failed)
-        if within is None and request.required in tree.levels and rest:
-            within = tree.domains.above(min(rest), tree.levels.index(request.required))
+        within = self.domain(places, rest, failed)
         if request.slices and missing % request.slices[0].size:
             pod_set = msgspec.structs.replace(pod_set, request=_finer(request, missing))
         unit = Unit(workers=pod_set)

@@ -90,7 +90,31 @@ def test_an_assignment_that_lost_another_domain_is_refused() -> None:
     assert status["message"].endswith("it contains the stale domain xa2")
 
 
-def test_two_failed_nodes_are_replaced_one_after_the_other() -> None:
+def test_all_of_a_required_group_goes_where_there_is_room_for_all_of_it() -> None:
+    """Not to a domain that has just enough for what the first of its failed nodes had."""
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 3})
+    given["status"]["unhealthyNodes"].append("xa2")
+    full = group(pod_set(9), name="full")
+    places = [{"values": [f"xb{n}"], "count": 3} for n in (1, 2, 3)]
+    full["status"] = {"assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": places}]}
+    cluster = {"nodes": nodes(), "groups": [full]}
+    status = offline.place(cluster, given, USING)
+    assert placed(status) == {"main": {"yc1": 4, "yc2": 1}}
+
+
+def test_nodes_that_are_gone_may_have_broken_a_slice_together() -> None:
+    request = {
+        "preferred": "example.com/block",
+        "slices": [{"level": "example.com/rack", "size": 4}],
+    }
+    given = assigned("xa1", request, {"xa1": 1, "xa2": 1, "xa3": 2, "xb1": 4})
+    given["status"]["unhealthyNodes"].append("xa2")
+    alive = [each for each in nodes() if each["metadata"]["name"] not in ("xa1", "xa2")]
+    status = offline.place({"nodes": alive}, given, USING)
+    assert placed(status) == {"main": {"xa3": 4, "xb1": 4}}
+
+
+def test_two_failed_nodes_of_one_domain_are_replaced_in_it() -> None:
     given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 1, "xa3": 1})
     given["status"]["unhealthyNodes"].append("xa3")
     alive = [each for each in nodes("xa1") if each["metadata"]["name"] != "xa3"]
