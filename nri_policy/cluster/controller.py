@@ -12,11 +12,9 @@ that nobody knows: what it promises stays promised.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from math import inf
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.document import DocumentError
@@ -33,6 +31,7 @@ from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.pod_changes import PodChanges
 from nri_policy.cluster.preemption import victims
 from nri_policy.cluster.queue import Queue, seconds_between
+from nri_policy.cluster.seen_groups import SeenGroup, SeenGroups
 from nri_policy.cluster.service_spread import RecentFailures
 from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.writes import (
@@ -48,14 +47,6 @@ from nri_policy.cluster.writes import (
 )
 from nri_policy.cluster.zone import NodeZones
 from nri_policy.units import parse_duration
-
-
-class _Seen(Struct, frozen=True):
-    """A PlacementGroup as it was seen."""
-
-    group: PlacementGroup
-    revision: str
-    owners: frozenset[str]  # uids
 
 
 class Controller:
@@ -76,10 +67,7 @@ class Controller:
         self._now = now
         self._empty = Engine(settings)  # the same nodes, with nothing on them
         self._failures = Failures(settings.failure, now)
-        self._seen: dict[Key, _Seen] = {}
-        self._at: dict[str, set[Key]] = {}  # groups that have places, by host
-        self._asked: dict[Key, GroupWrite] = {}  # groups that are to be created or get a status
-        self._unanswered: dict[Key, GroupWrite] = {}  # of them, what is to be asked again
+        self.groups = SeenGroups()
         self._again: dict[Key, float] = {}  # when to look at a group again without news
         self._latest = ""  # the time of the cluster, as far as it is known
         self._crashes: RecentFailures[Key] = RecentFailures(now)
@@ -99,7 +87,7 @@ class Controller:
         self._failures.configure(settings.failure)
         self._levels.clear()  # others read the same set
         self._levels.update(level for each in settings.topologies for level in each.levels)
-        self._dirty |= dict.fromkeys([*self._seen, *self.members.groups()])
+        self._dirty |= dict.fromkeys([*self.groups.keys(), *self.members.groups()])
 
     def set_node(self, node: Node) -> None:
         """Take in that a node came or changed."""
@@ -128,14 +116,6 @@ class Controller:
         """Take in that a node's zones went, or are not to be trusted."""
         self.engine.remove_zones(node)
         self._empty.remove_zones(node)
-
-    def groups(self) -> Collection[Key]:
-        """Return the PlacementGroups that are known."""
-        return self._seen.keys()
-
-    def states(self) -> Counter[str]:
-        """Return how many PlacementGroups there are of each state."""
-        return Counter(each.group.status.state for each in self._seen.values())
 
     def set_job(self, job: Job) -> None:
         """Take in that a Job came or changed."""
@@ -197,23 +177,17 @@ class Controller:
         if lie:
             self._notices.append(Notice(key, "Malformed", lie))
             group = with_status(group, Status(message=lie))
-        old = self._forget(key)
+        old, settled = self.groups.see(key, SeenGroup(group, revision, owners))
         if old is not None and old.group.status.given_back < group.status.given_back:
             self.queue.changed()
-        self._seen[key] = _Seen(group, revision, owners)
-        for host in hosts_of(group):
-            self._at.setdefault(host, set()).add(key)
-        asked = self._asked.get(key)
-        if not isinstance(asked, WriteStatus) or asked.revision != revision:
-            self._asked.pop(key, None)
+        if settled:
             self.engine.set_group(group)
         self._dirty[key] = None
 
     def remove_group(self, namespace: str, name: str) -> None:
         """Take in that a PlacementGroup went: its pods that wait are a new group."""
         key = (namespace, name)
-        self._forget(key)
-        self._asked.pop(key, None)
+        self.groups.remove(key)
         self._again.pop(key, None)
         self.queue.remove(key)
         self.engine.remove_group(namespace, name)
@@ -229,8 +203,7 @@ class Controller:
             self._dirty[pod.namespace, write.group] = None
         elif not isinstance(write, Notice):
             key = (write.group.namespace, write.group.name)
-            self._asked.pop(key, None)
-            seen = self._seen.get(key)
+            seen = self.groups.failed(key)
             if seen is not None:
                 self.engine.set_group(seen.group)
             self._dirty[key] = None
@@ -244,30 +217,20 @@ class Controller:
             self._changes.unanswered(write)
             self._dirty[write.opening.pod.namespace, write.group] = None
         elif isinstance(write, GroupWrite):
-            self._unanswered[write.group.namespace, write.group.name] = write
+            self.groups.unanswered(write)
         else:
             self.failed(write)
 
-    def lacks(self, revisions: Mapping[Key, str]) -> set[Key]:
-        """Return the PlacementGroups that are not known as they are at these *revisions*."""
-        seen = self._seen
-        return {
-            key
-            for key, revision in revisions.items()
-            if key not in seen or seen[key].revision != revision
-        }
-
     def settle(self) -> None:
         """Take in that all groups are known as they are: what was asked did not come to be."""
-        for write in [*self._asked.values()]:
+        for write in self.groups.under_way():
             self.failed(write)
         self._changes.settle()
 
     def step(self) -> list[Write]:
         """Return what is to be written now, in this order."""
         writes, self._notices = self._notices, []
-        again, self._unanswered = self._unanswered, {}
-        writes += [write for key, write in again.items() if self._asked.get(key) is write]
+        writes += self.groups.again()
         now = self._now()
         for key in [key for key, at in self._again.items() if at <= now]:
             del self._again[key]
@@ -281,14 +244,14 @@ class Controller:
             if isinstance(write, PodWrite):
                 self._changes.ask(write)
             elif not isinstance(write, Notice):
-                self._asked[write.group.namespace, write.group.name] = write
+                self.groups.ask(write)
         return writes
 
     def _look_at(self, key: Key) -> Iterator[Write]:
         """Yield what follows from what is there of a group; or have it wait in the queue."""
-        seen = self._seen.get(key)
+        seen = self.groups.get(key)
         members = self.members.live(key)
-        if key in self._asked:
+        if self.groups.is_under_way(key):
             return
         if seen is None:
             if any(self._gate in each.pod.gates for each in members):
@@ -328,7 +291,7 @@ class Controller:
         }
         yield CreateGroup(group, (*owners.values(),))
 
-    def _wait(self, seen: _Seen, members: list[Member]) -> Iterator[Write]:
+    def _wait(self, seen: SeenGroup, members: list[Member]) -> Iterator[Write]:
         """Have a group without places wait in the queue, if all of its pods are there."""
         group = seen.group
         key = (group.namespace, group.name)
@@ -345,7 +308,7 @@ class Controller:
                 since = self._now() - seconds_between(created, self._latest)
                 self.queue.put(key, group.priority, since, created)
 
-    def _keep(self, seen: _Seen, members: list[Member]) -> Iterator[Write]:
+    def _keep(self, seen: SeenGroup, members: list[Member]) -> Iterator[Write]:
         """Yield what follows for a group that has its places."""
         group = seen.group
         key = (group.namespace, group.name)
@@ -353,8 +316,7 @@ class Controller:
             self.queue.changed()
         status = self._occupancy.give_back(key, group)
         if status != group.status and not self._changes.under_way(key):
-            self._asked[key] = WriteStatus(with_status(group, status), seen.revision)
-            yield self._asked[key]
+            yield self.groups.ask(WriteStatus(with_status(group, status), seen.revision))
             return
         if not members:  # nobody needs the places now
             self._again.pop(key, None)
@@ -372,7 +334,7 @@ class Controller:
 
     def _place(self, key: Key) -> Iterator[Write]:
         """Try to place a group of the queue, or what it has lost."""
-        seen = self._seen[key]
+        seen = self.groups[key]
         if seen.group.status.assignments:
             yield from self._replace(seen, seen.group.status.unhealthy_nodes)
             return
@@ -403,32 +365,30 @@ class Controller:
         """Yield which groups lose their places so that *group* fits; their pods go next."""
         found = victims(self.engine, group) or []
         keys = [(each.namespace, each.name) for each in found]
-        if any(key in self._asked or self._changes.under_way(key) for key in keys):
+        if any(self.groups.is_under_way(key) or self._changes.under_way(key) for key in keys):
             return  # one is about to change: this is asked again then
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
-            lost = with_status(self._seen[key].group, Status(message=message, evicted="Preempted"))
+            lost = with_status(self.groups[key].group, Status(message=message, evicted="Preempted"))
             self.engine.set_group(lost)
             self._occupancy.recount(key, lost)
             self.statistics.preemptions += 1
-            self._asked[key] = WriteStatus(lost, self._seen[key].revision)
-            yield self._asked[key]
+            yield self.groups.ask(WriteStatus(lost, self.groups[key].revision))
             yield Notice(key, "Preempted", message)
 
     def _is_somebody_leaving(self) -> bool:
         """Whether pods of groups that have no places any more are still there."""
-        groups = {*self._ending.values()}
-        groups |= {key for key, seen in self._seen.items() if seen.group.status.evicted}
+        groups = {*self._ending.values()} | self.groups.evicted()
         return any(
             not self.engine.groups[key].status.assignments
             for key in groups
             if key in self.engine.groups
         ) or any(
             isinstance(each, WriteStatus) and each.group.status.evicted
-            for each in self._asked.values()
+            for each in self.groups.under_way()
         )
 
-    def _replace(self, seen: _Seen, unhealthy: list[str]) -> Iterator[Write]:
+    def _replace(self, seen: SeenGroup, unhealthy: list[str]) -> Iterator[Write]:
         """Try to place anew what failed hosts had of a group; the rest stays."""
         group = seen.group
         key = (group.namespace, group.name)
@@ -455,7 +415,7 @@ class Controller:
                 self.queue.put(key, group.priority, self._now())
             self.queue.refused(key, hopeless=False)
             status, reason = replace(degraded, message=found.message), "Degraded"
-        if status != group.status and key not in self._asked:
+        if status != group.status and not self.groups.is_under_way(key):
             changed = with_status(group, status)
             self.engine.set_group(changed)
             self._occupancy.recount(key, changed)  # pods on failed hosts stay until they are gone
@@ -479,7 +439,7 @@ class Controller:
             self._again[key] = again
         return unhealthy
 
-    def _run(self, seen: _Seen) -> Iterator[Write]:
+    def _run(self, seen: SeenGroup) -> Iterator[Write]:
         """Yield the state of a group on healthy hosts: whether all of its pods run, or did."""
         group = seen.group
         key = (group.namespace, group.name)
@@ -501,12 +461,12 @@ class Controller:
         missing = self._failures.missing_label(hosts_of(group), levels)
         return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"
 
-    def _tell(self, seen: _Seen, state: str, message: str) -> Iterator[Write]:
+    def _tell(self, seen: SeenGroup, state: str, message: str) -> Iterator[Write]:
         """Yield the status that says why a group waits, and an Event, unless they are said."""
         group = seen.group
         key = (group.namespace, group.name)
         said = (group.status.state, group.status.message) == (state, message)
-        if not said and key not in self._asked:
+        if not said and not self.groups.is_under_way(key):
             status = replace(group.status, state=state, message=message)
             yield WriteStatus(with_status(group, status), seen.revision)
         if self._say(key, message):
@@ -524,14 +484,5 @@ class Controller:
     def _look_at_hosts(self, old: Node | None, new: Node | None) -> None:
         """Look at the groups that have places on hosts whose health has changed."""
         for host in self._failures.set_node(old, new):
-            for key in self._at.get(host, ()):
+            for key in self.groups.on_host(host):
                 self._dirty[key] = None
-
-    def _forget(self, key: Key) -> _Seen | None:
-        """Forget a PlacementGroup; return it as it was seen."""
-        seen = self._seen.pop(key, None)
-        for host in hosts_of(seen.group) if seen is not None else ():
-            self._at[host].discard(key)
-            if not self._at[host]:
-                del self._at[host]
-        return seen

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from nri_policy.cluster.engine import Engine, Key
+from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import PlacementGroup
+from nri_policy.cluster.membership import Key
 from nri_policy.cluster.usage import Usage
 
 

@@ -76,11 +76,6 @@ class Queue(Generic[Key]):
             if key in self._waiting and self._holds(waiting, now):
                 return
 
-    def next_hold(self, now: float) -> float | None:
-        """Return when the next group begins to hold its place; None if none will."""
-        times = [each.since + self.timeout for each in self._waiting.values() if each.tried >= 0]
-        return min((time for time in times if time > now), default=None)
-
     def waited(self, key: Key, now: float) -> float:
         """Return for how many seconds a group has been waiting."""
         return now - self._waiting[key].since

@@ -187,7 +187,7 @@ class Service:
             yield written
             controller = self.writer.controller
             yield from controller.statistics.collect(
-                controller.states(),
+                controller.groups.states(),
                 controller.queue.oldest(self._now()),
                 len(controller.queue),
                 self.writer.written["OpenGate", "done"],

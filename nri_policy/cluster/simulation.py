@@ -13,8 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.document import DocumentError, convert, join
-from nri_policy.cluster.engine import Engine, Key
+from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import PlacementGroup, State, Status
+from nri_policy.cluster.membership import Key
 from nri_policy.cluster.trial import fold, try_group
 from nri_policy.cluster.workload import read_groups
 from nri_policy.units import parse_duration

@@ -149,7 +149,7 @@ def _of_groups(controller: Controller) -> list[Source]:
             kind=GROUPS,
             take=take_group,
             remove=lambda key: controller.remove_group(*key),
-            known=controller.groups,
+            known=controller.groups.keys,
         ),
     ]
 

@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.engine import Engine, Key
+from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import PlacementGroup, Status
+from nri_policy.cluster.membership import Key
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.wording import did_you_mean, quoted
 

@@ -101,7 +101,7 @@ class Writer:
             for each in listing.items
         }
         revisions = {key: each["metadata"]["resourceVersion"] for key, each in items.items()}
-        if any(_is_readable(items[key]) for key in self.controller.lacks(revisions)):
+        if any(_is_readable(items[key]) for key in self.controller.groups.lacks(revisions)):
             return False
         self.controller.settle()
         return True

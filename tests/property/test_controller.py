@@ -156,8 +156,8 @@ def test_places_are_free_again_once_it_is_known_that_they_were_not_written() -> 
     for each in asked:
         play.controller.unanswered(each)
     revisions = {each.key: each.revision for each in asked}
-    assert not play.controller.lacks(revisions)
-    assert play.controller.lacks(revisions | {("default", "x"): "1"}) == {("default", "x")}
+    assert not play.controller.groups.lacks(revisions)
+    assert play.controller.groups.lacks(revisions | {("default", "x"): "1"}) == {("default", "x")}
     play.controller.settle()
     assert len(placements(play)) == 3
     play.rest()

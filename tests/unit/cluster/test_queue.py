@@ -93,12 +93,10 @@ def test_one_that_can_never_fit_holds_nobody_up() -> None:
     assert tried(queue, TIMEOUT + 5, fits="b", hopeless="a") == "ab"
 
 
-def test_it_says_when_to_look_again_and_how_long_the_oldest_waits() -> None:
+def test_it_says_how_long_the_oldest_waits() -> None:
     queue = queue_of(("a", 0, 10.0), ("b", 0, 30.0))
-    assert (queue.next_hold(40.0), queue.oldest(40.0)) == (None, 30.0)
-    tried(queue, 40.0)
-    assert queue.next_hold(40.0) == 10 + TIMEOUT
-    assert queue.next_hold(10 + TIMEOUT) == 30 + TIMEOUT
+    assert queue.oldest(40.0) == 30.0
     queue.remove("a")
+    assert queue.oldest(40.0) == 10.0
     queue.remove("b")
-    assert (queue.next_hold(0.0), queue.oldest(0.0)) == (None, 0.0)
+    assert queue.oldest(40.0) == 0.0
