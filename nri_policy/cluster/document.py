@@ -55,6 +55,7 @@ def convert(value: object, kind: type[_Kind], path: str) -> _Kind:
         raise DocumentError(join(place, unknown["field"]), f"unknown field{hint}") from None
 
 
+@lru_cache(maxsize=4096)  # each pod is read by the same paths, which are needed in errors only
 def join(path: str, key: str | int) -> str:
     """Return the path of an entry (by number) or a field below *path*."""
     if isinstance(key, int):
