@@ -236,6 +236,9 @@ class Controller:
             del self._again[key]
             self._dirty[key] = None
         dirty, self._dirty = self._dirty, {}
+        for key in dirty:  # of all, before any of them gets other places
+            if self._occupancy.recount(key, self.engine.groups.get(key)):
+                self.queue.changed()
         for key in dirty:
             writes += self._look_at(key)
         for key in self.queue.due(now):
@@ -312,8 +315,6 @@ class Controller:
         """Yield what follows for a group that has its places."""
         group = seen.group
         key = (group.namespace, group.name)
-        if self._occupancy.recount(key, group):
-            self.queue.changed()
         status = self._occupancy.give_back(key, group)
         if status != group.status and not self._changes.under_way(key):
             yield self.groups.ask(WriteStatus(with_status(group, status), seen.revision))

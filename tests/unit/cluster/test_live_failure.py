@@ -368,3 +368,25 @@ def test_nothing_is_replaced_while_a_pod_is_being_let_go() -> None:
         world.write(each)
     play.rest()
     assert {about for about, reason in world.events if reason == "NodeFailed"} == {"j-0", "j-1"}
+
+
+def test_who_begins_counts_all_pods_before_it_places_any() -> None:
+    """Whichever group it looks at first: here one that has lost its host, and would fit on h0."""
+    play = Play(hosts_in_rack=3, **PATIENT)
+    world = play.world
+    world.delete("pods", "web")
+    for name, pods in (("j", 3), ("full", 4), ("b", 2)):
+        world.submit(name, pods, 2, RACK)
+        play.rest()
+    assert (hosts(play, "b"), hosts(play, "full")) == ({"h5": 2}, {"h3": 2, "h4": 2})
+    node = world.objects["nodes"]["h0"]
+    world.delete("nodes", "h0")
+    play.rest(schedule=False)
+    world.put("nodes", node)
+    play.rest(schedule=False)
+    assert assigned(play) == {"h1": 1, "h2": 2}  # and two pods are on h0 still
+    world.delete("nodes", "h5")
+    for _ in range(10):
+        play.begin()
+        play.rest(schedule=False)
+        assert world.group("job-b").status.state == "Degraded"
