@@ -60,7 +60,7 @@ class Page:
         self._call("Page.navigate", url=path.as_uri())
         shown = "location.href.split('#')[0]"  # a page may add where in it one is
         loaded = f"document.readyState === 'complete' && {shown} === {path.as_uri()!r}"
-        assert eventually(lambda: self.value(loaded), bool, 30)
+        assert eventually(lambda: self.value(loaded), bool)
 
     def value(self, expression: str) -> Any:
         """Return what a script gives in the page, as plain values."""

@@ -98,7 +98,7 @@ def kill(pids: Iterable[int]) -> None:
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                 poll = select.poll()
                 poll.register(descriptor, select.POLLIN)
-                if not poll.poll(10_000):
+                if not poll.poll(60_000):
                     raise TimeoutError(f"process {pid} outlives SIGKILL")
             finally:
                 os.close(descriptor)

@@ -36,7 +36,7 @@ class Crio(Runtime):
         command = [str(part) for option in options.items() for part in option]
         search_path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         self._process = Process([str(self._programs.crio), *command], search_path)
-        self._process.await_line("runtime interface starting up", seconds=30)
+        self._process.await_line("runtime interface starting up")
 
     def load(self, archive: Path) -> None:
         """Import the image."""

@@ -65,7 +65,7 @@ class Process:
     def _end(self, how: signal.Signals) -> int:
         self._child.send_signal(how)
         try:
-            status = self._child.wait(20)
+            status = self._child.wait(60)
         except subprocess.TimeoutExpired:
             self._child.kill()
             status = self._child.wait()

@@ -149,14 +149,13 @@ def test_limits_of_disks_go_with_the_creation_and_follow_to_a_disk_that_comes(
     told = eventually(
         lambda: daemon.ask("explain", "late/main", "-o", "json").stdout,
         lambda text: "no disk is" not in text,
-        90,
     )
     if "would lose what the kubelet has set" in told:  # of an old runtime
         assert stage.pods[0].kubelet.version().startswith("1.7.")
         assert not any(each.unified for each in given(runtime, late))
         return
     found = eventually(
-        lambda: [each.unified for each in given(runtime, late) if each.unified], bool, 30
+        lambda: [each.unified for each in given(runtime, late) if each.unified], bool
     )
     assert found[0] == {"io.max": SDB}
     assert given(runtime, slow)[-1].unified in ({"io.max": SDA}, {})

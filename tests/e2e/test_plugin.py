@@ -99,7 +99,7 @@ def plugin(runtime: Runtime) -> Iterator[Pinning]:
     thread.start()
     loop, task = running.result()
     try:
-        assert plugin.synchronized.acquire(timeout=30)
+        assert plugin.synchronized.acquire(timeout=120)
         yield plugin
     finally:
         loop.call_soon_threadsafe(task.cancel)
@@ -126,7 +126,7 @@ def test_the_plugin_comes_back_after_a_restart_of_the_runtime(
 ) -> None:
     before = kubelet.run("before", BEST_EFFORT)
     runtime.restart()
-    assert plugin.synchronized.acquire(timeout=30)
+    assert plugin.synchronized.acquire(timeout=120)
     assert plugin.known == {before.id}
     after = kubelet.run("after", BEST_EFFORT)
     assert cgroup.cpuset(after.cgroup).cpus == LAST_CPU

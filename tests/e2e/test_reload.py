@@ -29,7 +29,7 @@ def test_a_changed_file_is_taken_without_a_signal_and_moves_whom_it_must(
     daemon.configure({**settings, "reservedResources": {"cpu": "cpuset:0,12"}})
     daemon.await_line("event=reloaded")
     after = ["0,12", before[1], str(CPUSet.parse(before[2]) - CPUSet([12]))]
-    assert eventually(cpus, lambda now: now == after, seconds=20) == after
+    assert eventually(cpus, lambda now: now == after) == after
     daemon.configure({**settings, "reservedResources": {"cpu": 14}})
     daemon.await_line("event=reload-refused")
     assert cpus() == after

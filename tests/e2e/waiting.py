@@ -12,13 +12,13 @@ T = TypeVar("T")
 def eventually(
     read: Callable[[], T],
     accept: Callable[[T], bool],
-    seconds: float = 10,
+    seconds: float = 120,
     *,
     every: float = 0.02,
 ) -> T:
     """Read until *accept* takes the value, and return it; past the deadline, the last one read.
 
-    *every* so many seconds.
+    *every* so many seconds. The limit is for what never comes: a slow machine needs long.
     """
     deadline = time.monotonic() + seconds
     while not accept(value := read()) and time.monotonic() < deadline:

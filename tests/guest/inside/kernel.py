@@ -89,9 +89,7 @@ def touching_more(container: Container, megabytes: int) -> Iterator[None]:
 
 def pages(container: Container, *, at_least: int) -> dict[int, int]:
     """Return the bytes of anonymous memory by node, once the container has so many in all."""
-    return eventually(
-        lambda: anonymous(container), lambda found: sum(found.values()) >= at_least, seconds=60
-    )
+    return eventually(lambda: anonymous(container), lambda found: sum(found.values()) >= at_least)
 
 
 def anonymous(container: Container) -> dict[int, int]:
@@ -154,5 +152,5 @@ def run(kubelet: Kubelet, name: str, resources: Resources, **pod: Any) -> Contai
 
 def comes_to(container: Container, cpus: str) -> None:
     """Wait until the container has those CPUs: changes of others follow the answer."""
-    found = eventually(lambda: effective(container).cpus, lambda now: now == cpus, seconds=60)
+    found = eventually(lambda: effective(container).cpus, lambda now: now == cpus)
     assert found == cpus

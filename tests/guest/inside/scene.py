@@ -81,9 +81,7 @@ class Scene:
         somebody else's own, pages are where they may be, and an audit finds nothing.
         """
         # not too often: it is the machine's one emulated CPU that has to come to agree
-        differences = eventually(
-            lambda: [*self._differences()], lambda found: not found, 60, every=0.5
-        )
+        differences = eventually(lambda: [*self._differences()], lambda found: not found, every=0.5)
         assert not differences
         audit = self.audit()
         assert (audit.unseen, audit.threads_hidden, audit.drifts) == ((), (), ())
@@ -131,7 +129,7 @@ class Scene:
                 return client.status().online_cpus
 
         online = kernel.online_cpus()
-        assert eventually(known, lambda now: now == online, 60, every=0.5) == online
+        assert eventually(known, lambda now: now == online, every=0.5) == online
 
 
 def _differences(container: Container, decided: ContainerReport, here: Effective) -> Iterator[str]:

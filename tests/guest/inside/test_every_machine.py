@@ -98,7 +98,7 @@ def test_cpus_of_ones_own_come_from_who_shares_them_and_go_back_when_the_process
     passing.pod.created.remove(passing)
     assert eventually(crowd.effective, lambda now: now == before) == before
     # a pod is not to be stopped while its runtime has not done with the process
-    exited = eventually(passing.state, lambda state: state == "CONTAINER_EXITED", 60)
+    exited = eventually(passing.state, lambda state: state == "CONTAINER_EXITED")
     assert exited == "CONTAINER_EXITED"
     passing.pod.delete()
     assert crowd.settle() == before

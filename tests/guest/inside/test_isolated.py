@@ -44,7 +44,6 @@ def test_an_isolated_cpu_that_goes_offline_is_replaced_by_another(kubelet: Kubel
         eventually(
             lambda: CPUSet.parse(kernel.effective(container).cpus),
             lambda cpus: len(cpus) == 1 and cpus <= others,
-            seconds=60,
         )
         assert CPUSet.parse(kernel.effective(container).cpus) <= others
     finally:

@@ -71,7 +71,7 @@ def test_a_cold_start_has_its_pages_on_pmem_until_dram_is_added_also_by_the_next
     scene.daemon.kill()
     scene.daemon.start()
     warm = f"{dram},{pmem}"
-    assert eventually(lambda: kernel.effective(container).mems, lambda now: now == warm, 60) == warm
+    assert eventually(lambda: kernel.effective(container).mems, lambda now: now == warm) == warm
     scene.settle()
     assert set(kernel.pages(container, at_least=TOUCHED)) == {pmem}, "moved"
 
