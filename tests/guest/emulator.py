@@ -34,6 +34,7 @@ class Hardware:
     cpu: str = "Skylake-Server-v1"
     devices: Sequence[str] = ()
     cmdline: str = ""  # more for the kernel
+    modules: Sequence[str] = ()  # of the kernel, handed in as modules/NAME.ko
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,8 @@ def boot(
     *folder* is for what the machine needs beside it. Raises GuestError after so many *seconds*.
     """
     payload, results, console = folder / "payload.tar", folder / "results", folder / "console"
-    _pack(files, payload)
+    modules = {f"modules/{name}.ko": image.module(name, folder) for name in hardware.modules}
+    _pack({**files, **modules}, payload)
     drive = "if=none,format=raw,snapshot=on"
     command = [
         *qemu(),
@@ -100,7 +102,9 @@ def boot(
     ]
     began = time.monotonic()
     try:
-        done = subprocess.run(command, check=False, timeout=seconds, capture_output=True, text=True)
+        done = subprocess.run(
+            command, check=False, cwd=folder, timeout=seconds, capture_output=True, text=True
+        )
     except subprocess.TimeoutExpired:
         reason = f"the guest is not done after {seconds:.0f} s"
     else:

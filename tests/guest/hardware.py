@@ -74,6 +74,14 @@ def added(node: int, megabytes: int) -> Iterator[str]:
     yield f"-device pc-dimm,id=dimm{node},memdev=added{node},node={node}"
 
 
+# QEMU's own monitor as a port of the machine, which so can plug a disk into itself
+MONITOR = [
+    "-chardev socket,id=monitor,path=monitor,server=on,wait=off",
+    "-mon chardev=monitor,mode=readline",
+    "-chardev socket,id=to-monitor,path=monitor",
+    "-device virtserialport,chardev=to-monitor,name=monitor",
+]
+
 GUESTS = {  # those that take longest first: they are shared out in this order
     "plain": Hardware(smp=SIXTEEN, memory=1536, numa=FOUR_NODES),
     "isolated": Hardware(
@@ -120,6 +128,13 @@ GUESTS = {  # those that take longest first: they are shared out in this order
                 f"-drive if=none,id=disk{node},{KEPT_WHILE_IT_RUNS}",
                 f"-device nvme,drive=disk{node},bus=port{node},serial=disk{node}",
             )
+        ]
+        + [
+            # nothing is in this slot until a test plugs the drive into it
+            "-device pcie-root-port,id=free,bus=pcie.0,chassis=3",
+            f"-drive if=none,id=late,{KEPT_WHILE_IT_RUNS}",
+            *MONITOR,
         ],
+        modules=("loop", "virtio_blk"),
     ),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import shutil
 import struct
 import subprocess
@@ -67,9 +68,20 @@ def root_image() -> Path:
 
 def kernel() -> Path:
     """Return a kernel with all built in that a guest boots with; DebsError."""
-    folder = debs.fetch("linux-image-cloud-amd64", suite=SUITE, dependencies=True)
-    (found,) = (folder / "boot").glob("vmlinuz-*")
+    (found,) = (_linux() / "boot").glob("vmlinuz-*")
     return found
+
+
+def module(name: str, folder: Path) -> Path:
+    """Return a module of that kernel, unpacked into *folder*; DebsError."""
+    (packed,) = _linux().glob(f"usr/lib/modules/*/kernel/**/{name}.ko.xz")
+    unpacked = folder / f"{name}.ko"
+    unpacked.write_bytes(lzma.decompress(packed.read_bytes()))
+    return unpacked
+
+
+def _linux() -> Path:
+    return debs.fetch("linux-image-cloud-amd64", suite=SUITE, dependencies=True)
 
 
 def _system() -> Path:
