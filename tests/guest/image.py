@@ -1,8 +1,9 @@
 """The guest's root file system: a Debian trixie small enough to boot under emulation in seconds.
 
-Owns what is in it: Python with what the project and its tests need, both versions of containerd,
-busybox for the rest. Nothing of the project itself: that is handed in at boot. Made without root
-and without installing anything, and kept until what it is made of changes.
+Owns what is in it: Python with what the project and its tests need, both versions of containerd, a
+newer runc beside the system's, busybox for the rest. Nothing of the project itself: that is handed
+in at boot. Made without root and without installing anything, and kept until what it is made of
+changes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x8
 
 SYSTEM = ("python3", "busybox-static", "libc-bin", "libstdc++6", "libudev1", "runc")
 CONTAINERDS = ("trixie", "forky")
+NEWER = "forky"  # the suite whose runc has scheduling classes
 TEST_TOOLS = ("pytest", "grpcio-tools")
 LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/lib/dpkg")
 
@@ -48,9 +50,12 @@ def root_image() -> Path:
     """Return the image, made on first use; DebsError or ImageError where it cannot be."""
     system = _system()
     containerds = {suite: debs.fetch("containerd", suite=suite) for suite in CONTAINERDS}
+    newer = debs.fetch("runc", suite=NEWER)
     requirements = _requirements()
     made_of = {
-        "packages": [(part / "PACKAGES").read_text() for part in (system, *containerds.values())],
+        "packages": [
+            (part / "PACKAGES").read_text() for part in (system, *containerds.values(), newer)
+        ],
         "requirements": requirements,
         "init": INIT.read_text(),
         "this": Path(__file__).read_text(),
@@ -62,7 +67,7 @@ def root_image() -> Path:
         if not image.exists():
             for old in CACHE.glob("*.disk"):
                 old.unlink()
-            _make(image, system, containerds, requirements)
+            _make(image, system, containerds, newer, requirements)
     return image
 
 
@@ -96,7 +101,11 @@ def _requirements() -> list[str]:
 
 
 def _make(
-    image: Path, system: Path, containerds: dict[str, Path], requirements: Iterable[str]
+    image: Path,
+    system: Path,
+    containerds: dict[str, Path],
+    newer: Path,
+    requirements: Iterable[str],
 ) -> None:
     root = image.with_suffix(".root")
     shutil.rmtree(root, ignore_errors=True)
@@ -105,6 +114,7 @@ def _make(
         shutil.rmtree(root / left_out, ignore_errors=True)
     for suite, folder in containerds.items():
         shutil.copytree(folder / "usr" / "bin", root / "opt" / suite)
+    shutil.copy(newer / "usr" / "sbin" / "runc", root / "opt" / NEWER)
     site = root / "opt" / "site"
     target: list[str | Path] = ["--target", site, "--python-version", PYTHON]
     target += [part for platform in PLATFORMS for part in ("--platform", platform)]

@@ -40,7 +40,7 @@ done
 def script(name: str) -> str:
     """Return what runs in the machine."""
     every = () if name in LIKE_OTHERS else ("every_machine",)
-    more = ("classes",) if name == "devices" else ()
+    more = ("classes", "scheduling") if name == "devices" else ()
     modules = (f"tests/guest/inside/test_{each}.py" for each in ("capture", *every, name, *more))
     return RUN.format(modules=" ".join(modules), RESULTS=RESULTS)
 
