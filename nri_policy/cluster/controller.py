@@ -12,7 +12,7 @@ that nobody knows: what it promises stays promised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from math import inf
 
 from msgspec.structs import replace
@@ -240,15 +240,19 @@ class Controller:
             if self._occupancy.recount(key, self.engine.groups.get(key)):
                 self.queue.changed()
         for key in dirty:
-            writes += self._look_at(key)
+            writes += self._asking(self._look_at(key))
         for key in self.queue.due(now):
-            writes += self._place(key)
+            writes += self._asking(self._place(key))
+        return writes
+
+    def _asking(self, writes: Iterator[Write]) -> Iterator[Write]:
+        """Yield *writes*, each of which is under way from then on."""
         for write in writes:
             if isinstance(write, PodWrite):
                 self._changes.ask(write)
             elif not isinstance(write, Notice):
                 self.groups.ask(write)
-        return writes
+            yield write
 
     def _look_at(self, key: Key) -> Iterator[Write]:
         """Yield what follows from what is there of a group; or have it wait in the queue."""
@@ -317,7 +321,7 @@ class Controller:
         key = (group.namespace, group.name)
         status = self._occupancy.give_back(key, group)
         if status != group.status and not self._changes.under_way(key):
-            yield self.groups.ask(WriteStatus(with_status(group, status), seen.revision))
+            yield WriteStatus(with_status(group, status), seen.revision)
             return
         if not members:  # nobody needs the places now
             self._again.pop(key, None)
@@ -355,27 +359,31 @@ class Controller:
         else:
             leaving = False
             if self._preemption and not hopeless:
-                if not self._is_somebody_leaving():
-                    yield from self._preempt(asked)
+                if not self._is_somebody_leaving() and not (yield from self._preempt(asked)):
+                    return  # it is tried again in the next step
                 leaving = self._is_somebody_leaving()
             self.queue.refused(key, hopeless=hopeless, holds=leaving)
             self.statistics.tries["unplaceable" if hopeless else "no room"] += 1
             yield from self._tell(seen, "Unplaceable" if hopeless else "Waiting", status.message)
 
-    def _preempt(self, group: PlacementGroup) -> Iterator[Write]:
-        """Yield which groups lose their places so that *group* fits; their pods go next."""
+    def _preempt(self, group: PlacementGroup) -> Generator[Write, None, bool]:
+        """Yield which groups lose their places so that *group* fits; their pods go next.
+
+        Return whether that is decided: nobody is chosen while one of them is about to change.
+        """
         found = victims(self.engine, group) or []
         keys = [(each.namespace, each.name) for each in found]
         if any(self.groups.is_under_way(key) or self._changes.under_way(key) for key in keys):
-            return  # one is about to change: this is asked again then
+            return False
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             lost = with_status(self.groups[key].group, Status(message=message, evicted="Preempted"))
             self.engine.set_group(lost)
             self._occupancy.recount(key, lost)
             self.statistics.preemptions += 1
-            yield self.groups.ask(WriteStatus(lost, self.groups[key].revision))
+            yield WriteStatus(lost, self.groups[key].revision)
             yield Notice(key, "Preempted", message)
+        return True
 
     def _is_somebody_leaving(self) -> bool:
         """Whether pods of groups that have no places any more are still there."""

@@ -85,10 +85,9 @@ class SeenGroups:
         self._forget(key)
         self._asked.pop(key, None)
 
-    def ask(self, write: GroupWrite) -> GroupWrite:
-        """Take in that a write is under way; return it."""
+    def ask(self, write: GroupWrite) -> None:
+        """Take in that a write is under way."""
         self._asked[write.group.namespace, write.group.name] = write
-        return write
 
     def is_under_way(self, key: Key) -> bool:
         """Whether a write of a group is."""

@@ -55,6 +55,18 @@ def test_the_youngest_of_the_lowest_priority_leaves_as_a_whole() -> None:
     assert running(play) == {"low", "high", "younger"}
 
 
+def test_who_is_about_to_change_leaves_once_that_is_seen() -> None:
+    """Nothing else happens then that could help the one that waits."""
+    play = full(**ON)
+    world = play.world
+    world.submit("urgent", 6, 1, RACK, priority=4)
+    play.listen()
+    play.step()
+    world.put("pods", world.objects["pods"]["younger-0"] | {"status": {"phase": "Failed"}})
+    play.rest()
+    assert running(play) == {"low", "high", "urgent"}
+
+
 def test_nobody_leaves_for_one_of_the_same_priority_or_in_vain() -> None:
     play = full(**ON)
     play.world.submit("equal", 6, 1, RACK, priority=1)
