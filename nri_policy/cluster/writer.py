@@ -62,6 +62,8 @@ class Writer:
         self._sleep = sleep
         self._woken = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._current = False  # all groups are known as they were when we began to lead
+        self._failures = 0  # times in a row that the API server did not do as it should
 
     def wake(self) -> None:
         """Have it look: something has changed."""
@@ -69,18 +71,16 @@ class Writer:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        failures = 0
-        current = False
         while True:
             if not self._leading():
-                current = False
-            elif current := current or await self._is_current():
-                done = await asyncio.gather(*map(self._write, self.controller.step()))
-                failures = failures + 1 if False in done else 0
+                self._current = False
             else:
-                failures += 1
-            if failures:
-                await self._sleep(_BACKOFF(failures))
+                self._current = done = self._current or await self._is_current()
+                if self._current:
+                    done = all(await asyncio.gather(*map(self._write, self.controller.step())))
+                self._failures = 0 if done else self._failures + 1
+            if self._failures:
+                await self._sleep(_BACKOFF(self._failures))
                 continue
             try:
                 async with asyncio.timeout(IDLE):

@@ -57,7 +57,9 @@ class Replica:
         """Whether it has done what it has seen to do; a task that ended in an error is raised."""
         if self._task.done():
             self._task.result()
-        return self.writer._slots._value == AT_ONCE and not self.writer._woken.is_set()
+        writer = self.writer
+        busy = writer._slots._value < AT_ONCE or writer._woken.is_set() or writer._failures
+        return writer._current and not busy
 
 
 class Play:
