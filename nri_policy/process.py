@@ -28,7 +28,7 @@ from nri_policy.kube.events import Events
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
-from nri_policy.nrt.cluster import Cluster
+from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.publisher import Sink
 from nri_policy.observability.logs import Debug, tell_repeats
@@ -37,9 +37,9 @@ from nri_policy.plugin.equipment import HostEquipment
 from nri_policy.plugin.plugin import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Reload, Settings, SettingsError
-from nri_policy.settings_source.cluster import ClusterSettings
-from nri_policy.settings_source.file import SettingsFile, watch
-from nri_policy.settings_source.kubernetes import Kubernetes
+from nri_policy.settings.sources.cluster_settings import ClusterSettings
+from nri_policy.settings.sources.file import SettingsFile, watch
+from nri_policy.settings.sources.kubernetes import Kubernetes
 from nri_policy.singleton import only_instance
 
 log = logging.getLogger(__name__)

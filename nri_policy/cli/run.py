@@ -18,7 +18,7 @@ from nri_policy.observability.logs import Form, set_up
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.process import Options, run
 from nri_policy.settings import SettingsError
-from nri_policy.settings_source.file import SettingsFile
+from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.singleton import AlreadyRunningError
 from nri_policy.store.errors import UnsafeStoreError
 

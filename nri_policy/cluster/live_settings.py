@@ -28,7 +28,7 @@ from nri_policy.cluster.settings import (
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
 from nri_policy.settings import Problem, SettingsError
-from nri_policy.settings_source.file import WatchedFile
+from nri_policy.settings.sources.file import WatchedFile
 
 log = logging.getLogger(__name__)
 

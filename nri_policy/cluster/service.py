@@ -30,7 +30,7 @@ from nri_policy.cluster.watch import PODS, Watch
 from nri_policy.cluster.writer import Writer
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
-from nri_policy.settings_source.file import watch
+from nri_policy.settings.sources.file import watch
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 from nri_policy.kube.client import NODES, Client, Kind, Object
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
-from nri_policy.nrt.cluster import Cluster
+from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import GROUP
 from nri_policy.units import parse_bytes, parse_cpu

@@ -21,7 +21,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.access import Access, access_to
 from nri_policy.doctor.devices import assigned_resources
 from nri_policy.doctor.host import Host
-from nri_policy.doctor.kubelet import KubeletConfig, kubelet_config
+from nri_policy.doctor.kubelet_config import KubeletConfig, kubelet_config
 from nri_policy.doctor.processes import Process, find_named, own_affinity, processes
 from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
 from nri_policy.doctor.sockets import Socket, probe_socket, runtime, runtime_at

@@ -1,1 +1,16 @@
-"""The NRI plugin: the runtime's events to the engine, its decisions back, and seen in force."""
+"""The NRI plugin: the runtime's events to the engine, its decisions back, and seen in force.
+
+Others import from these modules:
+
+| module | what it has |
+|---|---|
+| `convert` | NRI messages to the engine's values and back |
+| `enforcement` | sees changes in force, and puts those in force at once that must not wait |
+| `equipment` | what the host can do for classes, as the kernel and the OCI runtime say |
+| `exposure` | what containers are told of themselves: `/.nri-resource-policy/resources.sh` |
+| `findings` | what a look at the cgroups showed that should not be, for all who are to know |
+| `overlaps` | finds containers on CPUs that are somebody else's own, however they came there |
+| `plugin` | NRI requests to engine events, decisions to adjustments and updates |
+| `pods` | the sandboxes there are, and what counts for a whole pod |
+| `update_queue` | what the runtime has not heard of its containers, and how it hears |
+"""

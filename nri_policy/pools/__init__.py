@@ -1,1 +1,16 @@
-"""The pool tree: structure, capacity accounting, CPU picking, scoring."""
+"""The pool tree: structure, capacity accounting, CPU picking, scoring.
+
+Others import from these modules:
+
+| module | what it has |
+|---|---|
+| `attraction` | how what draws a container to others adds up over the tree |
+| `capacity` | which CPUs the engine may use, and what for |
+| `memory` | what is booked on the memory nodes, and what is left |
+| `memory_map` | what each memory node holds, and which nodes a pool's containers start with |
+| `memory_offer` | what each pool can offer a request, and who must make way |
+| `picker` | which CPUs of a set to take |
+| `priority` | which CPUs are fast and which are slow |
+| `supply` | what every pool has left, and how they compare |
+| `tree` | which CPUs and memory nodes belong together |
+"""

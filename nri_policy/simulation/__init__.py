@@ -1,1 +1,10 @@
-"""A simulated node: the other side of the NRI wire, and scenarios played on it."""
+"""A simulated node: the other side of the NRI wire, and scenarios played on it.
+
+Others import from these modules:
+
+| module | what it has |
+|---|---|
+| `node` | the daemon's own engine and session, in this process, for an embedded runtime |
+| `playback` | each step against the embedded runtime and a node's daemon |
+| `scenario` | the steps of a simulation |
+"""

@@ -14,7 +14,7 @@ from typing import Any
 
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
-from nri_policy.nrt.cluster import Cluster
+from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.simulation.containers import CRIError
 from tests.cluster.conftest import daemon_token, register
 from tests.cluster.control_plane import ControlPlane, kubelet

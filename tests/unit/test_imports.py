@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import nri_policy
@@ -41,7 +42,7 @@ LAYERS = (
         "control",
         "observability",
         "audit",
-        "settings_source",
+        "settings.sources",
         "singleton",
     ),
     ("picture",),
@@ -66,12 +67,14 @@ ALLOWED = {
 }
 
 
-FACED = ("node", "report", "classes", "settings")
+FACED = {"node", "report", "classes", "settings"}  # rooms whose face has names
+
+SOURCES = "settings.sources"  # where settings come from while the daemon runs
 
 CLUSTER_MAY_IMPORT = {
     *("backoff", "units", "glob", "wording", "yamltext"),
     *("kube", "nrt"),  # the API, and what reads NodeResourceTopology objects
-    *("settings", "settings_source"),  # what reads documents of settings, and follows their file
+    *("settings", "settings.sources"),  # what reads documents of settings, and follows their file
     "cluster",
     *CLUSTER_KERNELS,
 }
@@ -81,6 +84,15 @@ def layer(name: str) -> int:
     return next(i for i, row in enumerate(LAYERS) if name in row)
 
 
+def room(module: str) -> str:
+    """Return the room of a module; where settings come from has one of its own."""
+    return SOURCES if f"{module}.".startswith(f"{SOURCES}.") else module.partition(".")[0]
+
+
+def room_of(path: Path) -> str:
+    return room(".".join(path.relative_to(ROOT).parts).removesuffix(".py"))
+
+
 def imports(path: Path) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -88,7 +100,7 @@ def imports(path: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name.split(".")[1] for name in names if name.startswith("nri_policy.")}
+    return {room(name.partition(".")[2]) for name in names if name.startswith("nri_policy.")}
 
 
 def test_imports_run_one_way() -> None:
@@ -97,7 +109,7 @@ def test_imports_run_one_way() -> None:
         path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem != "__init__"
     ]
     for path in modules:
-        own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        own = room_of(path)
         for other in imports(path):
             if other == own or (own, other) in ALLOWED:
                 continue
@@ -109,7 +121,7 @@ def test_imports_run_one_way() -> None:
 
 def test_the_cluster_side_and_the_nodes_know_nothing_of_each_other() -> None:
     for path in ROOT.rglob("*.py"):
-        own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        own = room_of(path)
         if own == "cluster":
             assert imports(path) <= CLUSTER_MAY_IMPORT, path
         elif own != "cli":
@@ -126,12 +138,40 @@ def test_who_reads_the_node_reads_a_view() -> None:
         assert not re.search(r"engine\.(state|tables)\b", text), path
 
 
-def test_what_a_face_hides_is_imported_by_nobody_else() -> None:
-    """Rooms whose `__init__` names all that others may use."""
-    inside = re.compile(rf"from nri_policy\.({'|'.join(FACED)})\.\w")
+def imported_modules(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each room and module in it that *path* imports; "" for the room itself."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nri_policy.")):
+            continue
+        module = (node.module or "").removeprefix("nri_policy.")
+        inside = module.removeprefix(room(module)).lstrip(".")
+        folder = ROOT.joinpath(*module.split("."))
+        for alias in node.names:
+            named = not (inside or module in FACED) and (folder / f"{alias.name}.py").exists()
+            yield room(module), alias.name if named else inside
+
+
+def test_others_import_from_a_room_what_its_face_offers() -> None:
+    """Its `__init__` has the names, or in its text a table of the modules, that others may use.
+
+    Names where importing them all costs a command little, else modules: each loads what it needs.
+    """
+    offered = {}
+    for init in ROOT.rglob("__init__.py"):
+        own = room_of(init.parent)
+        if own in {"", "proto", "cli", "cluster"}:
+            continue
+        if init.parent == ROOT.joinpath(*own.split(".")):
+            text = ast.get_docstring(ast.parse(init.read_text())) or ""
+            offered[own] = set(re.findall(r"(?m)^\| `(\w+)` \|", text)) or {""}
+    used: dict[str, set[str]] = {own: set() for own in offered}
     for path in ROOT.rglob("*.py"):
-        for room in inside.findall(path.read_text()):
-            assert path.relative_to(ROOT).parts[0] == room, path
+        for other, module in imported_modules(path):
+            if other in offered and other != room_of(path):
+                used[other].add(module.split(".")[0])
+                assert module.split(".")[0] in offered[other], f"{path} imports {other}.{module}"
+    assert {own for own, modules in offered.items() if modules == {""}} == FACED
+    assert used == offered, "a face offers what nobody else uses"
 
 
 def test_the_engine_knows_no_format() -> None:

@@ -19,7 +19,7 @@ from nri_policy.hardware import synthetic
 from nri_policy.nri.plugin import Identity
 from nri_policy.process import AGAIN, LOCK, Options, keep_up, run, running
 from nri_policy.settings import Settings, SettingsError
-from nri_policy.settings_source.file import SettingsFile
+from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.singleton import AlreadyRunningError, only_instance
 from tests.support import nodes, stores
 from tests.support.daemon import served

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from nri_policy.doctor.checks import (
+    api_server,
     cgroups,
     classes,
-    cluster,
     daemon,
     kernel,
     managers,
@@ -36,7 +36,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     classes.check,
     pod_resources.check,
     daemon.check,
-    cluster.check,
+    api_server.check,
     unread.check,
 )
 

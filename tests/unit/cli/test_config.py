@@ -13,7 +13,7 @@ from nri_policy.cli import config, main
 from nri_policy.cli.failure import Exit
 from nri_policy.report import SettingsReport
 from nri_policy.settings import Reload
-from nri_policy.settings_source.file import SettingsFile
+from nri_policy.settings.sources.file import SettingsFile
 from tests.support.daemon import served
 
 from .test_asking import beside_a_daemon, run

@@ -34,7 +34,7 @@ from nri_policy.report import (
     plain,
     pool_reports,
 )
-from nri_policy.settings_source.file import SettingsFile
+from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.simulation.device_manager import PluginDevice
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served

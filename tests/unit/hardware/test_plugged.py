@@ -27,7 +27,7 @@ from nri_policy.observability.logs import Warnings
 from nri_policy.plugin.plugin import Sources
 from nri_policy.process import Options, run
 from nri_policy.report import StatusReport
-from nri_policy.settings_source.file import SettingsFile
+from nri_policy.settings.sources.file import SettingsFile
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 

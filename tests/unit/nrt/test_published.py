@@ -15,7 +15,7 @@ from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
 from nri_policy.kube.client import PATIENCE, Client
 from nri_policy.kube.connection import access
-from nri_policy.nrt.cluster import Cluster
+from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.plugin.plugin import Sources

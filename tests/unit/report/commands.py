@@ -25,7 +25,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.plugin.plugin import Sources
 from nri_policy.report import encode
-from nri_policy.settings_source.file import SettingsFile
+from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime

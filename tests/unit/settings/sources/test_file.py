@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.settings import SettingsError
-from nri_policy.settings_source.file import PERIOD, SettingsFile, watch
+from nri_policy.settings.sources.file import PERIOD, SettingsFile, watch
 from nri_policy.yamltext import MAX_SIZE
 
 TEXT = """\

@@ -15,7 +15,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.node import Node
-from nri_policy.nrt.cluster import Cluster
+from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import Feed, Object
 from tests.support import nodes

@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from nri_policy.settings import Quantity, Reload, Settings, SettingsError
-from nri_policy.settings_source.cluster import PATIENCE, ClusterError, ClusterSettings, NoKindError
-from nri_policy.settings_source.objects import PolicyObject
+from nri_policy.settings.sources.cluster_settings import (
+    PATIENCE,
+    ClusterError,
+    ClusterSettings,
+    NoKindError,
+)
+from nri_policy.settings.sources.objects import PolicyObject
 from tests.support import nodes
 
 SPEC = {"reservedResources": {"cpu": 2}}

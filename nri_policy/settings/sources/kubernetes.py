@@ -14,8 +14,8 @@ from nri_policy.kube.client import NODES, Client, Kind, Listing, Object
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.follow import follow
 from nri_policy.settings import API_VERSION, KIND
-from nri_policy.settings_source.cluster import ClusterError, NoKindError
-from nri_policy.settings_source.objects import LABEL, PolicyObject
+from nri_policy.settings.sources.cluster_settings import ClusterError, NoKindError
+from nri_policy.settings.sources.objects import LABEL, PolicyObject
 
 _GROUP, _, _VERSION = API_VERSION.partition("/")
 POLICIES = Kind(group=_GROUP, version=_VERSION, plural="topologyawarepolicies")

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from nri_policy.backoff import backoff
 from nri_policy.settings import Reload, Settings, from_spec
-from nri_policy.settings_source.objects import Known, PolicyObject, Scope, name_of
+from nri_policy.settings.sources.objects import Known, PolicyObject, Scope, name_of
 
 log = logging.getLogger(__name__)
 

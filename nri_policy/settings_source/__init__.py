@@ -1,1 +1,0 @@
-"""Where settings come from while the daemon runs."""
