@@ -41,9 +41,10 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.interim import interim_placement
-from nri_policy.engine.layout import Layout, layout_of, successors
+from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.placement import Held, PlacementError, place
 from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.reconfiguration import reconfigure
 from nri_policy.engine.requested import check_amounts, overlay, read_admitted, read_request
 from nri_policy.engine.state import Placed, Resizing, Snapshot, State
 from nri_policy.engine.synchronization import (
@@ -55,14 +56,13 @@ from nri_policy.engine.synchronization import (
     same_entitlement,
     takeover_cause,
     update_from_list,
-    with_entitlement,
     with_stored_grant,
 )
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier
 from nri_policy.settings import Settings
 from nri_policy.workload.pod import Container, ContainerState
-from nri_policy.workload.request import Request, Sort
+from nri_policy.workload.request import Request
 
 
 class Engine:
@@ -437,69 +437,14 @@ class Engine:
     def _reconfigured(self, event: Reconfigured) -> Decision:
         """Move everyone to the new layout; settings that leave a container no place are refused."""
         old = self._state
-        # a machine that comes with settings is this one, as they want it seen
-        forced = event.machine is not None and event.settings is None
-        settings = event.settings or old.layout.settings
-        layout = layout_of(
-            event.machine or old.layout.machine,
-            settings,
-            Earlier(
-                reserved=old.layout.capacity.reserved,
-                exclusive=CPUSet.union(each.grant.exclusive for each in old.placed.values())
-                | self._unheard,
-            ),
-            forced=forced or _asks_no_more(settings, old.layout),
-        )
-        places = successors(old.layout.tree, layout.tree)
-        self._state = new = State(layout)
-        new.latest = old.latest
-        new.sent = old.sent.copy()
-        new.classes, new.equipment = old.classes.copy(), old.equipment
-        candidates = []
-        for placed in old.placed.values():
-            request, _ = read_request(placed.container, layout)
-            normal = placed.grant.sort is Sort.NORMAL
-            pool = places[placed.grant.pool] if normal else layout.tree.top.id
-            held, degraded = None, None
-            if pool is None:
-                pass  # nothing of its place is left
-            elif same_entitlement(request, placed.request):
-                held = replace(placed.grant, pool=pool)
-            elif not forced:
-                entitled, _ = read_request(placed.container, old.layout)
-                if same_entitlement(request, entitled):  # a machine that shrank left it less
-                    held = replace(placed.grant, pool=pool)
-                    degraded = with_entitlement(request, placed.request)
-            cpus, mems = old.sent.get(placed.container.id, (EMPTY, EMPTY))
-            candidates.append(
-                Candidate(
-                    container=placed.container,
-                    request=request,
-                    cpus=cpus,
-                    mems=mems,
-                    held=held,
-                    same=degraded is None,
-                    degraded=degraded,
-                    there=layout.capacity.reserved == old.layout.capacity.reserved,
-                )
-            )
-        cause = "the machine changed" if forced else "the settings changed"
-        shortages = [*layout.shortages]
+        change = reconfigure(old, event, self._unheard)
+        self._state = new = change.state
         decision = self._restored(
-            candidates,
-            shortages,
-            cause,
-            forced=forced,
-            missing=None if forced else old.memory.missing,
+            change.candidates,
+            [*new.layout.shortages],
+            change.cause,
+            forced=change.forced,
+            missing=None if change.forced else old.memory.missing,
         )
         new.cold = {each: old.cold.get(each) for each in new.cold}
-        return with_limits(new, decision, cause)
-
-
-def _asks_no_more(settings: Settings, layout: Layout) -> bool:
-    """Whether *settings* want the same CPUs as those in force, which a machine could not give."""
-    same = (settings.reserved, settings.available) == (
-        layout.settings.reserved,
-        layout.settings.available,
-    )
-    return bool(layout.shortages) and same
+        return with_limits(new, decision, change.cause)

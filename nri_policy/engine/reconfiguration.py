@@ -1,0 +1,99 @@
+"""Reconfiguration: what new settings, or a machine that changed, mean for those who are placed.
+
+Works out the new layout and who comes to it with which claim; whether all find a place there is the
+engine's to try. Changes nothing of the old state.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.event import Reconfigured
+from nri_policy.engine.layout import Layout, layout_of, successors
+from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.requested import read_request
+from nri_policy.engine.state import Placed, State
+from nri_policy.engine.synchronization import same_entitlement, with_entitlement
+from nri_policy.pools.capacity import Earlier
+from nri_policy.settings import Settings
+from nri_policy.workload.request import Sort
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A new layout without anyone on it, and those who are to find a place there."""
+
+    state: State
+    candidates: list[Candidate]
+    forced: bool  # the machine is another one, whoever finds no place
+    cause: str  # why, for people
+
+
+def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
+    """Return what *event* makes of *old*; CapacityError where it asks the impossible.
+
+    *unheard* are the exclusive CPUs of containers that no Synchronized has named yet.
+    """
+    # a machine that comes with settings is this one, as they want it seen
+    forced = event.machine is not None and event.settings is None
+    settings = event.settings or old.layout.settings
+    owned = CPUSet.union(each.grant.exclusive for each in old.placed.values())
+    layout = layout_of(
+        event.machine or old.layout.machine,
+        settings,
+        Earlier(reserved=old.layout.capacity.reserved, exclusive=owned | unheard),
+        forced=forced or _asks_no_more(settings, old.layout),
+    )
+    new = State(layout)
+    new.latest = old.latest
+    new.sent = old.sent.copy()
+    new.classes, new.equipment = old.classes.copy(), old.equipment
+    places = successors(old.layout.tree, layout.tree)
+    return Change(
+        state=new,
+        candidates=[
+            _candidate(placed, old, layout, places, forced=forced) for placed in old.placed.values()
+        ],
+        forced=forced,
+        cause="the machine changed" if forced else "the settings changed",
+    )
+
+
+def _candidate(
+    placed: Placed, old: State, layout: Layout, places: list[int | None], *, forced: bool
+) -> Candidate:
+    """Return what one container claims on the new *layout*."""
+    request, _ = read_request(placed.container, layout)
+    normal = placed.grant.sort is Sort.NORMAL
+    pool = places[placed.grant.pool] if normal else layout.tree.top.id
+    held, degraded = None, None
+    if pool is None:
+        pass  # nothing of its place is left
+    elif same_entitlement(request, placed.request):
+        held = replace(placed.grant, pool=pool)
+    elif not forced:
+        entitled, _ = read_request(placed.container, old.layout)
+        if same_entitlement(request, entitled):  # a machine that shrank left it less
+            held = replace(placed.grant, pool=pool)
+            degraded = with_entitlement(request, placed.request)
+    cpus, mems = old.sent.get(placed.container.id, (EMPTY, EMPTY))
+    return Candidate(
+        container=placed.container,
+        request=request,
+        cpus=cpus,
+        mems=mems,
+        held=held,
+        same=degraded is None,
+        degraded=degraded,
+        there=layout.capacity.reserved == old.layout.capacity.reserved,
+    )
+
+
+def _asks_no_more(settings: Settings, layout: Layout) -> bool:
+    """Whether *settings* want the same CPUs as those in force, which a machine could not give."""
+    same = (settings.reserved, settings.available) == (
+        layout.settings.reserved,
+        layout.settings.available,
+    )
+    return bool(layout.shortages) and same
