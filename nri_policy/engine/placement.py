@@ -355,8 +355,10 @@ def confined_by(request: Request, table: Table, tree: PoolTree, pool: int) -> in
     """Return the milli-CPU that a Burstable container's limit is above what *pool* leaves it."""
     if request.qos is not QoS.BURSTABLE or request.cpu_limit is None:
         return 0
-    lost = request.cpu_limit // 4 * tree.crossings(tree.pools[pool], request.cpu_limit)
-    return -int(table.row(pool)[Column.BURST_ROOM]) - lost
+    short = -int(table.row(pool)[Column.BURST_ROOM])
+    if not short:
+        return 0
+    return short - request.cpu_limit // 4 * tree.crossings(tree.pools[pool], request.cpu_limit)
 
 
 def _confinement_notes(
