@@ -81,11 +81,11 @@ class Status:
         yield from self._notes
         enforcement = self._plugin.enforcement
         if count := enforcement.overdue:
-            yield f"containers that were told, and not yet seen in their place: {count}"
+            yield f"containers whose last change is not confirmed yet: {count}"
         if count := enforcement.unwritable:
             yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
         for cgroup in sorted(self._auditor.presence.strangers):
-            yield f"{cgroup} has processes and is in no book"
+            yield f"{cgroup} has processes, but belongs to no known container"
         yield from self._findings.recent()
 
     def announce(self) -> None:

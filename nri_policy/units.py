@@ -88,9 +88,9 @@ def parse_duration(text: str) -> float:
         for whole, fraction, unit in _DURATION_PART.findall(match[2])
     )
     if match[1] == "-" and nanoseconds:
-        raise ValueError(f"{quoted(text)} is negative; wanted is {wanted}")
+        raise ValueError(f"{quoted(text)} is negative; expected is {wanted}")
     if nanoseconds > MAX_AMOUNT:  # Go counts them in 64 bits
-        raise ValueError(f"{quoted(text)} is too long; wanted is {wanted}")
+        raise ValueError(f"{quoted(text)} is too long; expected is {wanted}")
     return nanoseconds / 10**9
 
 
@@ -118,13 +118,13 @@ def format_time(seconds: float) -> str:
 def _parse(value: str | float, scale: int, wanted: str) -> int:
     """Return ceil(*value* · *scale*)."""
     if isinstance(value, int) and abs(value) > MAX_AMOUNT:
-        raise ValueError(f"{quoted(value)} is out of range; wanted is {wanted}")
+        raise ValueError(f"{quoted(value)} is out of range; expected is {wanted}")
     sign, numerator, denominator = _ratio(value, wanted)
     amount = -(-numerator * scale // denominator)
     if sign < 0 and amount:
-        raise ValueError(f"{quoted(value)} is negative; wanted is {wanted}")
+        raise ValueError(f"{quoted(value)} is negative; expected is {wanted}")
     if amount > MAX_AMOUNT:
-        raise ValueError(f"{quoted(value)} is out of range; wanted is {wanted}")
+        raise ValueError(f"{quoted(value)} is out of range; expected is {wanted}")
     return amount
 
 

@@ -20,7 +20,7 @@ def quoted(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int) and value.bit_length() > 200:
-        return "a number beyond all bounds"  # str() of an int refuses 4300 digits
+        return "a number that is too large"  # str() of an int refuses 4300 digits
     return str(value)
 
 

@@ -96,9 +96,9 @@ def _deviations(decided: Decided, observed: Observed) -> Iterator[Deviation]:
                 decided=wanted,
                 found=found.effective,
                 reason=(
-                    "the cgroups above it, or what is online, leave no more"
+                    "its parent cgroups or the online CPUs and nodes allow no more"
                     if right
-                    else "its cgroup was changed, or was never told"
+                    else "its cgroup was changed, or never updated"
                 ),
                 curable=not right,
             )
@@ -118,7 +118,7 @@ def _deviations(decided: Decided, observed: Observed) -> Iterator[Deviation]:
                 kind=Kind.IO,
                 decided=f"{name} {text}",
                 found=f"{name} {observed.limits.get(name, 'is not there')}",
-                reason="its cgroup was changed, or was never told",
+                reason="its cgroup was changed, or never updated",
                 curable=True,
             )
     allowed = decided.cpus, observed.cpus.effective

@@ -58,7 +58,7 @@ def _merge(
     if weights and not equipment.weights:
         lacking.append("no weights: this kernel has neither io.weight nor io.bfq.weight")
     elif weights and (idle := list_unweighted(equipment.disks)):
-        lacking.append(f"no weights on {some(idle)}: they take bfq, or io.cost for the disk")
+        lacking.append(f"no weights on {some(idle)}: the disk needs the scheduler bfq, or io.cost")
     return rates, weights, lacking
 
 

@@ -52,7 +52,7 @@ def blockio(
     if entries is None or equipment.no_io_limits:
         hint = "" if name in control.classes else did_you_mean(name, control.classes)
         why = f"the settings do not define it{hint}" if entries is None else equipment.no_io_limits
-        note = f"block I/O class {name} is up to the runtime: {why}"
+        note = f"block I/O class {name} is left to the runtime: {why}"
         return BlockIO(name=name, origin=origin, passed_on=True, notes=(note,))
     limits, lacking = limits_of(entries, equipment)
     missing = tuple(f"block I/O class {name}: {each}" for each in lacking)

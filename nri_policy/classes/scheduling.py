@@ -71,8 +71,8 @@ def impossible(scheduler: Scheduler, *, pinned: bool, no_realtime: str) -> str:
     """Return why the kernel would refuse these attributes to a container, empty if it would not."""
     if scheduler.policy is SchedulingPolicy.DEADLINE and pinned:
         return (
-            "the kernel takes policy deadline from no process that is pinned to some CPUs: it"
-            " takes the annotation cpu.preserve, or pinCPU: false"
+            "the kernel refuses policy deadline for a process that is pinned to some CPUs: use the"
+            " annotation cpu.preserve, or pinCPU: false"
         )
     if scheduler.policy in REALTIME and no_realtime:
         return f"policy {scheduler.policy}: {no_realtime}"

@@ -50,10 +50,10 @@ def _drawn(report: AuditReport) -> Iterator[RenderableType]:
     else:
         yield Text(f"{report.audited} containers are as decided.")
     if report.unseen:
-        yield Text(f"Not seen here: {', '.join(map(short, report.unseen))}")
+        yield Text(f"Cgroups not found: {', '.join(map(short, report.unseen))}")
     if report.threads_hidden:
         names = ", ".join(map(short, report.threads_hidden))
-        yield Text(f"Threads not seen, for want of the host's process ids: {names}")
+        yield Text(f"Threads not checked, because the host's process ids cannot be seen: {names}")
 
 
 def _table(drifts: Sequence[DriftReport]) -> Table:
@@ -78,4 +78,4 @@ def _repair(drift: DriftReport) -> str:
     tried = f"tried {drift.tries} times" if drift.tries else ""
     if drift.repairable:
         return tried or "can be"
-    return f"{tried}: not repairable" if tried else "not repairable"
+    return f"{tried}: cannot be repaired" if tried else "cannot be repaired"

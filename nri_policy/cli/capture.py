@@ -36,7 +36,7 @@ def command(file: Path, host_root: Path, force: bool) -> None:
     files that only root can read are left out and listed.
     """
     if os.path.lexists(file) and not force:
-        raise Failure(f"{file} is there already; --force replaces it")
+        raise Failure(f"{file} exists already; --force replaces it")
     packed = BytesIO()  # whole before it is written: a few hundred KB, for 4096 CPUs some MB
     try:
         with progress(f"reading {host_root}") as step:
@@ -52,6 +52,6 @@ def command(file: Path, host_root: Path, force: bool) -> None:
     if len(notes) > _MOST_NOTES:
         click.echo(f"left out: {len(notes) - _MOST_NOTES} more", err=True)
     if notes and os.geteuid() != 0:
-        click.echo("Run it as root to have these, too.", err=True)
+        click.echo("Run it as root to include these.", err=True)
     size = f"{packed.tell() / 1024:.0f} KiB"
     click.echo(f"{file}: {size}; to see it: nri-policy topology --capture {file}", err=True)

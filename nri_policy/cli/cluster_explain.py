@@ -47,7 +47,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     service: Service | None,
     form: str,
 ) -> None:
-    """Show what of a group fits where, and what limits it.
+    """Show how much of a group fits where, and what limits it.
 
     Also shows what would make it fit; a picture shows it where it would go. The group is in a file,
     or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not fit.
@@ -112,7 +112,7 @@ def _drawn(name: str, explanation: Explanation) -> Iterator[Table | Text]:
         if each.in_no_slice:
             yield Text(f"room for {counted(each.in_no_slice, 'pod')} is in no whole slice")
         for reason, count in each.excluded.items():
-            yield Text(f"without room for one: {count} of {each.nodes}: {reason}")
+            yield Text(f"no room for one pod: {count} of {counted(each.nodes, 'host')}: {reason}")
     if explanation.changes:
         yield Text("")
         yield Text("It would fit with:")
@@ -130,7 +130,10 @@ def _notes(explanation: Explanation) -> Iterator[str]:
                 f" {counted(at.domains, 'domain')} hold all, {at.most} in one, {at.in_all} in all"
             )
         for reason, count in each.excluded.items():
-            yield f"{each.pod_set}: without room for one: {count} of {each.nodes}: {reason}"
+            yield (
+                f"{each.pod_set}: no room for one pod: {count} of {counted(each.nodes, 'host')}:"
+                f" {reason}"
+            )
     for change in explanation.changes:
         yield f"it would fit with {_change(change)}"
 
@@ -144,4 +147,4 @@ def _change(change: Change) -> str:
         return f"slices of {change.pod_set} within {change.slice_level}"
     if change.max_per_host is not None:
         return f"up to {counted(change.max_per_host, 'pod')} of {change.pod_set} on a host"
-    return f"{', '.join(change.leaving)} gone"
+    return f"{', '.join(change.leaving)} removed"

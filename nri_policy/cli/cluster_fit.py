@@ -39,15 +39,15 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "files",
     type=_FILE,
     multiple=True,
-    help="What `kubectl get nodes,pods,noderesourcetopologies -A -o json` printed; instead of a"
-    " cluster that is asked.",
+    help="Output of `kubectl get nodes,pods,noderesourcetopologies -A -o json`, instead of a live"
+    " cluster.",
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="How to reach the cluster.")
 @click.option("--config", type=_FILE, help="The settings: a ClusterPlacement document.")
 @click.option(
     "--assumed",
     is_flag=True,
-    help="Take off what bound pods will hold that their nodes do not report yet.",
+    help="Also count bound pods that their nodes do not report yet.",
 )
 @service_options
 @form_option
@@ -70,7 +70,9 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     Each node is listed with its score, or with the reason why not. Exits with 1 if none has room.
     """
     if service is not None and (files or kubeconfig or config):
-        raise click.UsageError("the service has its own cluster and settings: --service alone")
+        raise click.UsageError(
+            "--service takes no cluster and no settings: the service has its own"
+        )
     try:
         (document,) = read_documents(pod.read_bytes(), str(pod))
         asked = read_pod(document, "")
@@ -110,7 +112,9 @@ async def _fetch(kubeconfig: Path | None) -> dict[str, Any]:
     """Return what the cluster has now."""
     connect = access(kubeconfig)
     if connect is None:
-        raise click.UsageError("no cluster is known: name one by --kubeconfig, or files of one")
+        raise click.UsageError(
+            "no cluster is given: name one by --kubeconfig, or its files by --cluster"
+        )
     client = Client(connect)
     try:
         return {

@@ -43,20 +43,26 @@ def _lease_name(
 )
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS")
 @click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True)
-@click.option("--tls-cert", type=_PATH, help="Certificate; without one only loopback is served.")
+@click.option(
+    "--tls-cert", type=_PATH, help="Certificate; without one the service listens on loopback only."
+)
 @click.option("--tls-key", type=_PATH, help="The certificate's key.")
-@click.option("--client-ca", type=_PATH, help="Whose certificates clients must show.")
+@click.option(
+    "--client-ca",
+    type=_PATH,
+    help="Certificate authority of the clients; they must then show a certificate of it.",
+)
 @click.option(
     "--lease",
     metavar="NAMESPACE/NAME",
     callback=_lease_name,
-    help="The Lease of which one of several replicas is the holder, and answers; without, it is the"
-    " only one.",
+    help="Lease for leader election: only the replica that holds it answers. Without it, there must"
+    " be only one replica.",
 )
 @click.option(
     "--groups",
     is_flag=True,
-    help="Place groups of pods that wait behind the gate; it needs the kind PlacementGroup.",
+    help="Also place groups of gated pods; needs the kind PlacementGroup in the cluster.",
 )
 @click.option(
     "--log-format",
@@ -99,7 +105,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     try:
         connect = access(kubeconfig)
         if connect is None:
-            raise click.UsageError("no cluster is known: name one by --kubeconfig")
+            raise click.UsageError("no cluster is given: name one by --kubeconfig")
         client = Client(connect)
         asyncio.run(service.run(settings, client, where, file=file, lease=lease, groups=groups))
     except (KubeconfigError, OSError) as error:

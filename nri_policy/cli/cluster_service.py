@@ -67,12 +67,12 @@ def service_options(command: _Command) -> _Command:
     """Add the options that name the service; the command takes `service`, `ca`, `cert`, `key`."""
     for option in (
         click.option("--key", type=_FILE, help="The certificate's key."),
-        click.option("--cert", type=_FILE, help="The certificate that we show the service."),
-        click.option("--ca", type=_FILE, help="Who signed the service's certificate."),
+        click.option("--cert", type=_FILE, help="The client certificate for the service."),
+        click.option("--ca", type=_FILE, help="Certificate authority of the service."),
         click.option(
             "--service",
             metavar="URL",
-            help="Ask the running service, https://HOST:8443, which knows what it has promised.",
+            help="Ask the running service at https://HOST:8443, which also counts its promises.",
         ),
     ):
         command = option(command)

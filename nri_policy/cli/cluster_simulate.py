@@ -35,7 +35,7 @@ from nri_policy.picture import racks
 def simulate(context: click.Context, source: ClusterSource, scenario: Path, form: str) -> None:
     """Run a scenario of groups and nodes in a cluster.
 
-    A picture is of the end. Exits with 1 if something is not as the scenario expects.
+    A picture shows the end. Exits with 1 if something is not as the scenario expects.
     """
     engine, _ = source.load()
     simulation = Simulation(engine)

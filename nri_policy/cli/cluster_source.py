@@ -40,7 +40,7 @@ documents_option = click.option(
     type=_FILE,
     multiple=True,
     help="Pods, Jobs, JobSets, LeaderWorkerSets, Deployments, StatefulSets, ReplicaSets or"
-    " PlacementGroups; - is stdin.",
+    " PlacementGroups; - for stdin.",
 )
 
 
@@ -103,8 +103,8 @@ def cluster_options(command: _Command) -> _Command:
         metavar="FILE",
         type=_FILE,
         multiple=True,
-        help="What `kubectl get nodes,pods,noderesourcetopologies,placementgroups -A -o json`"
-        " printed; - is stdin.",
+        help="Output of `kubectl get nodes,pods,noderesourcetopologies,placementgroups -A -o json`;"
+        " - for stdin.",
     )
     @click.option(
         "--synthetic",
@@ -123,8 +123,7 @@ def cluster_options(command: _Command) -> _Command:
         "--kubeconfig",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="How to reach a cluster that is asked, where no file of one is given; in a pod, its"
-        " service account says.",
+        help="How to reach a live cluster, if no file is given; in a pod, by its service account.",
     )
     @wraps(command)
     def with_source(
@@ -157,7 +156,9 @@ def service_option(command: _Command) -> _Command:
         **named: Any,
     ) -> Any:
         if service is not None and source.is_given:
-            raise click.UsageError("the service has its own cluster and settings: --service alone")
+            raise click.UsageError(
+                "--service takes no cluster and no settings: the service has its own"
+            )
         if service is not None and form in ("svg", "html"):
             raise click.UsageError("the service draws no pictures: -o table, json or yaml")
         asked = None if service is None else Service(service, ca, cert, key)

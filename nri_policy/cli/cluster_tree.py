@@ -24,7 +24,7 @@ _ALWAYS = ("cpu", "memory", "pods")
 
 @click.command
 @cluster_options
-@click.option("--topology", help="Its name.  [default: the first of the settings]")
+@click.option("--topology", help="The topology's name.  [default: the first of the settings]")
 @click.option(
     "--zones", is_flag=True, help="Show the zones in each host, too (`belowHost` of the settings)."
 )

@@ -177,7 +177,9 @@ def _render_check(file: Path, report: CheckReport, *, every: bool) -> Iterator[R
         yield table
         yield from _remarks(machine.notes)
     elif not errors:
-        yield Text("not checked against a machine: --host-root / takes this one", style="dim")
+        yield Text(
+            "not checked against a machine: --host-root / checks against this one", style="dim"
+        )
     if report.settings and not errors:
         yield ""
         yield from _table(report.settings, every=every)

@@ -103,8 +103,8 @@ def _past(explanation: ExplanationReport) -> str:
     """Say that and when it was."""
     decided, ended = explanation.decided_at, explanation.ended_at
     if explanation.outcome is DecisionKind.REFUSED:
-        return f"This is of the past: it was refused at {decided}."
-    return f"This is of the past: it was decided at {decided}, and the container " + (
+        return f"From the journal: it was refused at {decided}."
+    return f"From the journal: it was decided at {decided}, and the container " + (
         f"stopped at {ended}." if ended else "is gone."
     )
 

@@ -216,7 +216,10 @@ class Frame:
             yield Text(f"CPUs in use: {shown}", no_wrap=True, overflow="ellipsis")
 
     def _decisions(self) -> Iterator[RenderableType]:
-        yield Text("\nlatest decisions" if self.glimpse.decisions else "\nno decisions yet", "dim")
+        yield Text(
+            "\nlatest decisions" if self.glimpse.decisions else "\nno decisions since top started",
+            "dim",
+        )
         for tick, each in self.glimpse.decisions[:_SHOWN_DECISIONS]:
             line = Text(f"{tick:%H:%M:%S} ", no_wrap=True, overflow="ellipsis")
             yield line.append(" · ".join(_said(each)))

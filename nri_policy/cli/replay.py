@@ -175,8 +175,8 @@ def _drawn(report: ReplayReport) -> Iterator[RenderableType]:
     yield ""
     if report.differences:
         yield Text(
-            f"{len(report.differences)} parts of recorded decisions come out otherwise, with"
-            " the recorded settings and machine: was it another version that recorded them?",
+            f"{len(report.differences)} parts of recorded decisions come out differently with the"
+            " recorded settings and machine: did another version record them?",
             style="red",
         )
         yield _otherwise(report.differences[:_MOST_ROWS])
@@ -231,7 +231,7 @@ def _elsewhere(changes: Mapping[str, TwoFates]) -> Iterator[RenderableType]:
     if not changes:
         yield Text("Every container ends up where it was.")
         return
-    yield Text(f"{len(changes)} containers fare otherwise:", style="bold cyan")
+    yield Text(f"{len(changes)} containers end up elsewhere:", style="bold cyan")
     table = Columns("container", "", "cpuset", "of its own", "mems", "pool")
     for name, change in [*changes.items()][:_MOST_ROWS]:
         table.add_row(broken(short(name)), "recorded", *_format_holding(change.recorded))

@@ -154,7 +154,7 @@ async def _play(
 
 
 def _made(folder: Path) -> Path:
-    """Make a folder for a node's state; Failure where something is there already."""
+    """Make a folder for a node's state; Failure where something exists already."""
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError as error:

@@ -132,6 +132,6 @@ def _domains(run: Run, path: str) -> Iterator[Placed]:
 
 
 def check_count(count: int, least: int, path: str) -> None:
-    """Raise DocumentError for what is no number of pods."""
+    """Raise DocumentError for what is not a number of pods."""
     if not least <= count <= MAX_COUNT:
         raise DocumentError(path, f"{quoted(count)} is not from {least} to {MAX_COUNT}")

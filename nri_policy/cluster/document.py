@@ -114,7 +114,7 @@ def parse_supply(values: Mapping[str, Wire] | None, path: str) -> Amounts:
 def _name_keys(path: str, value: object) -> str:
     """Return *path* with the keys of maps, which msgspec writes as `[...]`, where one is found.
 
-    A map is entered at the first key that is not a text, or whose value is not like the others.
+    A map is entered at the first key that is not a string, or whose value is not like the others.
     """
     parts = re.findall(r"\.[^.\[]+|\[\d+\]|\[\.\.\.\]", path)
     out = ""

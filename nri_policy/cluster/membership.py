@@ -98,7 +98,7 @@ def read_job(value: object, path: str) -> Job:
     if document.spec.completions is not None:
         at_once = min(at_once, document.spec.completions)
     if not 0 <= at_once <= MAX_COUNT:
-        raise DocumentError(join(path, "spec.parallelism"), f"{at_once} is no number of pods")
+        raise DocumentError(join(path, "spec.parallelism"), f"{at_once} is not a number of pods")
     namespace = document.metadata.namespace or "default"
     succeeded = (document.status and document.status.succeeded) or 0
     return Job(namespace, document.metadata.name, at_once, document.spec.completions, succeeded)

@@ -151,7 +151,7 @@ def _check_slices(slices: Sequence[Slice], path: str) -> None:
                 join(place, "size"), f"{each.size} does not divide {before[-1].size}"
             )
         if any(each.level == other.level for other in before):
-            raise DocumentError(join(place, "level"), f"{quoted(each.level)} is there twice")
+            raise DocumentError(join(place, "level"), f"{quoted(each.level)} is given twice")
 
 
 def check_count(pod_set: PodSet, path: str) -> None:

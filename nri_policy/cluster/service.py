@@ -194,7 +194,7 @@ class Service:
             )
         yield GaugeMetricFamily(
             f"{name}settings_rejected",
-            "Whether the settings that were read last do not count.",
+            "Whether the latest settings were wrong, and older ones are in force.",
             int(bool(self.settings.rejected)),
         )
         if self.lease is not None:
@@ -202,13 +202,15 @@ class Service:
                 f"{name}leader", "Whether this replica leads.", int(self.lease.leading)
             )
         ignored = GaugeMetricFamily(
-            f"{name}ignored_zones", "Zones that are no NUMA nodes.", labels=["reason"]
+            f"{name}ignored_zones", "Zones that are not NUMA nodes.", labels=["reason"]
         )
         for reason, number in self.zones.ignored().items():
             ignored.add_metric([reason], number)
         yield ignored
         lost = GaugeMetricFamily(
-            f"{name}not_followed_seconds", "For how long a kind is not followed.", labels=["kind"]
+            f"{name}not_followed_seconds",
+            "How long objects of a kind could not be followed.",
+            labels=["kind"],
         )
         for kind, seconds in self.watch.lost_seconds().items():
             lost.add_metric([kind], seconds)

@@ -39,7 +39,7 @@ FailurePolicy = Literal["PodTermination", "Fixed30s"]
 def read_text(value: object) -> str:
     """Read a text that says something."""
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{quoted(value)} is not a text")
+        raise ValueError(f"{quoted(value)} is not a string")
     return value
 
 
@@ -65,7 +65,7 @@ def read_levels(value: object) -> list[str]:
         if level.startswith(ZONE_LEVEL):
             raise ValueError(f"{quoted(level)} is not a node label")
         if level in found[:number]:
-            raise ValueError(f"{quoted(level)} is there twice")
+            raise ValueError(f"{quoted(level)} is given twice")
         if level == HOSTNAME and number < len(found) - 1:
             raise ValueError(f"{HOSTNAME} can only be the last level")
     return found
@@ -76,7 +76,7 @@ def read_zone_types(value: object) -> list[str]:
     found = [*values.names(value)]
     for number, zone in enumerate(found):
         if zone in found[:number]:
-            raise ValueError(f"{quoted(zone)} is there twice")
+            raise ValueError(f"{quoted(zone)} is given twice")
     return found
 
 

@@ -68,7 +68,7 @@ def _read(
         key = name(document)
         if key in documents:
             raise DocumentError(
-                join(join(path, number), "metadata.name"), f"{quoted(key)} is there twice"
+                join(join(path, number), "metadata.name"), f"{quoted(key)} is given twice"
             )
         documents[key] = document
     return (*documents.values(),)

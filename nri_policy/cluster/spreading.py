@@ -64,7 +64,7 @@ def read_preferences(texts: Sequence[str], path: str) -> list[Preference]:
                 place, f"{quoted(text)} is not KEY, KEY={{VALUE: WEIGHT, …}} or pack:KEY"
             )
         if any(each.key == match["key"] for each in found):
-            raise DocumentError(place, f"{quoted(match['key'])} is there twice")
+            raise DocumentError(place, f"{quoted(match['key'])} is given twice")
         if match["pack"] and match["weights"] is not None:
             raise DocumentError(place, "pack: takes no weights")
         weights = _read_weights(match["weights"] or "", place)

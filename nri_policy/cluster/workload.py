@@ -279,7 +279,7 @@ def _total(given: Mapping[str, str], path: str) -> int | None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 11 and 1 <= int(text) <= MAX_COUNT):
         place = join(join(path, "annotations"), _POD_GROUP_TOTAL)
-        raise DocumentError(place, f"{quoted(text)} is no number of pods")
+        raise DocumentError(place, f"{quoted(text)} is not a number of pods")
     return int(text)
 
 

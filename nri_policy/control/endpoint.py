@@ -67,7 +67,7 @@ def _bound(
 ) -> grpc.aio.Server:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     if path.exists() and not path.is_socket():
-        raise FileExistsError(f"{path} is there already, and is no socket")
+        raise FileExistsError(f"{path} exists, and is not a socket")
     if len(bytes(path)) > _LONGEST:
         raise OSError(f"{path} is longer than the {_LONGEST} bytes of a socket's path")
     path.unlink(missing_ok=True)

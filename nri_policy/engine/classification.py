@@ -27,7 +27,7 @@ from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
 
-_UNHEARD = "it was created before this policy could say so"
+_UNHEARD = "it was created before this policy could set it"
 
 
 def check_supported(container: Container, request: Request, settings: Settings) -> None:

@@ -292,7 +292,7 @@ class Engine:
         candidate = Candidate(
             container=container, request=before.request, cpus=cpus, mems=mems, held=before.grant
         )
-        note = "the runtime refused its resize: it keeps what it had"
+        note = "the runtime refused its resize, so it keeps what it had"
         decision = self._restored([candidate], [f"{name}: {note}"], note)
         add_notes(state, container_id, note)
         if container_id in state.cold:

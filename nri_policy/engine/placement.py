@@ -111,11 +111,11 @@ def place(
             raise
         before = state.snapshot()
         for member, above in moves.items():
-            rebook(state, member, above, f"{container.full_name} found no room otherwise")
+            rebook(state, member, above, f"{container.full_name} had no room otherwise")
         names = ", ".join(state.placed[member].container.full_name for member in moves)
         try:
             return _book_grant(
-                state, container, request, held, f"booked wider to make room: {names}"
+                state, container, request, held, f"moved to wider pools to make room: {names}"
             )
         except PlacementError:
             state.restore(before)
@@ -189,7 +189,7 @@ def _choose(state: State, container: Container, request: Request, held: Held | N
     notes: tuple[str, ...] = ()
     if not request.strict_hints and not layout.memory.has(request.memory_kinds):
         kinds = ", ".join(sorted(request.memory_kinds))
-        notes = (f"this node has no memory of kind {kinds}: dram instead",)
+        notes = (f"this node has no memory of kind {kinds}: it gets dram",)
     if request.sort is Sort.NORMAL:
         return _in_a_pool(state, container, request, held, notes)
     left = max(0, 1000 * len(layout.capacity.reserved) - state.reserved_milli)
@@ -209,7 +209,7 @@ def _choose(state: State, container: Container, request: Request, held: Held | N
     except PlacementError:
         # the node's own pods are never refused for want of CPUs: they share the reserved ones more
         # tightly
-        notes = (*notes, "no other CPUs are left: sharing the reserved ones")
+        notes = (*notes, "no other CPUs are left: it shares the reserved ones")
         return _at_top(state, container, request, DecisionKind.RESERVED, Findings(notes=notes))
 
 
@@ -346,9 +346,9 @@ def _isolation_notes(layout: Layout, request: Request, grant: Grant) -> tuple[st
     if not request.exclusive or grant.isolated or not layout.capacity.isolated:
         return ()
     if request.isolated is Isolation.NO:
-        return (f"its CPUs are not isolated ones because {request.because}",)
+        return (f"its CPUs are not isolated because {request.because}",)
     name = layout.tree.pools[grant.pool].name
-    return (f"its CPUs are not isolated ones: {name} has too few of them left",)
+    return (f"its CPUs are not isolated: {name} has too few of them left",)
 
 
 def confined_by(request: Request, table: Table, tree: PoolTree, pool: int) -> int:

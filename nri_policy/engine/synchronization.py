@@ -214,10 +214,10 @@ def restore(
             if held is not None and may_stay and candidate.degraded:
                 left_to_it = replace(candidate, request=candidate.degraded)
                 keep_one(state, left_to_it, held, result)
-                result.notes.append(f"{name}: {refusal}; it keeps less")
+                result.notes.append(f"{name}: {refusal}; it keeps a part of what it had")
             elif held is not None and may_stay and not candidate.same:
                 keep_one(state, candidate, held, result)
-                result.flagged.append(f"{name}: {refusal}; it keeps its own")
+                result.flagged.append(f"{name}: {refusal}; it keeps what it had")
             elif strict:
                 result.refused.append(f"{name}: {refusal}")
             else:
@@ -227,7 +227,7 @@ def restore(
         result.flagged += [f"{candidate.container.full_name}: {text}" for text in texts]
         _note_move(state, candidate)
     _warm(state, left)
-    make_room(state, "others keep the CPUs that were left there")
+    make_room(state, "other containers keep the last CPUs there")
     return result
 
 
@@ -267,9 +267,12 @@ def _note_move(state: State, candidate: Candidate) -> None:
         return
     why = "those are no longer available"
     if candidate.held is None:
-        why = "nothing is known of its grant, and no place of this policy has just those"
+        why = (
+            "there is no record of its placement, and this policy would not place a container on"
+            " exactly those"
+        )
     elif not candidate.same:
-        why = "it is entitled to something else now"
+        why = "its request or the settings give it something else now"
     add_notes(state, candidate.container.id, f"it ran on CPUs {candidate.cpus} before: {why}")
 
 
@@ -320,7 +323,7 @@ def deduplicate(containers: Iterable[Container], known: AbstractSet[str]) -> Ite
 
 def takeover_cause(left: list[str], came: list[str]) -> str:
     """Return why containers change when the daemon comes back, and to which others."""
-    cause = "the daemon has taken over what runs"
+    cause = "the daemon took over the running containers"
     for names, did in (left, "stopped"), (came, "came"):
         cause += f"; {some(names)} {did} meanwhile" if names else ""
     return cause

@@ -32,7 +32,9 @@ def zone_hint(name: str | None, layout: Layout) -> tuple[Hint | None, tuple[str,
     nodes = CPUSet(each.id for each in layout.machine.nodes if numa and each.id == int(numa[1]))
     cpus = next((pool.cpus for pool in layout.tree.pools if pool.name == name), EMPTY)
     if not (nodes or cpus):
-        return None, (f"annotation {ZONE}: {quoted(name)} is no zone of this node, it is ignored",)
+        return None, (
+            f"annotation {ZONE}: {quoted(name)} is not a zone of this node; it is ignored",
+        )
     return Hint(source=ZONE, kind=HintKind.ZONE, cpus=cpus, nodes=nodes), ()
 
 

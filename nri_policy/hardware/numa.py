@@ -112,7 +112,7 @@ def _normal_nodes(folder: Folder, online: CPUSet) -> CPUSet | None:
     normal = folder.set("has_normal_memory")
     if normal is not None and not normal <= online:
         folder.tree.notes.add(
-            f"has_normal_memory names nodes {normal - online} that are not online: not believed"
+            f"has_normal_memory names nodes {normal - online} that are not online: ignored"
         )
         return None
     return normal
@@ -180,7 +180,7 @@ def _mem_total(folder: Folder) -> int:
     text = folder.text("meminfo")
     match = _MEM_TOTAL.search(text or "")
     if match is None:
-        folder.tree.notes.add(f"{folder.path}/meminfo: tells no MemTotal: no memory is counted")
+        folder.tree.notes.add(f"{folder.path}/meminfo: no MemTotal: its memory is not counted")
         return 0
     return int(match.group(1)) << 10
 

@@ -91,7 +91,9 @@ class _Splitter:
             members = ((same_id[cpu] if said is None else said) & left) | CPUSet((cpu,))
             for member in members:
                 if self._place(member, level).cpus not in (said, None):
-                    self._notes.add(f"sets of CPUs on the same {level} contradict", member)
+                    self._notes.add(
+                        f"sets of CPUs of the same {level} contradict each other", member
+                    )
             if said is not None and said & self._online != members:
                 self._notes.add(f"CPUs of one {level} lie in different larger units", cpu)
             left -= members

@@ -162,7 +162,7 @@ class _Parser:
         if level not in LEVELS:
             self._fail(word.start(), f"unknown level {name!r}; levels are {', '.join(LEVELS)}")
         if level in self.spec.counts:
-            self._fail(word.start(), f"level {level} stands here a second time")
+            self._fail(word.start(), f"level {level} is given a second time")
         for outer in self.spec.counts:
             if _RANK[outer] > (_RANK[level] or _RANK["cluster"]):
                 self._fail(word.start(), f"{level} cannot be inside {outer}")

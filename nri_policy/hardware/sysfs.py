@@ -106,7 +106,7 @@ class Tree:
         """Open *path* below the root, following links inside it; None if it cannot be had."""
         real = self.resolve(path)
         if real is None:
-            self.notes.add(f"{path}: is a link that leads nowhere below the root")
+            self.notes.add(f"{path}: is a link to nothing below the root folder")
             return None
         try:
             return os.open(real or ".", flags, dir_fd=self._fd)

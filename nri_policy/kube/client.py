@@ -248,7 +248,7 @@ def _status(status: Mapping[str, Any], code: int, wait: float = 0.0) -> APIError
 
 
 def _phrase(code: int) -> str:
-    return responses.get(code, "an error without words")
+    return responses.get(code, "an error without a message")
 
 
 def _text(error: Exception) -> str:

@@ -65,7 +65,7 @@ def parse_wanted(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]
     except ManifestError as error:
         raise ValueError(str(error)) from error
     if not pods:
-        raise ValueError("there is no manifest in it")
+        raise ValueError("it has no manifest")
     total = sum(count * len(manifest.spec.every_container) for manifest, count in pods)
     if total > MAX_CONTAINERS:
         raise ValueError(f"{total} containers are too many to try; at most {MAX_CONTAINERS}")
@@ -91,7 +91,7 @@ def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:
         yield _expand_template(document, *_TEMPLATED[kind])
     elif kind != "Pod":
         known = ", ".join(["Pod", "List", *_TEMPLATED])
-        raise ManifestError(f"kind: {quoted(kind)} makes no pods; these do: {known}")
+        raise ManifestError(f"kind: {quoted(kind)} does not create pods; these do: {known}")
     else:
         yield read_pod(document), 1
 

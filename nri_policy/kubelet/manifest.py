@@ -296,6 +296,6 @@ def _texts(values: Mapping[object, object]) -> Texts:
     for key, value in values.items():
         if not (isinstance(key, str) and isinstance(value, str)):
             raise ValueError(  # noqa: TRY004 - msgspec wants ValueError
-                f"{key}: {quoted(value)} is not a text; put it in quotes"
+                f"{key}: {quoted(value)} is not a string; put it in quotes"
             )
     return Texts(values)  # type: ignore[arg-type]  # just checked

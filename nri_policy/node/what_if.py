@@ -25,7 +25,10 @@ from nri_policy.refusal import Refused
 from nri_policy.workload.pod import Container
 from nri_policy.workload.remarks import remarks
 
-_IGNORED = "devices were ignored: {}: it is not known how many are left (agent.podResourceAPI)"
+_IGNORED = (
+    "devices were ignored: {}: without agent.podResourceAPI the daemon does not know how many are"
+    " left"
+)
 
 CPUsAndMems = tuple[CPUSet, CPUSet]  # the CPUs and memory nodes of a container
 

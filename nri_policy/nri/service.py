@@ -302,7 +302,7 @@ def _decode(method: str, payload: bytes) -> Message:
     try:
         return _REQUESTS[method].FromString(payload)
     except DecodeError as error:
-        raise CallRefused(f"{method} request is garbled", code=Code.INVALID_ARGUMENT) from error
+        raise CallRefused(f"{method} request is malformed", code=Code.INVALID_ARGUMENT) from error
 
 
 def _as_call(event: StateChangeEvent) -> tuple[str, Message]:

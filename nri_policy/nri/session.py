@@ -3,7 +3,7 @@
 Order of a connection: we call RegisterPlugin; the runtime calls Configure and Synchronize, maybe
 before it has answered that; then events. Each request has a task of its own, and they take their
 turns in the order in which they came. Whatever ends a connection ends in `disconnected` and a new
-attempt; only a socket inherited from the runtime cannot be had again.
+attempt; only a socket inherited from the runtime cannot be opened again.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Session:
         cannot deadlock the runtime. Raises LocalProtocolError on an inherited socket.
         """
         if self._inherited:
-            raise LocalProtocolError("a socket inherited from the runtime cannot be had again")
+            raise LocalProtocolError("a socket inherited from the runtime cannot be opened again")
         if self._requests is not None:
             self._requests.finish()
 
@@ -151,7 +151,9 @@ class Session:
         try:
             failed = UpdateContainersResponse.FromString(response.payload).failed
         except DecodeError as error:
-            raise CallRefused("UpdateContainers response is garbled", code=Code.INTERNAL) from error
+            raise CallRefused(
+                "UpdateContainers response is malformed", code=Code.INTERNAL
+            ) from error
         if response.code and not failed:
             raise CallRefused(response.message, code=response.code)
         return failed

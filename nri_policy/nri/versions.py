@@ -190,7 +190,7 @@ class Runtime:
     def _without(self, since: Version, what: str, containerd: str, crio: str) -> str:
         if self._has(since):
             return ""
-        newer = f"that takes containerd {containerd} or CRI-O {crio}"
+        newer = f"it needs containerd {containerd} or CRI-O {crio}"
         return f"runtime too old: {self} has no {what} of containers, {newer}"
 
     @property

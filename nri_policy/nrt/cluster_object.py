@@ -34,7 +34,7 @@ _TROUBLES = {
 _REMEDIES = {
     Trouble.FORBIDDEN: "configs/kubernetes/rbac.yaml has what is needed",
     Trouble.NO_CRD: "configs/kubernetes/crd.yaml defines it",
-    Trouble.NO_NODE: "--node-name or NODE_NAME is to be the node's name in the cluster",
+    Trouble.NO_NODE: "--node-name or NODE_NAME must be the node's name in the cluster",
 }
 
 

@@ -186,7 +186,7 @@ class Publisher:
             return self._record_failure(error)
         except Exception as error:
             log.exception("nrt-fault", extra={"to": self._sink.name})
-            return self._record_failure(PublishError(Trouble.FAULT, f"a fault of ours: {error!r}"))
+            return self._record_failure(PublishError(Trouble.FAULT, f"internal error: {error!r}"))
         self._failures = 0
         return INTERVAL
 

@@ -76,4 +76,6 @@ def changes(old: Occupant | None, new: Occupant) -> Iterator[str]:
 
 def _briefly(cpus: CPUSet) -> str:
     text = str(cpus)
-    return f"CPU {text}" if len(text) <= _LONGEST_LIST else counted(len(cpus), "CPU")
+    if len(text) > _LONGEST_LIST:
+        return counted(len(cpus), "CPU")
+    return f"CPUs {text}" if len(cpus) > 1 else f"CPU {text}"

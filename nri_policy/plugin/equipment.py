@@ -47,7 +47,7 @@ def equipment_of(root: Path, oci: tuple[str, Version] | None) -> Equipment:
     name, version = oci or ("", None)
     too_old = ""
     if version is not None and version < _SINCE[name]:
-        too_old = f"runtime too old: {name} {version} ignores it, that takes {_SINCE[name]}"
+        too_old = f"runtime too old: {name} {version} ignores it, it needs {_SINCE[name]}"
     several = name == "runc" and version is not None and version >= _SINCE[name]
     return Equipment(
         no_scheduler=too_old,

@@ -53,19 +53,19 @@ class Findings:
         """Take note of a container that was on CPUs of somebody else's own."""
         container, owners = found.container, ", ".join(found.owners)
         ran = f"was on CPUs {found.cpus}, which only {owners} may use"
-        done = f"it is still there: {found.error}" if found.error else "it was made to leave them"
+        done = f"it is still there: {found.error}" if found.error else "it was moved off them"
         self._found(Finding.OVERLAP, container, "ExclusiveCPUsShared", f"{ran}; {done}")
 
     def ended(self, container: Container) -> None:
         """Take note of a container that was released, though the runtime has not said so."""
-        text = "has no process any more, and the runtime did not say so; its CPUs are free"
+        text = "has no process any more, but the runtime did not report its end; its CPUs are free"
         self._found(Finding.ENDED, container, "EndedUnheard", text)
 
     def unknown(self, cgroups: Collection[str]) -> None:
         """Take note of cgroups with processes that no runtime told us of."""
         for cgroup in cgroups:
             self._count(Finding.UNKNOWN)
-            text = f"the container in {cgroup} runs, and the runtime has not told nri-policy of it"
+            text = f"a container runs in {cgroup}, but the runtime has not reported it"
             self._record(Event(about=self._node, reason="UnknownContainer", text=text))
 
     def _found(self, finding: Finding, container: Container, reason: str, text: str) -> None:

@@ -112,7 +112,7 @@ class MemorySupply:
         nodes = self.map.nodes
         zone &= nodes
         if nodes and not zone:
-            raise ValueError(f"none of the memory nodes is handed out; those that are: {nodes}")
+            raise ValueError(f"none of these memory nodes can be used; those that can: {nodes}")
         home = self.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
         booking = Booking(
             request=replace(request, amount=request.amount if nodes else 0),

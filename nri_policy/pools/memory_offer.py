@@ -281,7 +281,7 @@ class Offers:
             text=(
                 f"{format_bytes(request.amount)} of memory do not fit: nodes {nodes} have"
                 f" {format_bytes(capacity)} for containers, {format_bytes(fixed)} of it booked by"
-                f" containers that do not make way; {format_bytes(missing)} are missing"
+                f" containers that cannot move; {format_bytes(missing)} are missing"
             ),
         )
 

@@ -90,7 +90,7 @@ def load_kind(
         raise SettingsError(origin, (Problem("", str(error)),)) from None
     if not isinstance(document, dict):
         fields = f"a document with {', '.join(_TOP[:-1])}"
-        found = "the file is empty" if document is None else f"{quoted(document)} is no document"
+        found = "the file is empty" if document is None else f"{quoted(document)} is not a document"
         problem = f"{found}: it has to be {fields}"
         raise SettingsError(origin, (Problem("", problem),))
     if other := find_mistake(document):

@@ -15,10 +15,10 @@ def find_mistake(document: Mapping[str, Any]) -> str | None:
     if document.get("kind") == "ConfigMap":
         data = document.get("data")
         keys = some(data) if isinstance(data, Mapping) and data else "data"
-        return f"this is a ConfigMap: give the text below its key {keys} as a file of its own"
+        return f"this is a ConfigMap: save the text of its key {keys} as a file, and use that"
     if "kind" not in document and len(_CHART & document.keys()) > 1:
         return (
-            "these are values of the Helm chart: settings are a document of their own, with what"
-            " is below `config` as its spec"
+            "these are values of the Helm chart: write a TopologyAwarePolicy document with the"
+            " content of `config` as its spec"
         )
     return None

@@ -164,7 +164,7 @@ class RDT(Section, frozen=True, kw_only=True):
                 if name in {".", ".."} or "/" in name or "\n" in name:
                     yield path, f"{quoted(name)} is not the name of a group"
                 if name in seen:
-                    yield path, f"{quoted(name)} is there twice"
+                    yield path, f"{quoted(name)} is given twice"
                 seen.add(name)
         for level in ("l2", "l3"):
             yield from self._faults_together(level)

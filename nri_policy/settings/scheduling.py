@@ -100,7 +100,10 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
             yield "nice", f"{self.nice} is not from {NICES[0]} to {NICES[-1]}"
         for flag in self.flags:
             if flag in _CLAMPS:
-                yield "flags", f"{flag} needs a value, which a container's specification has not"
+                yield (
+                    "flags",
+                    f"{flag} needs a value, which a container's specification does not have",
+                )
         yield from self._priority()
         yield from self._deadline()
         yield from self._io()
@@ -121,7 +124,10 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
                     yield name, f"{value}: only policy deadline has a {name}"
             return
         if SchedulingFlag.RESET_ON_FORK not in self.flags:
-            yield "flags", "policy deadline requires reset-on-fork: else no process can fork"
+            yield (
+                "flags",
+                "policy deadline requires reset-on-fork: otherwise the process cannot fork",
+            )
         period = self.period or self.deadline
         if period < PERIODS[0]:
             text = f"{period} ns is less than 100us: nanoseconds, not microseconds?"
@@ -148,4 +154,4 @@ def unique(path: str, names: list[str]) -> Iterator[tuple[str, str]]:
     """Yield a problem for each name of a list of classes that stands there twice."""
     for number, name in enumerate(names):
         if name in names[:number]:
-            yield f"{path}[{number}].name", f"{quoted(name)} is there twice"
+            yield f"{path}[{number}].name", f"{quoted(name)} is given twice"

@@ -233,7 +233,7 @@ class Settings(Section, frozen=True, kw_only=True):
             if given is not None:
                 yield from _absent(path, given, cpu, "cpuClasses")
         if cpu and self.shared_cpu_class is None:
-            yield "sharedPoolCPUClass", "it is required where there are cpuClasses"
+            yield "sharedPoolCPUClass", "it is required with cpuClasses"
 
     def remarks(self) -> Iterator[str]:
         """Yield what may not be meant so."""

@@ -206,7 +206,7 @@ class OneOf:
 def text(value: object) -> str:
     """Read a text."""
     if not isinstance(value, str):
-        raise ValueError(f"{quoted(value)} is not a text")
+        raise ValueError(f"{quoted(value)} is not a string")
     return value
 
 
@@ -295,7 +295,7 @@ def class_by_qos(value: object) -> Mapping[str, str]:
         if name not in QOS:
             raise ValueError(f"{quoted(qos)} is not one of {', '.join(QOS)}")
         if name in found:
-            raise ValueError(f"{quoted(qos)} is there twice")
+            raise ValueError(f"{quoted(qos)} is given twice")
         found[name] = class_name(each)
     return found
 
@@ -355,10 +355,10 @@ def globs(value: object) -> tuple[Glob, ...]:
 def names(value: object) -> tuple[str, ...]:
     """Read a list of texts."""
     if not isinstance(value, list) or len(value) > MAX_ENTRIES:
-        raise ValueError(f"{quoted(value)} is not a list of at most {MAX_ENTRIES} texts")
+        raise ValueError(f"{quoted(value)} is not a list of at most {MAX_ENTRIES} strings")
     for item in value:
         if not isinstance(item, str) or not item:
-            raise ValueError(f"{quoted(item)} in the list is not a text")
+            raise ValueError(f"{quoted(item)} in the list is not a string")
     return tuple(value)
 
 

@@ -40,7 +40,7 @@ class PluginDevice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         if self.numa is not None and self.numa < 0:
-            raise ValueError(f"numa: {self.numa} is no NUMA node")
+            raise ValueError(f"numa: {self.numa} is not a NUMA node")
         if self.file and not self.file.startswith("/"):
             raise ValueError(f"file: {self.file!r} is not a path that begins with /")
 

@@ -257,7 +257,7 @@ class EmbeddedRuntime:
             if not pod.ready:
                 raise CRIError(f"pod {pod.key} is not ready")
             if any(other.name == name and other.state in _LIVE for other in pod.containers):
-                raise CRIError(f"container {pod.key}/{name} is there already")
+                raise CRIError(f"container {pod.key}/{name} exists already")
             own = self.devices.files(pod.manifest.metadata.uid, name)
             container = self._creation.container(pod, manifest, (*devices, *own))
             self._containers[container.id] = container

@@ -128,7 +128,7 @@ class SimulatedNode:
         there = {node.id for node in self._whole.nodes}
         for node in (*devices.values(), *disks.values()):
             if node is not None and node not in there:
-                raise NodeError(f"there is no NUMA node {node}")
+                raise NodeError(f"there is not a NUMA node {node}")
         write_devices(self._devices, devices, disks)
         await self._reconfigure(machine=self._machine())
 

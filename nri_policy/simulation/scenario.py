@@ -182,7 +182,7 @@ def read_step(step: object, *, folder: Path) -> Step:
     if reader is None:
         known = ["apply", *_READERS]
         raise ScenarioError(
-            f"{quoted(kind)} is no step{did_you_mean(str(kind), known)} "
+            f"{quoted(kind)} is not a step{did_you_mean(str(kind), known)} "
             f"(there are {', '.join(known)})"
         )
     try:
@@ -268,7 +268,7 @@ def _devices(value: object) -> Devices:
     devices = read_part(_map(value), dict[str, list[PluginDevice]])
     for resource, group in devices.items():
         if resource.count("/") != 1 or not all(resource.split("/")):
-            raise ValueError(f"{quoted(resource)} is no resource such as vendor.com/nic")
+            raise ValueError(f"{quoted(resource)} is not a resource such as vendor.com/nic")
         ids = [device.id for device in group]
         for each in ids:
             if ids.count(each) > 1:
@@ -280,7 +280,9 @@ def _disks(value: object) -> Disks:
     nodes = read_part(_map(value), dict[str, Annotated[int, msgspec.Meta(ge=0)]])
     for path in nodes:
         if not path.startswith("/") or path != posixpath.normpath(path) or _BLANK.search(path):
-            raise ValueError(f"{quoted(path)} is no mount point: a plain path that begins with /")
+            raise ValueError(
+                f"{quoted(path)} is not a mount point: a plain path that begins with /"
+            )
     return Disks(nodes=nodes)
 
 
@@ -289,7 +291,7 @@ def _expect(value: object) -> Expect:
     expected = dict(_map(value))
     failure = expected.pop("error", None)
     if failure is not None and not isinstance(failure, str):
-        raise ValueError(f"error: {quoted(failure)} is not a text")
+        raise ValueError(f"error: {quoted(failure)} is not a string")
     for name, fields in expected.items():
         try:
             _name(name, parts=(2, 3))
@@ -303,7 +305,7 @@ def _parse_expect(fields: dict[str, Any]) -> dict[str, Any]:
     expected = {}
     for field, value in fields.items():
         if field not in FIELDS:
-            raise ValueError(f"{quoted(field)} is no field{did_you_mean(field, FIELDS)}")
+            raise ValueError(f"{quoted(field)} is not a field{did_you_mean(field, FIELDS)}")
         expected[field] = value
         if field in SET_FIELDS:
             expected[field] = str(_cpus(value))

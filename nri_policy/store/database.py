@@ -110,7 +110,7 @@ def translate_errors(path: Path) -> Iterator[None]:
     except (
         UnicodeDecodeError
     ) as error:  # sqlite3 reads what SQLite says of a damaged schema as text
-        raise DamagedStoreError(path, f"it holds text that is none: {error}") from error
+        raise DamagedStoreError(path, f"it has malformed text: {error}") from error
     except ValueError as error:
         raise StoreError(path, f"a value has no stored form: {error}") from error
 
@@ -186,7 +186,7 @@ def read_held(connection: sqlite3.Connection, path: Path) -> Held:
             verify(found, container, form)
             grants[container.decode()] = decode_grant(form)
     except (AttributeError, TypeError, ValueError) as error:
-        raise DamagedStoreError(path, f"what it holds cannot be read: {error}") from error
+        raise DamagedStoreError(path, f"its content cannot be read: {error}") from error
     return Held(grants=grants, machine=machine, reserved=reserved)
 
 

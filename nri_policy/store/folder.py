@@ -67,11 +67,11 @@ def _check(path: Path, is_right: Callable[[int], bool], kind: str) -> None:
     status = path.lstat()
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(status.st_mode):
-        wrong = "a symbolic link stands here"
+        wrong = "this is a symbolic link"
     elif status.st_uid != os.geteuid():
         wrong = f"it belongs to user {status.st_uid}, the daemon runs as {os.geteuid()}"
     elif mode & (stat.S_IWGRP | stat.S_IWOTH):
-        wrong = f"group or others may write it (mode {mode:04o})"
+        wrong = f"its group or others may write to it (mode {mode:04o})"
     elif not is_right(status.st_mode):
         raise DamagedStoreError(path, f"this is not a {kind}")
     else:

@@ -47,8 +47,7 @@ ANNOTATIONS = (
         read=read_boolean,
         value="boolean",
         help=(
-            "exclusive CPUs are taken from those that the kernel isolates (`isolcpus`), if "
-            "there are enough for all of them"
+            "its exclusive CPUs are isolated ones (`isolcpus`), if there are enough for all of them"
         ),
         deprecated_form=True,
     ),
@@ -58,9 +57,9 @@ ANNOTATIONS = (
         read=read_boolean,
         value="boolean",
         help=(
-            "the same, but without enough of them the container does not start. Of this and "
-            "`prefer-isolated-cpus` the one with the tighter form decides, this one if they are"
-            " equal"
+            "the same, but the container does not start if there are too few. If both annotations"
+            " are given, the more specific form decides, and `require-isolated-cpus` between equal"
+            " forms"
         ),
     ),
     Annotation(
@@ -69,8 +68,8 @@ ANNOTATIONS = (
         read=read_boolean,
         value="boolean",
         help=(
-            "true: no exclusive CPUs, even where the request would get some. false: exclusive "
-            "CPUs for the whole part of a request such as 2500m"
+            "true: no exclusive CPUs, even if its request would get some. false: exclusive CPUs"
+            " for the whole part of a request such as 2500m"
         ),
         deprecated_form=True,
     ),
@@ -79,7 +78,7 @@ ANNOTATIONS = (
         steers="prefer_reserved",
         read=read_boolean,
         value="boolean",
-        help="true: run on the reserved CPUs. false: do not, whatever the namespace",
+        help="true: run on the reserved CPUs. false: do not, in any namespace",
         deprecated_form=True,
     ),
     Annotation(
@@ -88,8 +87,8 @@ ANNOTATIONS = (
         read=read_priority,
         value="`high`, `normal`, `low`, `none`, `default`",
         help=(
-            "which sort of CPUs exclusive ones are picked from, on machines with several. "
-            "`none`: any. `default`: as the settings say"
+            "which kind of CPUs its exclusive CPUs are, on machines with faster and slower ones."
+            " `none`: any. `default`: as the settings say"
         ),
     ),
     Annotation(
@@ -98,9 +97,9 @@ ANNOTATIONS = (
         read=read_full_cores,
         value="`off`, `prefer`, `require`",
         help=(
-            "whether its exclusive CPUs may be threads of cores that it shares with another "
-            "container: `require` gives it whole cores, all their threads; `prefer` only where "
-            "that takes no wider part of the machine. Else as the setting `fullCores` says"
+            "whether another container may use the other threads of its cores. `require`: no, it"
+            " gets whole cores. `prefer`: no, if whole cores need no wider part of the machine."
+            " Without it, the setting `fullCores` decides"
         ),
     ),
     Annotation(
@@ -108,23 +107,24 @@ ANNOTATIONS = (
         steers="hide_hyperthreads",
         read=read_boolean,
         value="boolean",
-        help="the container sees one thread of each core; its exclusive CPUs stay its own",
+        help=(
+            "the container sees one thread of each core; no other container gets the hidden threads"
+            " of its exclusive CPUs"
+        ),
     ),
     Annotation(
         name="unlimited-burstable",
         steers="unlimited_burstable",
         read=read_level,
         value="`system`, `package`, `die`, `numa`, `l3cache`",
-        help=(
-            "how wide a part of the machine a Burstable container without a CPU limit should have"
-        ),
+        help=("the part of the machine that a Burstable container without a CPU limit should have"),
     ),
     Annotation(
         name="cpu.preserve",
         steers="cpu_preserve",
         read=read_boolean,
         value="boolean",
-        help="the policy leaves the container's CPUs and CPU shares alone",
+        help="the policy does not change the container's CPUs and CPU shares",
     ),
     Annotation(
         name="static-cpus",
@@ -138,7 +138,7 @@ ANNOTATIONS = (
         steers="memory_kinds",
         read=read_memory_kinds,
         value="`dram`, `pmem`, `hbm`, `mixed`, separated by commas",
-        help="kinds of memory to use; `mixed` is all three. Without it: `dram,pmem`",
+        help="kinds of memory to use; `mixed` means all three. Without it: `dram,pmem`",
         deprecated_form=True,
     ),
     Annotation(
@@ -146,7 +146,7 @@ ANNOTATIONS = (
         steers="cold_start",
         read=read_cold_start,
         value="`duration: 60s`, up to `1h`",
-        help="start on persistent memory only; DRAM is added when the time is over",
+        help="start on persistent memory only; DRAM is added after this time",
         deprecated_form=True,
     ),
     Annotation(
@@ -154,7 +154,7 @@ ANNOTATIONS = (
         steers="memory_preserve",
         read=read_boolean,
         value="boolean",
-        help="the policy leaves the container's memory nodes alone",
+        help="the policy does not change the container's memory nodes",
     ),
     Annotation(
         name="topologyhints",
@@ -177,7 +177,7 @@ ANNOTATIONS = (
         steers="allow_hints",
         read=read_hint_filter,
         value="the same",
-        help="do not ignore these after all",
+        help="do not ignore these, although they are denied",
     ),
     Annotation(
         name="strict.topologyhints",
@@ -185,8 +185,8 @@ ANNOTATIONS = (
         read=read_boolean,
         value="boolean",
         help=(
-            "rather than far from a device, or with memory of another kind, the container does "
-            "not start"
+            "the container does not start if it would be far from a device, or get memory of"
+            " another kind"
         ),
     ),
     Annotation(
@@ -194,7 +194,7 @@ ANNOTATIONS = (
         steers="pick_by_hints",
         read=read_boolean,
         value="boolean",
-        help="spread exclusive CPUs and memory over the places of the container's devices",
+        help="take exclusive CPUs and memory beside each of the container's devices",
     ),
     Annotation(
         name="scheduling-class",
@@ -202,8 +202,8 @@ ANNOTATIONS = (
         read=read_class,
         value="name of a class",
         help=(
-            "Linux scheduling policy, nice and I/O priority, as one of the setting"
-            " `schedulingClasses` has them: [classes](classes.md)"
+            "Linux scheduling policy, nice and I/O priority of this class of the setting"
+            " `schedulingClasses`: [classes](classes.md)"
         ),
     ),
     Annotation(
@@ -212,8 +212,8 @@ ANNOTATIONS = (
         read=read_class,
         value="name of a class",
         help=(
-            "limits and weights of disks, as `control.blockio.classes` or the runtime has them:"
-            " [classes](classes.md)"
+            "limits and weights of disks of this class of `control.blockio.classes`, or of the"
+            " runtime's: [classes](classes.md)"
         ),
     ),
 )

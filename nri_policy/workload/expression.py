@@ -175,9 +175,9 @@ def _values(values: object, operator: Operator, place: ValuePath) -> tuple[str, 
     if operator in _WITHOUT_VALUES:
         allowed, fits = f"left out: {operator} takes no values", values == []
     elif operator in _OF_ONE_VALUE:
-        allowed, fits = f"a list of one text: {operator} takes exactly one", _count(values) == 1
+        allowed, fits = f"a list of one string: {operator} takes exactly one", _count(values) == 1
     else:
-        allowed, fits = f"a list of texts: {operator} takes at least one", _count(values) >= 1
+        allowed, fits = f"a list of strings: {operator} takes at least one", _count(values) >= 1
     if not fits or not isinstance(values, list):
         raise place.refuse(values, allowed)
     for index, each in enumerate(values):

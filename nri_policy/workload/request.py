@@ -29,11 +29,11 @@ _SHARES = {
     qos: f"only Guaranteed containers get CPUs of their own, and it is {qos.value}" for qos in QoS
 }
 _FRACTION = (
-    'it asks for a fraction beside two CPUs or more; with prefer-shared-cpus: "false" it would get'
-    " the whole ones for itself"
+    'it asks for two CPUs or more and a fraction; with prefer-shared-cpus: "false" the whole CPUs'
+    " would be its own"
 )
 _BY_SETTING = "the setting preferSharedCPUs asks for that"
-_MANY = "two CPUs or more are isolated ones only where prefer-isolated-cpus asks for that"
+_MANY = "two CPUs or more are isolated only with the annotation prefer-isolated-cpus"
 
 
 class Sort(StrEnum):

@@ -113,7 +113,7 @@ async def played(
 ) -> AsyncIterator[Played]:
     """Yield a node of the cluster with a *machine*, which publishes its topology.
 
-    It is registered, unless it is there already: *again*.
+    It is registered, unless it exists already: *again*.
     """
     await asyncio.to_thread(folder.mkdir)
     hardware = nodes.machine(machine)

@@ -64,8 +64,8 @@ def documents() -> dict[Path, str]:
         IMAGES / "what-if.svg": what_if,
         IMAGES / "decision.svg": decision,
         page: re.sub(
-            "```\nnri-policy [0-9].*?```",
-            lambda _: f"```\n{top}```",
+            "```text\nnri-policy [0-9].*?```",
+            lambda _: f"```text\n{top}```",
             page.read_text(),
             flags=re.DOTALL,
         ),

@@ -138,6 +138,6 @@ def test_names_with_slashes_are_nobody_elses(tmp_path: Path) -> None:
 
 def test_text_that_is_no_text_is_garbled(tmp_path: Path) -> None:
     whole = pb.RunPodSandboxRequest(pod=sandbox(name="NAME")).SerializeToString()
-    with door(tmp_path) as opened, pytest.raises(CallRefused, match="garbled") as refused:
+    with door(tmp_path) as opened, pytest.raises(CallRefused, match="malformed") as refused:
         opened.ask("RunPodSandbox", whole.replace(b"NAME", b"\xff\xfe\xc0\x80"))
     assert refused.value.code == Code.INVALID_ARGUMENT

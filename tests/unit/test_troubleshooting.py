@@ -58,7 +58,7 @@ def test_other_messages_that_are_quoted_are_in_the_program() -> None:
         "the daemon cannot be reached",
         "Changed by others",
         "strict hints",
-        "its CPUs are not isolated ones because",
+        "its CPUs are not isolated because",
     ):
         assert text in PAGE, text
         assert text in sources, text

@@ -21,9 +21,9 @@ def check(facts: Facts) -> Iterator[Finding]:
         remedy = "docs/nrt.md says what each error means"
         yield Finding("cluster", Verdict.ERROR, access.error, remedy)
     if access.denied:
-        found = f"it does not let us {', '.join(access.denied)}"
+        found = f"the daemon may not {', '.join(access.denied)}"
         remedy = "kubectl apply -f configs/kubernetes/rbac.yaml"
         yield Finding("cluster", Verdict.ERROR, found, remedy)
     elif access.trouble is None:
-        found = f"it knows Node {facts.where.node_name}, and we may write its topology"
+        found = f"Node {facts.where.node_name} exists, and the daemon may write its topology"
         yield Finding("cluster", Verdict.OK, found)

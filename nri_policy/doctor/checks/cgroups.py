@@ -31,17 +31,17 @@ def check(facts: Facts) -> Iterator[Finding]:
         return
     if kernel.cgroup_version is None:
         root = facts.where.host_root
-        yield Finding("cgroups", Verdict.NOTE, f"no cgroups are seen below {root}")
+        yield Finding("cgroups", Verdict.NOTE, f"no cgroups found below {root}")
     elif kernel.cgroup_version == 1:
-        found = "cgroups are of version 1, which Kubernetes is about to give up"
+        found = "cgroup v1: Kubernetes is about to drop it"
         yield Finding("cgroups", Verdict.NOTE, found)
     else:
-        yield Finding("cgroups", Verdict.OK, "cgroups are of version 2")
+        yield Finding("cgroups", Verdict.OK, "cgroup v2")
     if kernel.cgroup_version is not None and not kernel.cgroups_writable:
         yield Finding(
             "cgroups",
             Verdict.WARNING,
-            "cgroups are read-only here: where the runtime loses a container's new CPUs, it takes "
-            "seconds instead of milliseconds to put that right",
+            "cgroups are read-only here: if the runtime loses a container's new CPUs, the daemon"
+            " needs seconds instead of milliseconds to correct it",
             "mount /sys/fs/cgroup writable; for the systemd unit ProtectControlGroups=no",
         )

@@ -36,11 +36,13 @@ def _check_scheduling(settings: Settings, equipment: Equipment, facts: Facts) ->
         yield Finding("classes", Verdict.WARNING, no_priority, newer)
     if any(each.policy in REALTIME for each in classes) and equipment.no_realtime:
         found = f"no container gets policy fifo or rr: {equipment.no_realtime}"
-        yield Finding("classes", Verdict.WARNING, found, "a kernel without CONFIG_RT_GROUP_SCHED")
+        yield Finding(
+            "classes", Verdict.WARNING, found, "use a kernel without CONFIG_RT_GROUP_SCHED"
+        )
     blind = [disk.name for disk in equipment.disks if disk.scheduler in _UNORDERED]
     if prioritized and blind:
-        found = f"priorities of I/O have no effect on {some(blind)}: their scheduler is none, kyber"
-        remedy = "bfq or mq-deadline in /sys/block/DISK/queue/scheduler, if the disk is slow"
+        found = f"I/O priorities have no effect on {some(blind)}: their scheduler is none, kyber"
+        remedy = "if the disk is slow, write bfq or mq-deadline to /sys/block/DISK/queue/scheduler"
         yield Finding("classes", Verdict.NOTE, found, remedy)
 
 
@@ -51,14 +53,14 @@ def _schedules(given: SchedulingClass) -> bool:
 def _blockio(settings: Settings, equipment: Equipment) -> Iterator[Finding]:
     entries = [each for name in settings.control.blockio.classes.values() for each in name]
     if equipment.no_io_limits:
-        found = f"classes of block I/O are left to the runtime: {equipment.no_io_limits}"
+        found = f"block I/O classes are left to the runtime: {equipment.no_io_limits}"
         yield Finding("classes", Verdict.WARNING, found, "boot with cgroup v2 alone")
         return
     if any(each.weight is not None for each in entries):
         idle = [d.name for d in equipment.disks if not (d.costed or d.scheduler == "bfq")]
         if idle:
-            found = f"weights of I/O have no effect on {some(idle)}"
-            remedy = "the scheduler bfq, or io.cost (/sys/fs/cgroup/io.cost.qos) for the disk"
+            found = f"I/O weights have no effect on {some(idle)}"
+            remedy = "give the disk the scheduler bfq, or io.cost (/sys/fs/cgroup/io.cost.qos)"
             yield Finding("classes", Verdict.NOTE, found, remedy)
     if equipment.one_disk and len(equipment.disks) > 1:
         found = f"a class limits its first disk only: {equipment.one_disk}"

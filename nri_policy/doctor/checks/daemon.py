@@ -14,16 +14,16 @@ def check(facts: Facts) -> Iterator[Finding]:
     if status is None:
         return
     if isinstance(status, str):
-        remedy = "systemctl start nri-policy, or see its log if that ends"
+        remedy = "run systemctl start nri-policy; if the daemon ends at once, see its log"
         yield Finding("daemon", Verdict.WARNING, status, remedy)
         return
     if status.latest_reload is not None and not status.latest_reload.accepted:
-        found = f"it goes on with its old settings: {status.latest_reload.reason}"
-        remedy = f"put {status.latest_reload.origin} right: it is read again by itself"
+        found = f"it keeps its old settings: {status.latest_reload.reason}"
+        remedy = f"correct {status.latest_reload.origin}: the daemon then reads it again"
         yield Finding("daemon", Verdict.WARNING, found, remedy)
     for publication in status.publications:
         if publication.phase == "failing":
-            found = f"the node's topology is not told to {publication.to}: {publication.error}"
+            found = f"the node's topology is not published to {publication.to}: {publication.error}"
             yield Finding(
                 "daemon", Verdict.WARNING, found, "docs/nrt.md says what each error means"
             )
@@ -34,8 +34,10 @@ def check(facts: Facts) -> Iterator[Finding]:
     for notice in status.notices:
         yield Finding("daemon", Verdict.NOTE, notice)
     if not status.synchronized:
-        found = f"it runs, but no runtime has told it its containers ({status.runtime or 'none'})"
-        yield Finding("daemon", Verdict.WARNING, found, "see what is said of nri above")
+        found = (
+            f"it runs, but has no list of containers from a runtime ({status.runtime or 'none'})"
+        )
+        yield Finding("daemon", Verdict.WARNING, found, "see the check nri above")
         return
     found = f"it runs, and has placed {status.containers} containers of {status.runtime}"
     yield Finding("daemon", Verdict.OK, found)

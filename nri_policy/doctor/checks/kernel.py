@@ -32,17 +32,17 @@ def _cpus(machine: Machine, settings: Settings | None) -> Iterator[Finding]:
             yield Finding(
                 "kernel",
                 Verdict.WARNING,
-                f"reservedResources.cpu has {reserved.cpus & isolated} of the isolated CPUs: the "
-                "scheduler spreads nothing over those",
+                f"reservedResources.cpu has isolated CPUs, {reserved.cpus & isolated}: the kernel"
+                " does not balance load between those",
                 "reserve others, or leave them out of isolcpus=",
             )
         if not settings.prefer_isolated_cpus:
             found = f"CPUs {isolated} are isolated, and used only by pods that ask for them"
-            remedy = "preferIsolatedCPUs: true gives them to those that need one exclusive CPU"
+            remedy = "preferIsolatedCPUs: true gives them to containers that need one exclusive CPU"
             yield Finding("kernel", Verdict.NOTE, found, remedy)
     if ticking := (machine.nohz_full & machine.online) - isolated:
         found = f"CPUs {ticking} are nohz_full but not isolated: they are shared like any other"
-        yield Finding("kernel", Verdict.NOTE, found, "isolcpus= with the same list")
+        yield Finding("kernel", Verdict.NOTE, found, "boot with the same list in isolcpus=")
 
 
 def _check_inherited(confined: Mapping[str, CPUSet]) -> Iterator[Finding]:
@@ -51,8 +51,9 @@ def _check_inherited(confined: Mapping[str, CPUSet]) -> Iterator[Finding]:
         yield Finding(
             "kernel",
             Verdict.WARNING,
-            f"{name} runs with an affinity to CPUs {cpus}, which its containers inherit: where "
-            "their own CPUs overlap with these they use no others, whatever their cgroups say",
+            f"{name} runs with an affinity to CPUs {cpus}, which its containers inherit: a"
+            " container whose CPUs overlap with these uses only the overlap, whatever its cgroup"
+            " says",
             "remove CPUAffinity= from its unit and from systemd's system.conf, or use a runc from "
             "1.2.7 or 1.3.1 on, or a crun from 1.9.2 on; then restart it, and the pods",
         )
@@ -65,5 +66,9 @@ def _memory(machine: Machine, kernel: Kernel, settings: Settings | None) -> Iter
         found += "pinned already, which costs page faults"
         yield Finding("kernel", Verdict.NOTE, found, "sysctl kernel.numa_balancing=0")
     if kernel.swaps:
-        found = f"swap is on ({', '.join(kernel.swaps[:3])}): memory that is placed may leave"
-        yield Finding("kernel", Verdict.NOTE, found, "swapoff, where pods rely on near memory")
+        found = (
+            f"swap is on ({', '.join(kernel.swaps[:3])}): memory that was placed may be swapped out"
+        )
+        yield Finding(
+            "kernel", Verdict.NOTE, found, "turn it off (swapoff) if pods rely on near memory"
+        )

@@ -16,7 +16,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     kubelet = facts.kubelet
     if kubelet is None:
         root = facts.where.host_root
-        yield Finding("kubelet", Verdict.NOTE, f"no kubelet is seen below {root}: not checked")
+        yield Finding("kubelet", Verdict.NOTE, f"no kubelet found below {root}: not checked")
         return
     if kubelet.broken:
         yield Finding("kubelet", Verdict.WARNING, kubelet.broken, "put it right")
@@ -27,7 +27,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             "kubelet",
             Verdict.ERROR,
             f"its CPU manager is {kubelet.cpu_manager}: it sets the CPUs of containers too",
-            f"drain the node, cpuManagerPolicy: none, remove {_STATE}, restart the kubelet",
+            f"drain the node, set cpuManagerPolicy: none, remove {_STATE}, restart the kubelet",
         )
     elif kubelet.state not in {"", "none"}:
         good = False
@@ -44,7 +44,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             "kubelet",
             Verdict.ERROR,
             f"its memory manager is {kubelet.memory_manager}: it sets memory nodes too",
-            "drain the node, memoryManagerPolicy: None, remove "
+            "drain the node, set memoryManagerPolicy: None, remove "
             "/var/lib/kubelet/memory_manager_state, restart the kubelet",
         )
     if kubelet.topology_manager in _REFUSING:
@@ -52,13 +52,13 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "kubelet",
             Verdict.WARNING,
-            f"its topology manager is {kubelet.topology_manager}: it can refuse pods for their "
-            "devices, whatever place we have for them",
-            "topologyManagerPolicy: none or best-effort",
+            f"its topology manager is {kubelet.topology_manager}: it can refuse pods because of"
+            " their devices, even if there is room",
+            "set topologyManagerPolicy: none or best-effort",
         )
     if good and not kubelet.whole:
-        found = f"{kubelet.origin} are good; its configuration is not seen below"
+        found = f"{kubelet.origin} are good; its configuration file was not found below"
         yield Finding("kubelet", Verdict.NOTE, f"{found} {facts.where.host_root}")
     elif good:
-        found = f"{kubelet.origin}: it leaves CPUs and memory to us"
+        found = f"{kubelet.origin}: it leaves CPUs and memory to nri-policy"
         yield Finding("kubelet", Verdict.OK, found)

@@ -11,8 +11,8 @@ from nri_policy.nri.versions import Runtime, Version
 
 _ON_SINCE = {"containerd": Version(2, 0, 0), "cri-o": Version(1, 30, 0)}
 _TURN_ON = {
-    "containerd": "put configs/containerd/nri.toml in place as it says, and restart containerd",
-    "cri-o": "put configs/crio/10-nri.conf in place as it says, and restart CRI-O",
+    "containerd": "install configs/containerd/nri.toml as its comment says, and restart containerd",
+    "cri-o": "install configs/crio/10-nri.conf as its comment says, and restart CRI-O",
 }
 _SHORT_MS = 1000  # a request timeout below this leaves no room for a busy node
 
@@ -21,11 +21,11 @@ def check(facts: Facts) -> Iterator[Finding]:
     """Yield what stands between the daemon and the runtime."""
     config = facts.runtimes.config
     if config is None:
-        found = f"no containerd or CRI-O is seen below {facts.where.host_root}"
+        found = f"no containerd or CRI-O found below {facts.where.host_root}"
         yield Finding("nri", Verdict.NOTE, f"{found}: its configuration is not checked")
     else:
         for broken in config.broken:
-            remedy = f"put it right: {config.name} does not start with it, or without what it says"
+            remedy = f"correct the file: {config.name} does not start with it, or ignores it"
             yield Finding("nri", Verdict.WARNING, broken, remedy)
         yield from _check_config(facts, config)
     yield from _socket(facts)
@@ -42,7 +42,7 @@ def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
         found = f"whether NRI is on is not said by {files} below {facts.where.host_root}"
         yield Finding("nri", Verdict.NOTE, found)
     if not config.external:
-        found = f"{config.name} lets no plugin connect (disable_connections)"
+        found = f"{config.name} does not let plugins connect (disable_connections)"
         yield Finding("nri", Verdict.ERROR, found, "allow it, or have the runtime start nri-policy")
     ours = str(facts.where.nri_socket)
     if _same(config.nri_socket) != _same(ours):
@@ -51,7 +51,7 @@ def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
     seconds = f"{config.registration_timeout_ms / 1000:g} s to register"
     seconds += f", {config.request_timeout_ms / 1000:g} s to answer"
     if config.request_timeout_ms < _SHORT_MS:
-        remedy = "raise plugin_request_timeout to 2s: who is late is dropped"
+        remedy = "raise plugin_request_timeout to 2s: the runtime drops a plugin that answers late"
         yield Finding("nri", Verdict.WARNING, f"plugins have {seconds}", remedy)
     elif on:
         yield Finding("nri", Verdict.OK, f"NRI is on; plugins have {seconds}")
@@ -79,9 +79,12 @@ def _socket(facts: Facts) -> Iterator[Finding]:
     if "denied" in socket.problem:
         remedy = "run as root, and with SELinux as spc_t: the runtime gives its socket to no others"
     elif not socket.there:
-        remedy = "turn NRI on, restart the runtime, and see its log if there is still none"
+        remedy = (
+            "turn NRI on and restart the runtime; if the socket is still missing, see the"
+            " runtime's log"
+        )
     elif "refused" in socket.problem:
-        found += ": nobody listens, a runtime that is gone or has NRI off now left the file"
+        found += ": nobody listens; the file is from a runtime that has ended, or has NRI off now"
         remedy = "start the runtime with NRI on"
     yield Finding("nri", Verdict.ERROR, found, remedy)
 

@@ -24,7 +24,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     findings = [*_check_running(facts), *_check_installed(facts.runtimes.plugins, facts.processes)]
     yield from findings
     if not findings and facts.processes:
-        found = "nobody else is known to set cpusets or to publish the node's topology"
+        found = "no other program was found that sets cpusets or publishes the node's topology"
         yield Finding("plugins", Verdict.OK, found)
 
 
@@ -62,7 +62,10 @@ def _check_installed(programs: Sequence[str], processes: Sequence[Process]) -> I
     for program in programs:
         form = _PLUGIN.fullmatch(PurePosixPath(program).name)
         if form is None:
-            found = f"{program} is no plugin's name: the runtime starts none of its folder"
+            found = (
+                f"{program} is not a valid plugin name: the runtime then starts no plugin of this"
+                " folder"
+            )
             yield Finding("plugins", Verdict.ERROR, found, "name it NN-name, or remove it")
         elif _PINNING.fullmatch(form["name"]):
             found = f"the runtime starts {program}, which sets the CPUs of containers too"

@@ -25,7 +25,10 @@ def check(facts: Facts) -> Iterator[Finding]:
         return
     if socket.problem:
         found = f"agent.podResourceAPI is on, but {socket.path}: {socket.problem}"
-        remedy = "start the kubelet, and show us its folder; or turn podResourceAPI off"
+        remedy = (
+            "start the kubelet, and make its folder visible here; or set agent.podResourceAPI:"
+            " false"
+        )
         yield Finding("devices", Verdict.WARNING, found, remedy)
     else:
         yield Finding("devices", Verdict.OK, f"the kubelet listens at {socket.path}")

@@ -92,7 +92,7 @@ def _check_reserved(facts: Facts, layout: Layout | None) -> Iterator[Finding]:
         return
     ours = layout.capacity.reserved
     if kept == ours:
-        yield Finding("reserved", Verdict.OK, f"the kubelet and we reserve CPUs {kept}")
+        yield Finding("reserved", Verdict.OK, f"the kubelet and the settings reserve CPUs {kept}")
         return
     yield Finding(
         "reserved",

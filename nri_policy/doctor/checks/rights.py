@@ -12,7 +12,7 @@ from nri_policy.doctor.finding import Finding, Verdict
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield what is wrong with users and permissions."""
     if facts.user:
-        found = f"the doctor runs as user {facts.user}: not all is seen that the daemon would see"
+        found = f"the doctor runs as user {facts.user}: it does not see all that the daemon sees"
         yield Finding("rights", Verdict.WARNING, found, "run it as root, as the daemon")
     if facts.state is None:
         return
@@ -21,7 +21,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         remedy = "make it a folder that only the daemon's user can write, or remove it"
         yield Finding("rights", Verdict.ERROR, f"{facts.state.path}: {wrong}", remedy)
     elif facts.state.mode is None:
-        found = f"{facts.state.path} is not there yet: the daemon makes it"
+        found = f"{facts.state.path} does not exist yet: the daemon creates it"
         yield Finding("rights", Verdict.OK, found)
     else:
         yield Finding("rights", Verdict.OK, f"{facts.state.path} is the daemon's own")
@@ -36,5 +36,5 @@ def _wrong(folder: Folder, user: int) -> str:
     if folder.owner != user and not user:
         return f"it belongs to user {folder.owner}"
     if folder.mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"others may write it (mode {stat.S_IMODE(folder.mode):04o})"
+        return f"other users may write to it (mode {stat.S_IMODE(folder.mode):04o})"
     return ""

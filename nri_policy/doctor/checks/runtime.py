@@ -24,7 +24,9 @@ def check(facts: Facts) -> Iterator[Finding]:
             )
         return
     if runtime.nri is None:
-        found = f"{runtime}: which NRI it has is not known; the daemon uses the least of all"
+        found = (
+            f"{runtime}: its NRI version is unknown; the daemon uses only what every version has"
+        )
         yield Finding("runtime", Verdict.NOTE, found)
         return
     found = f"{runtime}, with NRI {runtime.nri}"
@@ -36,7 +38,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             "upgrade to containerd 1.7.16, CRI-O 1.31 or newer",
         )
     elif not runtime.unsolicited_updates_safe:
-        found += ": changes outside of its events are sent in a way that cannot block it"
+        found += ": the daemon changes containers between its events in a way that cannot block it"
         yield Finding("runtime", Verdict.OK, found)
     else:
         yield Finding("runtime", Verdict.OK, found)

@@ -16,7 +16,7 @@ from nri_policy.wording import counted
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield what is wrong with the settings or the machine."""
     if isinstance(facts.machine, str):
-        remedy = "--host-root is to hold the host's /sys and /proc"
+        remedy = "--host-root must be a folder with the host's /sys and /proc"
         yield Finding("settings", Verdict.ERROR, f"no machine: {facts.machine}", remedy)
     if facts.settings is None:
         return

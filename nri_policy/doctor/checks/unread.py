@@ -11,5 +11,5 @@ from nri_policy.doctor.finding import Finding, Verdict
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield what was not read in time, or whose reading failed."""
     for text in facts.unknown:
-        remedy = "see whether a file system or a server there does not answer"
+        remedy = "check whether a file system or a server there does not answer"
         yield Finding("reading", Verdict.WARNING, text, remedy)

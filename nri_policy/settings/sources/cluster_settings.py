@@ -262,8 +262,8 @@ class ClusterSettings:
 def _without_pinning(settings: Settings) -> Settings:
     """Return the file's settings for as long as it is not known if the cluster has others."""
     note = (
-        "nothing is pinned before the cluster has said which settings count; with"
-        " --config-namespace= it is not asked, and the file is enough"
+        "nothing is pinned until the cluster says which settings apply; with --config-namespace="
+        " only the file counts"
     )
     return replace(
         settings,

@@ -74,7 +74,7 @@ def test_what_has_no_effect_is_said() -> None:
     _, lacking = limits({"Weight": 100}, equipment=Equipment(disks=(SDA,)))
     assert lacking == ["no weights: this kernel has neither io.weight nor io.bfq.weight"]
     _, lacking = limits({"Weight": 100}, equipment=Equipment(disks=(NVME,), weights=("io.weight",)))
-    assert lacking == ["no weights on nvme0n1: they take bfq, or io.cost for the disk"]
+    assert lacking == ["no weights on nvme0n1: the disk needs the scheduler bfq, or io.cost"]
 
 
 def test_a_runc_that_writes_one_line_gets_one() -> None:

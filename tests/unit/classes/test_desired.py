@@ -212,7 +212,7 @@ def test_a_class_of_io_that_is_not_defined_is_passed_on() -> None:
     assert classes is not None
     assert classes.blockio is not None
     assert classes.blockio.passed_on
-    assert "up to the runtime" in classes.notes[0]
+    assert "left to the runtime" in classes.notes[0]
 
 
 def test_without_cgroup_v2_a_class_of_io_is_passed_on() -> None:

@@ -145,7 +145,7 @@ def test_explain_says_who_drew_the_container(tmp_path: Path) -> None:
 
     def check(control: Path) -> None:
         shown = lines(run(control, "explain", "new"))
-        assert "because the containers to be near" in shown[0]
+        assert "because affinities favour it most" in shown[0]
         assert shown[shown.index("Drawn") + 1] == (
             "  pulled by default/there/main (+7) on NUMA node #1"
         )
@@ -340,7 +340,7 @@ def test_audit_ends_with_1_where_anything_is_not_as_decided(
         shown = lines(result)
         assert shown[0] == "1 of 1 containers are not as decided:"
         assert shown[3].split()[:4] == ["own/main", "cpus", "4-5", "0-15"]
-        assert shown[-1] == "Not seen here: guest/main"
+        assert shown[-1] == "Cgroups not found: guest/main"
         again = run(control, "audit", "-o", "json")
         document = json.loads(again.stdout)
         assert again.exit_code == 1
@@ -355,7 +355,7 @@ def test_audit_ends_with_1_where_anything_is_not_as_decided(
             "decided": "4-5",
             "found": "0-15",
             "threads": [],
-            "reason": "its cgroup was changed, or was never told",
+            "reason": "its cgroup was changed, or never updated",
             "since": drift["since"],
             "tries": 0,
             "repairable": True,
@@ -443,7 +443,7 @@ def test_what_if_finds_how_many_fit_and_which_lie_badly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "args", "message"),
     [
-        (b"{kind: Service}", (), "kind: 'Service' makes no pods"),
+        (b"{kind: Service}", (), "kind: 'Service' does not create pods"),
         (b"\xff", (), "the text is not UTF-8"),
         (b"{}", ("--replicas", "0"), "0 is not in the range"),
     ],

@@ -84,7 +84,7 @@ def test_why_shared_though_guaranteed(tmp_path: Path) -> None:
         ),
     }
     assert "shares CPUs because it asks for less than one CPU" in said["part"]
-    assert 'with prefer-shared-cpus: "false" it would get the whole ones' in said["fraction"]
+    assert 'with prefer-shared-cpus: "false" the whole CPUs would be its own' in said["fraction"]
     assert "because the setting preferSharedCPUs asks for that" in said["setting"]
     assert "because its annotation prefer-shared-cpus asks for that" in said["wish"]
 
@@ -172,15 +172,13 @@ def test_why_isolated_or_not(tmp_path: Path) -> None:
 
     told(said(1, "1", preferIsolatedCPUs=True), "1 isolated CPU on")
     by_setting = said(2, "1", preferIsolatedCPUs=False)
-    told(
-        by_setting, "its CPUs are not isolated ones because the setting preferIsolatedCPUs is false"
-    )
+    told(by_setting, "its CPUs are not isolated because the setting preferIsolatedCPUs is false")
     two = said(3, "2", preferIsolatedCPUs=True)
-    assert "isolated ones only where prefer-isolated-cpus asks for that" in two
+    assert "isolated only with the annotation prefer-isolated-cpus" in two
     others = [pod("a", "1"), pod("b", "1")]
     none_left = said(4, "1", *others, preferIsolatedCPUs=True)
     assert "1 exclusive CPU on" in none_left
-    assert "its CPUs are not isolated ones: " in none_left
+    assert "its CPUs are not isolated: " in none_left
     assert "has too few of them left" in none_left
 
 

@@ -122,8 +122,8 @@ def test_a_scenario_without_settings_takes_them_from_a_file(scenario: Path) -> N
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("- expect:", "- expct:", "line 7: step 3: 'expct' is no step; did you mean 'expect'?"),
-        ("cpus:", "cpu_set:", "line 7: step 3: expect: small/c: 'cpu_set' is no field"),
+        ("- expect:", "- expct:", "line 7: step 3: 'expct' is not a step; did you mean 'expect'?"),
+        ("cpus:", "cpu_set:", "line 7: step 3: expect: small/c: 'cpu_set' is not a field"),
         (
             "cpu: 16",
             "cpu: many",

@@ -37,7 +37,7 @@ BAD: list[tuple[Callable[[Any], object], Any, str]] = [
     (read_snapshot, [], "expected object, got array"),
     (read_snapshot, {"node": []}, "node: unknown field; did you mean 'nodes'?"),
     (read_snapshot, {"nodes": [3]}, "nodes[0]: expected object, got int"),
-    (read_snapshot, {"nodes": [node(), node()]}, "nodes[1].metadata.name: 'a' is there twice"),
+    (read_snapshot, {"nodes": [node(), node()]}, "nodes[1].metadata.name: 'a' is given twice"),
     (
         read_snapshot,
         {"nodes": [{"metadata": {"name": "a", "labels": {"rack": 3}}}]},
@@ -69,7 +69,7 @@ BAD: list[tuple[Callable[[Any], object], Any, str]] = [
     (
         read_settings,
         settings(levels=["a", "a"]),
-        "spec.topologies[0].levels: 'a' is there twice",
+        "spec.topologies[0].levels: 'a' is given twice",
     ),
     (
         read_settings,

@@ -212,7 +212,7 @@ def test_what_the_cluster_does_not_have_is_refused(request_: Object, message: st
         ),
         (
             required(slices=[{"level": "x", "size": 4}, {"level": "x", "size": 2}]),
-            "spec.podSets[0].request.slices[1].level: 'x' is there twice",
+            "spec.podSets[0].request.slices[1].level: 'x' is given twice",
         ),
         (
             required(maxPerHost=0),

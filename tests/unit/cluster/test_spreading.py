@@ -209,7 +209,7 @@ def test_preferences_are_read() -> None:
         ("a={b: 1, b: 2}", "'b' has two weights"),
         ("a={b: 1,}", "'' is not VALUE"),
         ("pack:a={b: 1}", "pack: takes no weights"),
-        ("x", "'x' is there twice"),
+        ("x", "'x' is given twice"),
     ],
 )
 def test_preferences_that_make_no_sense_are_refused_with_their_place(

@@ -110,5 +110,7 @@ def test_a_total_that_is_no_number_is_refused() -> None:
         labels={"kueue.x-k8s.io/pod-group-name": "g"},
         **{"kueue.x-k8s.io/pod-group-total-count": "many"},
     )
-    with pytest.raises(DocumentError, match="pod-group-total-count: 'many' is no number of pods"):
+    with pytest.raises(
+        DocumentError, match="pod-group-total-count: 'many' is not a number of pods"
+    ):
         read_groups([bad])

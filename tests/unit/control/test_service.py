@@ -347,7 +347,7 @@ async def test_what_if_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("manifests", "replicas", "message"),
     [
-        ("", 1, "there is no manifest in it"),
+        ("", 1, "it has no manifest"),
         ("{kind: Pod}", 1, "apiVersion: null is not v1"),
         ("a: [", 1, "line 2, column 1"),
         (json.dumps(pod("new", "1")), 1001, "1001 replicas are too many"),

@@ -71,7 +71,7 @@ def test_every_warning_and_error_has_a_remedy(made: Made) -> None:
         (
             CONTAINERD.replace("disable = false", "disable = false\ndisable_connections = true"),
             "v2.1.9",
-            "lets no plugin connect",
+            "does not let plugins connect",
             Verdict.ERROR,
         ),
         (
@@ -104,7 +104,7 @@ def test_nri_is_on_as_configured_or_as_the_version_has_it(
         ("v1.7.2", "can block it for good", Verdict.WARNING),
         ("v1.7.27", "with NRI 0.8.0", Verdict.OK),
         ("v2.1.9", "in a way that cannot block it", Verdict.OK),
-        ("devel", "is not known", Verdict.NOTE),
+        ("devel", "is unknown", Verdict.NOTE),
         ("", "does not answer at its CRI socket", Verdict.NOTE),
     ],
 )
@@ -135,7 +135,7 @@ def test_the_nri_socket_is_served_or_dead_or_missing(made: Made, tmp_path: Path)
 @pytest.mark.parametrize(
     ("config", "text", "verdict"),
     [
-        ({}, "it leaves CPUs and memory to us", Verdict.OK),
+        ({}, "it leaves CPUs and memory to nri-policy", Verdict.OK),
         ({"cpuManagerPolicy": "static"}, "its CPU manager is static", Verdict.ERROR),
         ({"memoryManagerPolicy": "Static"}, "its memory manager is Static", Verdict.ERROR),
         (
@@ -143,7 +143,11 @@ def test_the_nri_socket_is_served_or_dead_or_missing(made: Made, tmp_path: Path)
             "its topology manager is single-numa-node",
             Verdict.WARNING,
         ),
-        ({"topologyManagerPolicy": "best-effort"}, "it leaves CPUs and memory to us", Verdict.OK),
+        (
+            {"topologyManagerPolicy": "best-effort"},
+            "it leaves CPUs and memory to nri-policy",
+            Verdict.OK,
+        ),
     ],
 )
 def test_a_kubelet_that_sets_cpusets_is_in_the_way(
@@ -165,14 +169,14 @@ def test_in_a_pod_that_sees_no_files_of_the_node_nothing_is_called_good_or_bad(m
     findings = examine(made.facts(""))
     assert [each for each in findings if not each.passes] == []
     seen = verdicts(findings, "kubelet")
-    assert worst(seen, "its configuration is not seen") is Verdict.NOTE
+    assert worst(seen, "its configuration file was not found") is Verdict.NOTE
     assert worst(verdicts(findings, "nri"), "is not said by any file") is Verdict.NOTE
     assert [each.found for each in findings if "leaves" in each.found] == []
     made.process(200, "kubelet", "--config=/x", "--cgroup-driver=systemd")
-    assert made.found("cgroups") == {"cgroups are of version 2": Verdict.OK}
+    assert made.found("cgroups") == {"cgroup v2": Verdict.OK}
     made.process(100, "crio")
     made.process(200, "kubelet", "--config=/x", "--cgroup-driver=cgroupfs")
-    assert made.found("cgroups") == {"cgroups are of version 2": Verdict.OK}
+    assert made.found("cgroups") == {"cgroup v2": Verdict.OK}
     made.process(200, "kubelet", "--config=/x", "--cpu-manager-policy=static")
     assert worst(made.found("kubelet"), "its CPU manager is static") is Verdict.ERROR
 
@@ -199,7 +203,7 @@ def test_a_checkpoint_of_another_policy_is_told(made: Made) -> None:
 @pytest.mark.parametrize(
     ("kept", "text", "verdict"),
     [
-        ("0-1", "the kubelet and we reserve CPUs 0-1", Verdict.OK),
+        ("0-1", "the kubelet and the settings reserve CPUs 0-1", Verdict.OK),
         ("0-3", "pods may get 2-3", Verdict.WARNING),
         ("0", "promises 1 to pods", Verdict.WARNING),
         ("x", "reserved CPUs", Verdict.WARNING),
@@ -226,7 +230,7 @@ def test_kubelet_and_runtime_are_to_use_one_cgroup_driver(made: Made) -> None:
         ("nri-resource-policy-topology-aware", "sets the CPUs of containers too", Verdict.ERROR),
         ("nri-resource-policy-balloons", "sets the CPUs of containers too", Verdict.ERROR),
         ("nfd-topology-updater", "writes the same", Verdict.WARNING),
-        ("nginx", "nobody else is known", Verdict.OK),
+        ("nginx", "no other program", Verdict.OK),
     ],
 )
 def test_rivals_are_found_among_the_processes(
@@ -239,12 +243,12 @@ def test_rivals_are_found_among_the_processes(
 def test_an_exporter_is_no_rival_where_we_publish_nothing(made: Made) -> None:
     made.process(300, "nfd-topology-updater")
     made.settings(agent={"nodeResourceTopology": False})
-    assert worst(made.found("plugins"), "nobody else") is Verdict.OK
+    assert worst(made.found("plugins"), "no other program") is Verdict.OK
 
 
 def test_two_daemons_are_one_too_many(made: Made) -> None:
     made.process(300, "/usr/bin/python3", "/usr/bin/nri-policy", "run", "--host-root", "/host")
-    assert worst(made.found("plugins"), "nobody else") is Verdict.OK
+    assert worst(made.found("plugins"), "no other program") is Verdict.OK
     made.process(301, "/opt/nri-policy", "run")
     assert worst(made.found("plugins"), "2 nri-policy daemons run") is Verdict.ERROR
 
@@ -253,7 +257,7 @@ def test_two_daemons_are_one_too_many(made: Made) -> None:
     ("name", "text", "verdict"),
     [
         ("90-nri-policy", "the runtime starts /opt/nri/plugins/90-nri-policy", Verdict.NOTE),
-        ("balloons", "is no plugin's name", Verdict.ERROR),
+        ("balloons", "is not a valid plugin name", Verdict.ERROR),
         ("10-nri-resource-policy-balloons", "sets the CPUs of containers too", Verdict.ERROR),
     ],
 )
@@ -273,9 +277,9 @@ def test_a_daemon_beside_the_one_that_the_runtime_starts_is_one_too_many(made: M
 def test_a_state_folder_that_others_can_write_is_refused(made: Made) -> None:
     assert worst(made.found("rights"), "is the daemon's own") is Verdict.OK
     (made.root / "state").chmod(0o770)
-    assert worst(made.found("rights"), "others may write it (mode 0770)") is Verdict.ERROR
+    assert worst(made.found("rights"), "other users may write to it (mode 0770)") is Verdict.ERROR
     (made.root / "state").rmdir()
-    assert worst(made.found("rights"), "is not there yet") is Verdict.OK
+    assert worst(made.found("rights"), "does not exist yet") is Verdict.OK
     (made.root / "state").symlink_to("elsewhere")
     assert worst(made.found("rights"), "this is not a folder") is Verdict.ERROR
 
@@ -317,7 +321,7 @@ def test_what_the_kernel_was_told_is_worth_a_note(made: Made) -> None:
     assert worst(found, "swap is on (/dev/sda2)") is Verdict.NOTE
     assert worst(found, "CPUs 0,4 are isolated, and used only by") is Verdict.NOTE
     assert worst(found, "CPUs 5 are nohz_full") is Verdict.NOTE
-    assert worst(found, "has 0 of the isolated CPUs") is Verdict.WARNING
+    assert worst(found, "has isolated CPUs, 0:") is Verdict.WARNING
 
 
 def test_an_affinity_of_the_runtime_is_its_containers_too(made: Made) -> None:
@@ -391,10 +395,10 @@ def test_what_the_daemon_says_is_passed_on(made: Made) -> None:
     good = status(synchronized=True, runtime="containerd v2.1.9", containers=3)
     assert of(good) == {"it runs, and has placed 3 containers of containerd v2.1.9": Verdict.OK}
     assert worst(of("cannot be reached"), "cannot be reached") is Verdict.WARNING
-    assert worst(of(status()), "no runtime has told it") is Verdict.WARNING
+    assert worst(of(status()), "has no list of containers") is Verdict.WARNING
     failing = publication(to="the cluster", phase="failing", error="403", rivals=("nfd",))
     bad = status(synchronized=True, publications=(failing,), notices=("odd",))
-    assert worst(of(bad), "is not told to the cluster: 403") is Verdict.WARNING
+    assert worst(of(bad), "is not published to the cluster: 403") is Verdict.WARNING
     assert worst(of(bad), "written by others too: nfd") is Verdict.WARNING
     assert worst(of(bad), "odd") is Verdict.NOTE
     refused = Reload(accepted=False, origin="x.yaml", reason="x.yaml: bad", time=0)
@@ -448,8 +452,8 @@ def test_what_the_cluster_lacks_is_named(made: Made) -> None:
         return dict(verdicts(examine(replace(made.facts(), cluster=access)), "cluster"))
 
     assert of(None) == {}
-    assert worst(of(Access()), "it knows Node node-a") is Verdict.OK
-    assert worst(of(Access(denied=("patch x",))), "does not let us patch x") is Verdict.ERROR
+    assert worst(of(Access()), "Node node-a exists") is Verdict.OK
+    assert worst(of(Access(denied=("patch x",))), "the daemon may not patch x") is Verdict.ERROR
     missing = Access(trouble=Trouble.NO_CRD, error="the cluster has no X; apply Y")
     assert of(missing) == {"the cluster has no X": Verdict.ERROR}
     away = Access(trouble=Trouble.UNREACHABLE, error="no answer")
@@ -478,10 +482,10 @@ def test_classes_that_have_no_effect_here_are_named(made: Made) -> None:
         "runtime too old",
         "no container gets policy fifo or rr",
     ]
-    assert "priorities of I/O have no effect on sda" in found[3]
+    assert "I/O priorities have no effect on sda" in found[3]
     made.write("sys/fs/cgroup/cgroup.controllers", "cpuset io\n")
     made.write("sys/fs/cgroup/a.slice/io.weight", "default 100\n")
     found = [each.found for each in examine(made.facts("v2.4.0")) if each.check == "classes"]
-    assert "weights of I/O have no effect on sda" in found
+    assert "I/O weights have no effect on sda" in found
     made.settings()
     assert not [each for each in examine(made.facts("v2.1.9")) if each.check == "classes"]

@@ -265,7 +265,7 @@ def test_reserved_containers_are_never_refused_for_want_of_cpus() -> None:
     assert driver.create(over) == "0"
     assert driver.decision.warnings == (
         "asks for 500m of the reserved CPUs, which have 0 left",
-        "no other CPUs are left: sharing the reserved ones",
+        "no other CPUs are left: it shares the reserved ones",
     )
     # who requests nothing fits however tight it is
     assert driver.create(nodes.best_effort(namespace="kube-system")) == "0"

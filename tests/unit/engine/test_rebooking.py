@@ -45,10 +45,10 @@ def test_the_smallest_sharer_that_helps_is_re_booked_alone() -> None:
     moved = [each for each in (one, two, three, four) if "socket" in driver.pool(each)]
     assert len(moved) == 1
     notes = driver.engine.state.placed[moved[0].id].explanation.notes
-    assert notes[-1].endswith(f"{large.full_name} found no room otherwise")
+    assert notes[-1].endswith(f"{large.full_name} had no room otherwise")
     placed = driver.engine.state.placed[large.id].explanation
     assert placed.kind is DecisionKind.MADE_ROOM
-    assert placed.notes == (f"booked wider to make room: {moved[0].full_name}",)
+    assert placed.notes == (f"moved to wider pools to make room: {moved[0].full_name}",)
 
 
 def test_as_many_as_it_takes_are_re_booked_and_no_more() -> None:

@@ -235,7 +235,7 @@ def test_a_missed_resize_that_does_not_fit_leaves_what_there_was() -> None:
     assert driver.cpus(grows) == before
     (warning,) = driver.decision.warnings
     assert warning.startswith(f"{grows.full_name}: no pool has room for 9 exclusive CPUs")
-    assert warning.endswith("it keeps its own")
+    assert warning.endswith("it keeps what it had")
 
 
 def test_a_limit_that_changed_is_known_without_moving_anybody() -> None:

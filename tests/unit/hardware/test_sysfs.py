@@ -38,7 +38,7 @@ def test_links_out_of_the_root_are_noted_not_followed(tree: Tree, target: str) -
     change(tree.root, {"x/file": "1", "link": Link(target)})
     with tree.folder("") as top:
         assert top.text("link") is None
-    assert tree.notes.texts() == ("/link: is a link that leads nowhere below the root",)
+    assert tree.notes.texts() == ("/link: is a link to nothing below the root folder",)
 
 
 def test_folders_linked_out_of_the_root_are_not_entered(tree: Tree) -> None:

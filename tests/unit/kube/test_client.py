@@ -58,7 +58,8 @@ async def test_plain_text_and_a_status_are_shown_as_they_are(tmp_path: Path) -> 
     assert (str(error), error.code, error.reason) == ("403: not you", 403, "Forbidden")
     assert error.details == {"name": "x"}
     assert (
-        str(await failing(tmp_path, Answer(status=599, body={}))) == "599: an error without words"
+        str(await failing(tmp_path, Answer(status=599, body={})))
+        == "599: an error without a message"
     )
 
 

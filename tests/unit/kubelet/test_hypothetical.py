@@ -86,10 +86,13 @@ def test_lists_and_several_documents_are_read_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "there is no manifest in it"),
+        ("", "it has no manifest"),
         ("- a", "a Pod manifest is a mapping, not a list (1 entries)"),
-        ("{kind: Service}", "kind: 'Service' makes no pods; these do: Pod, List, Deployment"),
-        ("{kind: [a]}", "kind: a list (1 entries) makes no pods"),
+        (
+            "{kind: Service}",
+            "kind: 'Service' does not create pods; these do: Pod, List, Deployment",
+        ),
+        ("{kind: [a]}", "kind: a list (1 entries) does not create pods"),
         ("{kind: List}", "items: null is not a list"),
         ("{kind: Deployment, apiVersion: v1}", "apiVersion: 'v1' is not apps/v1"),
         ("{kind: Deployment, apiVersion: apps/v1}", "metadata: null is not a map"),

@@ -100,7 +100,7 @@ def test_fields_that_do_not_matter_are_skipped() -> None:
         (manifest({}, resources={"limits": {"cpu": 1}}), "spec.resources: "),
         (
             manifest({}) | {"metadata": {"name": "pod0", "annotations": {"yes": True}}},
-            "metadata.annotations: yes: true is not a text; put it in quotes",
+            "metadata.annotations: yes: true is not a string; put it in quotes",
         ),
     ],
 )

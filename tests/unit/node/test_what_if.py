@@ -192,5 +192,9 @@ def test_devices_that_nobody_counts_are_said_to_be_ignored() -> None:
     shown = tried(EngineDriver(), replace(wanted("train", 1000), devices={GPU: 1}))
     assert shown["fits"]
     assert shown["warnings"] == [
-        f"devices were ignored: {GPU}: it is not known how many are left (agent.podResourceAPI)"
+        (
+            f"devices were ignored: {GPU}: without agent.podResourceAPI the daemon does not know"
+            " how"
+            " many are left"
+        )
     ]

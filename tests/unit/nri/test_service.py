@@ -134,7 +134,7 @@ async def test_methods_that_the_plugin_lacks_are_unimplemented(method: str) -> N
 
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_garbled_request_is_an_invalid_argument(method: str) -> None:
-    with pytest.raises(CallRefused, match="garbled") as refused:
+    with pytest.raises(CallRefused, match="malformed") as refused:
         await make(RecordingPlugin()).answer(method, b"\xff\xff", received=0, budget=2)
     assert refused.value.code == Code.INVALID_ARGUMENT
 

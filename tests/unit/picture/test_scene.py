@@ -57,7 +57,7 @@ def test_containers_have_different_colours_while_there_are_enough(engine: Engine
     ("fields", "change"),
     [
         ({}, ""),
-        ({"cpus": "1-3"}, "got CPU 2-3"),
+        ({"cpus": "1-3"}, "got CPUs 2-3"),
         ({"cpus": "2"}, "left CPU 1; got CPU 2"),
         ({"cpus": str(CPUSet(range(1, 31, 2)))}, "got 14 CPUs"),
         ({"shared_milli": 500}, "shared 0 before"),

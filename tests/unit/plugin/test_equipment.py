@@ -40,7 +40,7 @@ def test_a_host_of_today_can_do_all(tmp_path: Path) -> None:
 
 def test_an_older_runc_ignores_classes_and_takes_one_disk(tmp_path: Path) -> None:
     found = equipment_of(v2(tmp_path), OLD)
-    assert found.no_scheduler == "runtime too old: runc 1.1.15 ignores it, that takes 1.2.0"
+    assert found.no_scheduler == "runtime too old: runc 1.1.15 ignores it, it needs 1.2.0"
     assert found.no_io_priority == found.no_scheduler
     assert found.one_disk
     unknown = equipment_of(tmp_path, None)

@@ -26,7 +26,7 @@ from tests.support.daemon import Served, pod, served
 
 TWO_SOCKETS = "package:2 numa:1 core:2 pu:2"
 ONE_POOL = "package:1 numa:1 core:4 pu:1"
-GONE = "has no process any more, and the runtime did not say so; its CPUs are free"
+GONE = "has no process any more, but the runtime did not report its end; its CPUs are free"
 RUNTIMES = pytest.mark.parametrize(
     "runtime",
     [
@@ -270,7 +270,7 @@ async def test_a_resize_that_the_runtime_refuses_is_taken_back(
         await until(lambda: not it.daemon.node.view.resizing)
         assert it.daemon.node.view.placed[full.id].grant.exclusive == before
         notes = it.daemon.node.view.placed[full.id].explanation.notes
-        assert "the runtime refused its resize: it keeps what it had" in notes
+        assert "the runtime refused its resize, so it keeps what it had" in notes
         if not errors:
             await it.runtime.delete_pod(it.runtime.pod("next"))
         await it.start(pod("last"))

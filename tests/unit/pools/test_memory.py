@@ -117,7 +117,7 @@ def test_nodes_that_are_gone_are_left_out_of_an_adopted_zone() -> None:
     at = supply(machine=machine)
     at.adopt(0, request(1, id="a"), ids("2-3,9"))
     assert zones(at) == {"a": "2"}
-    with pytest.raises(ValueError, match="none of the memory nodes is handed out"):
+    with pytest.raises(ValueError, match="none of these memory nodes can be used"):
         at.adopt(0, request(1), ids("3"))
 
 

@@ -199,7 +199,7 @@ def test_what_fits_nowhere_is_refused_with_the_sizes() -> None:
         at.offer(0, request(25))
     assert str(error.value) == (
         "25 GiB of memory do not fit: nodes 0-3 have 64 GiB for containers, 50 GiB of it booked by"
-        " containers that do not make way; 11 GiB are missing"
+        " containers that cannot move; 11 GiB are missing"
     )
     assert error.value.shortage.missing == 11 * GIB
     assert at.snapshot() == before

@@ -270,8 +270,8 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("packing", "loose", "'loose' is not one of spread, tight"),
         ("fullCores", True, "true is not one of off, prefer, require"),
         ("unlimitedBurstable", 3, "3 is not one of system, package, die, numa, l3cache"),
-        ("reservedPoolNamespaces", "a", "'a' is not a list of at most 1000 texts"),
-        ("reservedPoolNamespaces", ["a", 1], "1 in the list is not a text"),
+        ("reservedPoolNamespaces", "a", "'a' is not a list of at most 1000 strings"),
+        ("reservedPoolNamespaces", ["a", 1], "1 in the list is not a string"),
         ("reservedPoolNamespaces", ["a["], "'a[' is not a glob: '[' is not complete"),
         ("availableResources.cpu", 2, f"2 is not {LISTED}"),
         ("availableResources.cpu", "cpuset:", f"'cpuset:' lists no CPU; expected is {LISTED}"),
@@ -369,7 +369,7 @@ def test_null_is_as_if_not_given() -> None:
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
-        ("[]", [f"a list (0 entries) is no document: {WANTED}"]),
+        ("[]", [f"a list (0 entries) is not a document: {WANTED}"]),
         ("", [f"the file is empty: {WANTED}"]),
         ("a: [", ["line 2, column 1: did not find expected node content"]),
         (b"\xff", ["the text is not UTF-8 (at position 0)"]),
@@ -427,8 +427,11 @@ def test_settings_that_come_from_no_text_have_no_lines() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: x}", "below its key config.yaml"),
-        ("kind: ConfigMap", "below its key data"),
+        (
+            "apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: x}",
+            "the text of its key config.yaml",
+        ),
+        ("kind: ConfigMap", "the text of its key data"),
         ("image: {tag: x}\nconfig: {reservedResources: {cpu: 1}}", "values of the Helm chart"),
     ],
 )

@@ -70,7 +70,7 @@ def test_what_the_kernel_takes_is_taken(fields: dict[str, Any]) -> None:
         ({"runtime": 5}, "runtime: 5: only policy deadline has a runtime"),
         (
             {**DEADLINE, "flags": []},
-            "flags: policy deadline requires reset-on-fork: else no process can fork",
+            "flags: policy deadline requires reset-on-fork: otherwise the process cannot fork",
         ),
         (
             {**DEADLINE, "runtime": 1000},
@@ -90,7 +90,7 @@ def test_what_the_kernel_takes_is_taken(fields: dict[str, Any]) -> None:
         ),
         (
             {"flags": ["util-clamp-min"]},
-            "flags: util-clamp-min needs a value, which a container's specification has not",
+            "flags: util-clamp-min needs a value, which a container's specification does not have",
         ),
         ({"ioPriority": 3}, "ioPriority: 3: it requires an ioClass"),
         ({"ioClass": "none", "ioPriority": 1}, "ioPriority: 1: ioClass none has no levels"),
@@ -124,7 +124,7 @@ def test_a_name_is_there_once_and_a_reference_leads_to_it() -> None:
     with pytest.raises(SettingsError) as caught:
         from_spec(spec, "here")
     assert [str(problem) for problem in caught.value.problems] == [
-        "schedulingClasses[1].name: 'calm' is there twice",
+        "schedulingClasses[1].name: 'calm' is given twice",
         (
             "namespaceSchedulingClasses.ci: 'clam' is not one of schedulingClasses (calm, calm);"
             " did you mean 'calm'?"

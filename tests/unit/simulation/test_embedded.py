@@ -267,7 +267,7 @@ async def test_a_restarted_container_is_a_new_one(start: Start) -> None:
     async with start() as runtime:
         running = await runtime.start_pod(pod())
         first = runtime.container("pod0/c0")
-        with pytest.raises(CRIError, match="is there already"):
+        with pytest.raises(CRIError, match="exists already"):
             await runtime.create_container(running, "c0")
         await runtime.stop_container(first)
         second = await runtime.create_container(running, "c0")

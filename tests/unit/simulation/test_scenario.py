@@ -84,8 +84,8 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
     [
         (3, "a step is a map with one key, not 3"),
         ({"advance": "1s", "delete": []}, "a step is a map with one key, not a map (2 entries)"),
-        ({"setings": {}}, "'setings' is no step; did you mean 'settings'? (there are apply, "),
-        ({1: {}}, "1 is no step (there are"),
+        ({"setings": {}}, "'setings' is not a step; did you mean 'settings'? (there are apply, "),
+        ({1: {}}, "1 is not a step (there are"),
         ({"settings": []}, "settings: a list (0 entries) is not a map"),
         ({"apply": [3]}, "apply: [0]: a Pod manifest is a mapping, not 3"),
         (
@@ -106,10 +106,10 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
         ({"restart": "kubelet"}, "restart: 'kubelet' is neither daemon nor runtime"),
         ({"offline": "3-1"}, "offline: bad CPU list '3-1'"),
         ({"online": True}, "online: true is not a list such as '0-3,8'"),
-        ({"devices": {"nic": []}}, "devices: 'nic' is no resource such as vendor.com/nic"),
+        ({"devices": {"nic": []}}, "devices: 'nic' is not a resource such as vendor.com/nic"),
         ({"devices": {"v.com/n": [{"numa": 1}]}}, "[0]: Object missing required field `id`"),
         ({"devices": {"v.com/n": [{"id": "a", "node": 1}]}}, "unknown field `node`"),
-        ({"devices": {"v.com/n": [{"id": "a", "numa": -1}]}}, "numa: -1 is no NUMA node"),
+        ({"devices": {"v.com/n": [{"id": "a", "numa": -1}]}}, "numa: -1 is not a NUMA node"),
         ({"devices": {"v.com/n": [{"id": "a", "numa": "1"}]}}, "Expected `int | null`, got `str`"),
         ({"devices": {"v.com/n": [{"id": "a", "file": "nic"}]}}, "file: 'nic' is not a path"),
         ({"devices": {"v.com/n": [{"id": "a"}, {"id": "a"}]}}, "v.com/n: two devices have the id"),
@@ -119,8 +119,11 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
         ({"disks": {"/data": -1}}, "Expected `int` >= 0"),
         ({"disks": []}, "disks: a list (0 entries) is not a map"),
         ({"expect": {"pod0": {}}}, "expect: pod0: 'pod0' is not name/name or name/name/name"),
-        ({"expect": {"error": 3}}, "expect: error: 3 is not a text"),
-        ({"expect": {"pod0/c0": {"cpu": "1"}}}, "pod0/c0: 'cpu' is no field; did you mean 'cpus'?"),
+        ({"expect": {"error": 3}}, "expect: error: 3 is not a string"),
+        (
+            {"expect": {"pod0/c0": {"cpu": "1"}}},
+            "pod0/c0: 'cpu' is not a field; did you mean 'cpus'?",
+        ),
         ({"expect": {"pod0/c0": {"mems": "x"}}}, "pod0/c0: bad CPU list 'x'"),
     ],
 )

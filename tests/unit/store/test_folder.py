@@ -60,14 +60,14 @@ def test_a_symbolic_link_is_refused(tmp_path: Path, name: str) -> None:
     if path.exists():
         path.rename(elsewhere)
     path.symlink_to(elsewhere)
-    with pytest.raises(UnsafeStoreError, match="a symbolic link stands here"):
+    with pytest.raises(UnsafeStoreError, match="this is a symbolic link"):
         Store(state_dir, nodes.machine())
 
 
 def test_a_state_folder_that_is_a_symbolic_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    with pytest.raises(UnsafeStoreError, match="a symbolic link stands here"):
+    with pytest.raises(UnsafeStoreError, match="this is a symbolic link"):
         Store(tmp_path / "link", nodes.machine())
 
 

@@ -201,17 +201,17 @@ ALLOWED_KEYS = (
         (
             "peter: [{match: {key: name, operator: Equals, values: [a, b]}}]",
             "peter[0].match.values",
-            "a list (2 entries) is not a list of one text: Equals takes exactly one",
+            "a list (2 entries) is not a list of one string: Equals takes exactly one",
         ),
         (
             "peter: [{match: {key: name, operator: MatchesNot}}]",
             "peter[0].match.values",
-            "a list (0 entries) is not a list of one text: MatchesNot takes exactly one",
+            "a list (0 entries) is not a list of one string: MatchesNot takes exactly one",
         ),
         (
             "peter: [{match: {key: name, operator: NotIn, values: []}}]",
             "peter[0].match.values",
-            "a list of texts: NotIn takes at least one",
+            "a list of strings: NotIn takes at least one",
         ),
         (
             "peter: [{match: {key: name, operator: Exists, values: [a]}}]",
@@ -221,7 +221,7 @@ ALLOWED_KEYS = (
         (
             "peter: [{match: {key: name, operator: In, values: sheep}}]",
             "peter[0].match.values",
-            "'sheep' is not a list of texts",
+            "'sheep' is not a list of strings",
         ),
         (
             "peter: [{match: {key: name, operator: In, values: [a, 1]}}]",
