@@ -418,7 +418,7 @@ async def test_who_is_put_on_a_cpu_of_anothers_own_is_put_off_it_whatever_the_au
         guest.in_force.cpu.cpus = str(guest.cpus | own.cpus)
         await until(lambda: guest.cpus == decided)
         await until(lambda: events != [])
-        text = f"was on CPUs {own.cpus}, which only default/own/main may use; it was made to leave"
+        text = f"was on CPUs {own.cpus}, which only default/own/main may use; it was moved off"
         assert [*it.daemon.status.doubts()] == [f"default/guest/main {text} them"]
     (event,) = events
     uid = guest.pod.message.uid

@@ -46,7 +46,7 @@ def test_what_others_may_write_is_refused(tmp_path: Path, name: str, write: int)
     Store(tmp_path, nodes.machine()).close()
     path = tmp_path / name
     path.chmod(mode(path) | write)
-    with pytest.raises(UnsafeStoreError, match="group or others may write it") as caught:
+    with pytest.raises(UnsafeStoreError, match="its group or others may write to it") as caught:
         Store(tmp_path, nodes.machine())
     assert caught.value.path == path
     assert str(path) in str(caught.value)
