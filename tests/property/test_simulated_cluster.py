@@ -84,7 +84,8 @@ class Play:
             busy = await self.api.control() or not self.replica.idle
             quiet = 0 if busy or revision != self.api._revision else quiet + 1
             revision = self.api._revision
-            if self.replica.service.watch.problem(*OF_GROUPS):
+            watch = self.replica.service.watch
+            if watch.problem(*OF_GROUPS) or watch.lost_seconds():
                 quiet = 0
             if quiet == 1:
                 self.replica.writer.wake()  # as it does by itself every second
