@@ -134,7 +134,10 @@ class Auditor:
         return found
 
     async def watch_starts(self) -> None:
-        """Look at the first processes of those that start, until cancelled."""
+        """Look at the first processes of those that start, until cancelled.
+
+        Where none can be read yet, it is tried again after the next round of the audit.
+        """
         while await self._some_started.wait():
             self._some_started.clear()
             await self._sleep(FIRST_LOOK)
@@ -144,9 +147,11 @@ class Auditor:
             for each in await self._source.decided():
                 if each.container_id in due and each.scheduling is not None:
                     process = await asyncio.to_thread(self._reader.first_process, each.cgroup)
-                    if process is not None:
-                        self.first_processes[each.container_id] = process
-                        self._judge_first(each, process)
+                    if process is None:
+                        self._started[each.container_id] = None
+                        continue
+                    self.first_processes[each.container_id] = process
+                    self._judge_first(each, process)
 
     def _judge_first(self, decided: Decided, process: FirstProcess) -> None:
         """Report at once what a runtime did not do; the next round reports it again."""
@@ -179,6 +184,8 @@ class Auditor:
                 await self.round()
             except Exception:
                 log.exception("audit-failed")
+            if self._started:
+                self._some_started.set()
 
     async def round(self) -> None:
         """Look, and put right what can be, as far as the settings say so."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from nri_policy.audit.auditor import GRACE, MOST_LOOKS, MOST_TRIES, PERIOD, Auditor
+from nri_policy.audit.auditor import FIRST_LOOK, GRACE, MOST_LOOKS, MOST_TRIES, PERIOD, Auditor
 from nri_policy.audit.comparison import Cpuset, Decided, Observed
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.presence import Books
+from nri_policy.classes import Origin, Scheduler, Scheduling
 from nri_policy.cpuset import CPUSet
-from nri_policy.settings import Audit
+from nri_policy.settings import Audit, SchedulingPolicy
 
 
 def decided(number: int, cpus: str = "2-3") -> Decided:
@@ -334,3 +335,30 @@ async def test_a_round_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixtu
     await asked.get()
     running.cancel()
     assert "event=audit-failed" in caplog.text
+
+
+def test_a_first_process_that_cannot_be_read_yet_is_looked_at_after_the_next_round() -> None:
+    node = Node()
+    node.put(1)
+    scheduler = Scheduler(policy=SchedulingPolicy.IDLE)
+    idle = Scheduling(name="idle", origin=Origin.ANNOTATION, scheduler=scheduler)
+    node.containers["id1"] = replace(decided(1), scheduling=idle)
+    process = FirstProcess(policy=SchedulingPolicy.IDLE, nice=0, priority=0, io_class=None)
+
+    async def play() -> None:
+        tasks = [
+            asyncio.create_task(each) for each in (node.auditor.watch_starts(), node.auditor.run())
+        ]
+        node.auditor.started("id1")
+        while FIRST_LOOK not in node.slept:  # noqa: ASYNC110 - as below
+            await asyncio.sleep(0)
+        node.firsts[node.containers["id1"].cgroup] = process
+        async with asyncio.timeout(60):
+            while "id1" not in node.auditor.first_processes:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
+        for each in tasks:
+            each.cancel()
+
+    asyncio.run(play())
+    assert PERIOD in node.slept
+    assert node.auditor.in_kernel("id1") == {"scheduler": "idle"}
