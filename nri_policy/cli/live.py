@@ -197,6 +197,8 @@ class Frame:
             text.append(f" · {counted(len(scene.occupants), 'container')}")
             if scene.refused:
                 text.append(f" · {len(scene.refused)} refused", "red")
+            if self.view.order != View().order:
+                text.append(f" · by {self.view.order}")
         text.append(f" · {HELP}", "dim")
         return text
 

@@ -10,7 +10,7 @@ from nri_policy.picture.occupant import Occupant
 
 _PAGE = 10  # rows
 _MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -_PAGE, "page-down": _PAGE}
-_ORDERS = {"p": "placed", "n": "name", "c": "cpu", "u": "used"}
+_ORDERS = {"p": "placed", "n": "name", "c": "CPU", "u": "CPU in use"}
 HELP = "q ends · order: p placed, n name, c CPU, u used · j k scroll"
 
 
@@ -34,8 +34,8 @@ class View:
         """Return *occupants* in the order chosen; *used* are CPUs in use, by name."""
         keys: dict[str, Callable[[Occupant], Any]] = {
             "name": lambda each: each.name,
-            "cpu": lambda each: (-1000 * len(each.exclusive) - each.shared, each.name),
-            "used": lambda each: (-used.get(each.name, 0.0), each.name),
+            "CPU": lambda each: (-1000 * len(each.exclusive) - each.shared, each.name),
+            "CPU in use": lambda each: (-used.get(each.name, 0.0), each.name),
         }
         if self.order == "placed":
             return occupants

@@ -216,8 +216,8 @@ def test_top_ends_at_q_and_leaves_the_terminal_as_it_was() -> None:
     os.close(ours)
 
 
-def drawn(keys: str) -> list[str]:
-    """Return the names in the table after *keys* were pressed."""
+def pressed(keys: str) -> list[str]:
+    """Return the lines of the screen after *keys* were pressed."""
     held = {
         "default/b/main": holding(exclusive="1"),
         "default/c/main": holding(exclusive="2-4"),
@@ -231,7 +231,12 @@ def drawn(keys: str) -> list[str]:
     Paper(file=out, width=90, height=40, color_system=None, _environ={}).print(
         Frame(START, seen, view), end=""
     )
-    rows = [line.split() for line in out.getvalue().splitlines()]
+    return out.getvalue().splitlines()
+
+
+def drawn(keys: str) -> list[str]:
+    """Return the names in the table after *keys* were pressed."""
+    rows = [line.split() for line in pressed(keys)]
     return [row[1] for row in rows if len(row) > 2 and row[1].endswith("/main")]
 
 
@@ -243,6 +248,11 @@ def test_keys_sort_and_scroll_the_containers() -> None:
     assert drawn("njj") == ["c/main"]
     assert drawn("njjjk") == ["b/main", "c/main"]
     assert drawn("njp") == ["b/main", "c/main", "a/main"]
+
+
+def test_an_order_that_was_chosen_is_in_the_headline() -> None:
+    assert " · 3 containers · q ends" in pressed("")[0]
+    assert " · 3 containers · by CPU in use · q ends" in pressed("u")[0]
 
 
 def test_who_was_refused_is_listed() -> None:
