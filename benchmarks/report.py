@@ -9,6 +9,7 @@ import os
 import platform
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,9 +78,18 @@ def _head() -> str:
     versions = ", ".join(f"{name} {version}" for name, version in found.items())
     return (
         f"{datetime.now(UTC):%Y-%m-%d}: {model}, {os.cpu_count()} CPUs, load"
-        f" {os.getloadavg()[0]:.1f} at the start; Linux {platform.release()},"
+        f" {os.getloadavg()[0]:.1f} at the start, ten million additions in a Python loop in"
+        f" {_additions():.2g} s; Linux {platform.release()},"
         f" Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}, {versions}."
     )
+
+
+def _additions() -> float:
+    """Return the seconds of ten million additions: a yardstick for machines."""
+    began, total = time.perf_counter(), 0
+    for each in range(10_000_000):
+        total += each
+    return time.perf_counter() - began
 
 
 def _version(name: str) -> str:
