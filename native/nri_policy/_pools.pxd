@@ -23,7 +23,7 @@ cdef class Supply:
     cdef int *sharable_left       # free sharable CPUs of the pool
     cdef int *isolated_left       # free isolated CPUs of the pool
     cdef int *sharers             # containers with a shared part that must not be moved, booked in the subtree
-    cdef int *preemptibles              # containers that share without a request and may be moved, in the subtree
+    cdef int *preemptibles        # containers that share without a request and may be moved, in the subtree
     cdef int *booked              # grants booked on exactly this pool
     cdef int *requesters          # containers that share with a request, booked in the subtree
 

@@ -26,7 +26,7 @@ def pytest_runtest_makereport(
     """Show what the kernel and the daemon logged, where a test fails."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
-        report.sections.append(("log of the kernel", kernel.log()))
+        report.sections.append(("log of the kernel", kernel.log()[-4000:]))
         for value in item.funcargs.values():
             if isinstance(value, Scene):
                 report.sections.append(("log of the daemon", value.daemon.tail()))

@@ -104,9 +104,9 @@ def anonymous(container: Container) -> dict[int, int]:
 
 
 def log() -> str:
-    """Return the end of the kernel's log."""
+    """Return the kernel's log."""
     done = subprocess.run(["busybox", "dmesg"], capture_output=True, text=True, check=True)
-    return "\n".join(done.stdout.splitlines()[-40:])
+    return done.stdout
 
 
 def online(cpu: int, *, on: bool) -> None:
@@ -138,7 +138,7 @@ def start(pod: Pod, name: str = "main", **config: Any) -> Container:
     except grpc.RpcError as error:
         if "read init-p: connection reset by peer" not in str(error):
             raise
-        sys.stdout.write(f"runc died, {pod.name}/{name} is created again:\n{log()}\n")
+        sys.stdout.write(f"runc died, {pod.name}/{name} is created again:\n{log()[-4000:]}\n")
         container.remove()
         container = pod.create(name, **config)
         container.start()
