@@ -78,7 +78,9 @@ def boot(
     *folder* is for what the machine needs beside it. Raises GuestError after so many *seconds*.
     """
     payload, results, console = folder / "payload.tar", folder / "results", folder / "console"
-    modules = {f"modules/{name}.ko": image.module(name, folder) for name in hardware.modules}
+    modules = {
+        f"modules/{name}.ko": image.module(name, folder) for name in ("overlay", *hardware.modules)
+    }
     _pack({**files, **modules}, payload)
     drive = "if=none,format=raw,snapshot=on"
     command = [

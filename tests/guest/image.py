@@ -1,9 +1,8 @@
 """The guest's root file system: a Debian trixie small enough to boot under emulation in seconds.
 
-Owns what is in it: Python with what the project and its tests need, both versions of containerd, a
-newer runc beside the system's, busybox for the rest. Nothing of the project itself: that is handed
-in at boot. Made without root and without installing anything, and kept until what it is made of
-changes.
+Owns what is in it: Python with what the project and its tests need, both versions of containerd,
+the newest runc, busybox for the rest. Nothing of the project itself: that is handed in at boot.
+Made without root and without installing anything, and kept until what it is made of changes.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ PYTHON = "3.13"  # that suite's
 COMPILED = "cpython-313"  # in the names of its compiled modules
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
-SYSTEM = ("python3", "busybox-static", "libc-bin", "libstdc++6", "libudev1", "runc")
+SYSTEM = ("python3", "busybox-static", "libc-bin", "libseccomp2", "libstdc++6", "libudev1")
 CONTAINERDS = ("trixie", "forky")
-NEWER = "forky"  # the suite whose runc has scheduling classes
+RUNC = "forky"  # the suite whose runc has scheduling classes, and need not copy itself
 TEST_TOOLS = ("pytest", "grpcio-tools")
 LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/lib/dpkg")
 
@@ -50,11 +49,11 @@ def root_image() -> Path:
     """Return the image, made on first use; DebsError or ImageError where it cannot be."""
     system = _system()
     containerds = {suite: debs.fetch("containerd", suite=suite) for suite in CONTAINERDS}
-    newer = debs.fetch("runc", suite=NEWER)
+    runc = debs.fetch("runc", suite=RUNC)
     requirements = _requirements()
     made_of = {
         "packages": [
-            (part / "PACKAGES").read_text() for part in (system, *containerds.values(), newer)
+            (part / "PACKAGES").read_text() for part in (system, *containerds.values(), runc)
         ],
         "requirements": requirements,
         "init": INIT.read_text(),
@@ -67,7 +66,7 @@ def root_image() -> Path:
         if not image.exists():
             for old in CACHE.glob("*.disk"):
                 old.unlink()
-            _make(image, system, containerds, newer, requirements)
+            _make(image, system, containerds, runc, requirements)
     return image
 
 
@@ -104,7 +103,7 @@ def _make(
     image: Path,
     system: Path,
     containerds: dict[str, Path],
-    newer: Path,
+    runc: Path,
     requirements: Iterable[str],
 ) -> None:
     root = image.with_suffix(".root")
@@ -114,7 +113,7 @@ def _make(
         shutil.rmtree(root / left_out, ignore_errors=True)
     for suite, folder in containerds.items():
         shutil.copytree(folder / "usr" / "bin", root / "opt" / suite)
-    shutil.copy(newer / "usr" / "sbin" / "runc", root / "opt" / NEWER)
+    shutil.copy(runc / "usr" / "sbin" / "runc", root / "usr" / "sbin")
     site = root / "opt" / "site"
     target: list[str | Path] = ["--target", site, "--python-version", PYTHON]
     target += [part for platform in PLATFORMS for part in ("--platform", platform)]

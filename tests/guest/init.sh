@@ -14,6 +14,8 @@ for disk in /dev/nvme?n?; do  # disks have names in the order in which they were
 done
 ldconfig  # else Python finds no libudev, and the daemon would not hear the kernel
 cd /project
+# without it runc copies itself into memory for every container, and all of the copy is translated anew
+busybox insmod modules/overlay.ko
 sh ./run
 # a runtime's shims may still hold what they were given; the disk is a snapshot
 poweroff -f

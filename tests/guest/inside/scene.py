@@ -82,7 +82,7 @@ class Scene:
         """
         # not too often: it is the machine's one emulated CPU that has to come to agree
         differences = eventually(lambda: [*self._differences()], lambda found: not found, every=0.5)
-        assert not differences
+        assert not differences, differences
         audit = self.audit()
         assert (audit.unseen, audit.threads_hidden, audit.drifts) == ((), (), ())
         return self.effective()

@@ -1,7 +1,7 @@
 """Scheduling classes, from the settings to the kernel, with real-time policies.
 
 No containerd of Debian has them yet. Here the embedded runtime speaks to the daemon in its place,
-as a newer one would, and Debian's newest runc runs each container with what the daemon asks for.
+as a newer one would, and runc runs each container with what the daemon asks for.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ import operator
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
@@ -32,8 +29,6 @@ from tests.e2e.daemon import Daemon
 from tests.e2e.waiting import eventually
 from tests.guest.inside.scene import SETTINGS
 
-RUNC = Path("/opt/forky/runc")
-FIRST_IN_PATH = Path("/usr/local/sbin/runc")  # where the daemon looks for the node's
 KEY = "scheduling-class.resource-policy.nri.io/pod"
 CLASSES: list[dict[str, Any]] = [
     {"name": "alarm", "policy": "fifo", "priority": 10, "ioClass": "rt", "ioPriority": 2},
@@ -80,7 +75,7 @@ class Bundles:
         self._runc("delete", "--force", container.id)
 
     def _runc(self, *arguments: str) -> None:
-        command: list[str | Path] = [RUNC, "--root", self._folder / "state", *arguments]
+        command: list[str | Path] = ["runc", "--root", self._folder / "state", *arguments]
         with (self._folder / "log").open("w+") as log:
             done = subprocess.run(
                 command, check=False, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -117,15 +112,6 @@ class Bundles:
                 "resources": {"cpu": {"cpus": cpu.cpus, "mems": cpu.mems}},
             },
         }
-
-
-@pytest.fixture
-def newest_runc() -> Iterator[None]:
-    """Have the daemon take the runc of newer suites for the node's."""
-    FIRST_IN_PATH.parent.mkdir(parents=True, exist_ok=True)
-    FIRST_IN_PATH.symlink_to(RUNC)
-    yield
-    FIRST_IN_PATH.unlink()
 
 
 def manifest(name: str) -> dict[str, Any]:
@@ -187,7 +173,6 @@ async def check_all(daemon: Daemon, socket: Path, bundles: Bundles) -> None:
             bundles.delete(container)
 
 
-@pytest.mark.usefixtures("newest_runc")
 def test_a_first_process_has_what_its_class_says(tmp_path: Path) -> None:
     socket = tmp_path / "nri.sock"
     spec = SETTINGS | {"schedulingClasses": CLASSES}
