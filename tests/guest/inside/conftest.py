@@ -37,7 +37,7 @@ def pytest_runtest_makereport(
 def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]:
     archive = tmp_path_factory.mktemp("image") / "busybox.tar"
     image.write(Path("/usr/bin/busybox"), archive)
-    programs = packages.programs_in(Path("/opt", SUITE), Path("/usr/sbin/runc"))
+    programs = packages.programs_in(Path("/opt", SUITE), Path(__file__).with_name("runc.sh"))
     containerd = Containerd(programs, emulated=True)
     containerd.start()
     containerd.load(archive)
