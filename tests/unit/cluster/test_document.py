@@ -53,7 +53,7 @@ BAD: list[tuple[Callable[[Any], object], Any, str]] = [
         {"pods": [pod(containers=[{"resources": {"requests": {"cpu": "-1"}}}])]},
         (
             "pods[0].spec.containers[0].resources.requests.cpu: '-1' is negative;"
-            " wanted is a CPU quantity, as in 2, 1.5 or 750m"
+            " expected is a CPU quantity, as in 2, 1.5 or 750m"
         ),
     ),
     (
