@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from nri_policy.units import MAX_AMOUNT, parse_bytes, parse_cpu
 from nri_policy.wording import did_you_mean, quoted
@@ -40,10 +41,17 @@ class DocumentError(ValueError):
 
 
 def convert(value: object, kind: type[_Kind], path: str) -> _Kind:
-    """Return *value* as *kind*; raises DocumentError with the path of what does not fit."""
+    """Return *value*, or the JSON text of one, as *kind*.
+
+    Raises DocumentError with the path of what does not fit.
+    """
     try:
+        if isinstance(value, Raw):
+            return msgspec.json.decode(value, type=kind)
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
+        if isinstance(value, Raw):
+            value = msgspec.json.decode(value)
         match = _MESSAGE.fullmatch(str(error))
         assert match is not None  # the pattern matches every text
         place = (path + _name_keys(match["path"] or "", value)).removeprefix(".")

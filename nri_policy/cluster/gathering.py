@@ -22,7 +22,7 @@ from nri_policy.wording import counted, quoted
 MAIN = "main"  # the pod set of pods that name none
 
 
-class Member(Struct):
+class Member(Struct, gc=False):
     """A pod and what it says of its group."""
 
     pod: Pod

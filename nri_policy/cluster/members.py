@@ -18,7 +18,7 @@ from nri_policy.cluster.membership import Job, Key, membership, owning_job
 from nri_policy.cluster.pod import Pod
 
 
-class Joined(Struct, frozen=True):
+class Joined(Struct, frozen=True, gc=False):
     """A pod that was taken in: its group, and the group that it has left; or what is wrong."""
 
     pod: Pod

@@ -42,7 +42,7 @@ LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
 Key = tuple[str, str]  # namespace and name
 
 
-class Job(Struct, frozen=True):
+class Job(Struct, frozen=True, gc=False):
     """A Job, as far as its pods make a group."""
 
     namespace: str
@@ -52,7 +52,7 @@ class Job(Struct, frozen=True):
     succeeded: int = 0  # pods so far, also those that are gone
 
 
-class Part(Struct, frozen=True):
+class Part(Struct, frozen=True, gc=False):
     """A Job of a JobSet."""
 
     job: str
@@ -61,7 +61,7 @@ class Part(Struct, frozen=True):
     named: str = ""  # whose number `jobs` is; empty: all
 
 
-class Membership(Struct, frozen=True):
+class Membership(Struct, frozen=True, gc=False):
     """What a pod says of its group."""
 
     group: Key

@@ -20,7 +20,7 @@ from nri_policy.cluster.matching import Affinity, Toleration, check_affinity
 FINISHED = ("Succeeded", "Failed")
 
 
-class Container(Struct, frozen=True):
+class Container(Struct, frozen=True, gc=False):
     """A container; its requests have its limits where it names no request."""
 
     name: str
@@ -29,7 +29,7 @@ class Container(Struct, frozen=True):
     sidecar: bool = False  # an init container that is restarted always
 
 
-class Owner(Struct, frozen=True, rename="camel"):
+class Owner(Struct, frozen=True, rename="camel", gc=False):
     """The controller that owns an object."""
 
     kind: str
@@ -39,7 +39,7 @@ class Owner(Struct, frozen=True, rename="camel"):
     api_version: str = ""
 
 
-class PodSpec(Struct, frozen=True):
+class PodSpec(Struct, frozen=True, gc=False):
     """What a pod and a pod template have in common."""
 
     containers: tuple[Container, ...] = ()
@@ -61,7 +61,7 @@ class PodSpec(Struct, frozen=True):
         return _added(total, self.overhead)
 
 
-class Pod(Struct, frozen=True):
+class Pod(Struct, frozen=True, gc=False):
     """A pod; *node* is empty until it is bound."""
 
     namespace: str
@@ -85,7 +85,7 @@ class Pod(Struct, frozen=True):
         return self.phase in FINISHED
 
 
-class Template(Struct, frozen=True):
+class Template(Struct, frozen=True, gc=False):
     """A pod template."""
 
     spec: PodSpec
@@ -93,26 +93,26 @@ class Template(Struct, frozen=True):
     annotations: dict[str, str] = {}
 
 
-class _Resources(Struct):
+class _Resources(Struct, gc=False):
     requests: dict[str, Wire] | None = None
     limits: dict[str, Wire] | None = None
 
 
-class _Container(Struct):
+class _Container(Struct, gc=False):
     name: str = ""
     resources: _Resources | None = None
     restartPolicy: str | None = None  # noqa: N815 - as documents have it
 
 
-class _Affinities(Struct):
+class _Affinities(Struct, gc=False):
     nodeAffinity: Affinity | None = None  # noqa: N815
 
 
-class _Gate(Struct):
+class _Gate(Struct, gc=False):
     name: str
 
 
-class _Spec(Struct, rename="camel"):
+class _Spec(Struct, rename="camel", gc=False):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     overhead: dict[str, Wire] | None = None
@@ -125,7 +125,7 @@ class _Spec(Struct, rename="camel"):
     priority: int | None = None
 
 
-class _Meta(Struct, rename="camel"):
+class _Meta(Struct, rename="camel", gc=False):
     name: str = ""
     namespace: str | None = None
     labels: dict[str, str] | None = None
@@ -137,11 +137,11 @@ class _Meta(Struct, rename="camel"):
     resource_version: str = ""
 
 
-class _Status(Struct):
+class _Status(Struct, gc=False):
     phase: str | None = None
 
 
-class _Pod(Struct):
+class _Pod(Struct, gc=False):
     metadata: _Meta | None = None
     spec: _Spec | None = None
     status: _Status | None = None

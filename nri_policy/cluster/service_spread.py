@@ -158,7 +158,10 @@ def _load(preference: Preference, count: int, value: str) -> tuple[Fraction, int
 
 
 def _asks(pod: Pod) -> bool:
-    return any(key in each for key in (SPREAD_OVER, MAX_PER_HOST) for each in _given(pod))
+    given, also = _given(pod)
+    return (
+        SPREAD_OVER in given or MAX_PER_HOST in given or SPREAD_OVER in also or MAX_PER_HOST in also
+    )
 
 
 def _given(pod: Pod) -> tuple[Mapping[str, str], Mapping[str, str]]:

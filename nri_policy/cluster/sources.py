@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from http.client import FORBIDDEN, NOT_FOUND
-from typing import Any
 
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.controller import Controller
+from nri_policy.cluster.document import convert
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
 from nri_policy.cluster.membership import read_job
@@ -18,7 +19,7 @@ from nri_policy.cluster.promises import LiveZones
 from nri_policy.cluster.service_spread import ServiceSpread
 from nri_policy.cluster.watch import PODS, ZONES, Key, Source
 from nri_policy.cluster.zone import read_zones
-from nri_policy.kube.client import NODES, Kind
+from nri_policy.kube.client import NODES, Kind, decode
 
 JOBS = Kind(group="batch", plural="jobs")
 GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
@@ -26,7 +27,18 @@ GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups
 OF_EXTENDER = (NODES, PODS, ZONES, PLACEMENTS)  # what its answers rest on
 OF_GROUPS = (*OF_EXTENDER, JOBS, GROUPS)
 
-Object = dict[str, Any]
+
+class _Owner(Struct):
+    uid: str = ""
+
+
+class _GroupMetadata(Struct, rename="camel"):
+    resource_version: str
+    owner_references: list[_Owner] | None = None
+
+
+class _Group(Struct):
+    metadata: _GroupMetadata
 
 
 def sources(
@@ -55,14 +67,14 @@ def _of_settings(settings: LiveSettings) -> list[Source]:
     return [
         Source(
             kind=PLACEMENTS,
-            take=settings.set_object,
+            take=lambda item: settings.set_object(decode(item)),
             remove=lambda key: settings.remove_object(key[1]),
             known=settings.objects,
             optional=(NOT_FOUND, FORBIDDEN),
         ),
         Source(
             kind=TOPOLOGIES,
-            take=settings.set_topology,
+            take=lambda item: settings.set_topology(decode(item)),
             remove=lambda key: settings.remove_topology(key[1]),
             known=settings.topologies,
             optional=(NOT_FOUND, FORBIDDEN),
@@ -71,7 +83,7 @@ def _of_settings(settings: LiveSettings) -> list[Source]:
 
 
 def _nodes(zones: LiveZones, *others: ServiceSpread | Controller) -> Source:
-    def take(item: Object) -> None:
+    def take(item: Raw) -> None:
         node = read_node(item, "")
         for each in (zones, *others):
             each.set_node(node)
@@ -93,7 +105,7 @@ def _pods(
     others: Sequence[ServiceSpread | Controller],
     known: Sequence[Callable[[], Collection[Key]]],
 ) -> Source:
-    def take(item: Object) -> None:
+    def take(item: Raw) -> None:
         pod = read_pod(item, "")
         for each in (zones, *others):
             each.set_pod(pod)
@@ -113,7 +125,7 @@ def _pods(
 def _reports(zones: LiveZones, *others: Controller) -> Source:
     followers: list[LiveZones | Controller] = [zones, *others]
 
-    def take(item: Object) -> None:
+    def take(item: Raw) -> None:
         report = read_zones(item, "")
         for each in followers:
             each.set_zones(report)
@@ -133,10 +145,10 @@ def _reports(zones: LiveZones, *others: Controller) -> Source:
 
 
 def _of_groups(controller: Controller) -> list[Source]:
-    def take_group(item: Object) -> None:
-        metadata = item["metadata"]
-        owners = frozenset(each.get("uid", "") for each in metadata.get("ownerReferences") or ())
-        controller.set_group(read_group(item), metadata["resourceVersion"], owners)
+    def take_group(item: Raw) -> None:
+        metadata = convert(item, _Group, "").metadata
+        owners = frozenset(each.uid for each in metadata.owner_references or ())
+        controller.set_group(read_group(item), metadata.resource_version, owners)
 
     return [
         Source(
@@ -157,7 +169,7 @@ def _of_groups(controller: Controller) -> list[Source]:
 def _waking(source: Source, wake: Callable[[], object]) -> Source:
     """Return *source* with *wake* called after each change."""
 
-    def take(item: Object) -> None:
+    def take(item: Raw) -> None:
         source.take(item)
         wake()
 

@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from nri_policy.backoff import backoff
-from nri_policy.cluster.document import DocumentError
-from nri_policy.kube.client import Client, Kind, Listing
+from nri_policy.cluster.document import DocumentError, convert
+from nri_policy.kube.client import Client, Kind, Page
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.follow import follow
 
@@ -30,7 +29,6 @@ STALE_SECONDS = 30.0  # that a kind may not be followed before nothing is answer
 OPTIONAL_SECONDS = 60.0  # until a kind that the cluster did not have is asked for again
 _BACKOFF = partial(backoff, least=0.2, most=10.0)
 
-Object = dict[str, Any]
 Key = tuple[str, str]  # namespace, empty where there is none, and name
 
 
@@ -38,7 +36,7 @@ class Source(Struct, frozen=True):
     """A kind of objects, and what is done with them."""
 
     kind: Kind
-    take: Callable[[Object], None]  # one came or changed; DocumentError if it makes no sense
+    take: Callable[[Raw], None]  # one came or changed; DocumentError if it makes no sense
     remove: Callable[[Key], None]  # one went
     known: Callable[[], Collection[Key]]  # those that were taken
     spoiled: Callable[[Key], None] | None = None  # one makes no sense
@@ -88,12 +86,16 @@ class Watch:
 
     async def _follow(self, source: Source) -> None:
         name = source.kind.plural
+        listed: set[Key] = set()  # by the pages so far
         while True:
             try:
                 async with aclosing(follow(self._client, source.kind, sleep=self._sleep)) as events:
                     async for event in events:
-                        if isinstance(event, Listing):
-                            self._take_all(source, event.items)
+                        if isinstance(event, Page):
+                            listed |= self._take_page(source, event.items)
+                            if event.revision:
+                                self._end_list(source, listed)
+                                listed = set()
                         elif event[0] == "DELETED":
                             source.remove(_key(event[1]))
                         else:
@@ -102,25 +104,31 @@ class Watch:
                         self._lost.pop(name, None)
             except APIError as error:
                 if error.code in source.optional:
-                    self._take_all(source, [])
+                    self._end_list(source, set())
                     await self._sleep(OPTIONAL_SECONDS)
                     continue
                 self._lost.setdefault(name, (self._now(), str(error)))
                 log.warning("not-followed", extra={"kind": name, "reason": str(error)})
+            listed = set()
             await self._sleep(self._delay(self._failures[name]))
             self._failures[name] += 1
 
-    def _take_all(self, source: Source, items: list[Object]) -> None:
+    def _take_page(self, source: Source, items: Sequence[Raw]) -> set[Key]:
+        """Take objects; return which they are."""
         for item in items:
             self._take(source, item)
-        for gone in {*source.known()} - {_key(item) for item in items}:
+        return {*map(_key, items)}
+
+    def _end_list(self, source: Source, listed: Collection[Key]) -> None:
+        """Remove what was known and is not among what was *listed*."""
+        for gone in {*source.known()}.difference(listed):
             source.remove(gone)
         name = source.kind.plural
         if name not in self._listed:
-            log.info("listed", extra={"kind": name, "objects": len(items)})
+            log.info("listed", extra={"kind": name, "objects": len(listed)})
         self._listed.add(name)
 
-    def _take(self, source: Source, item: Object) -> None:
+    def _take(self, source: Source, item: Raw) -> None:
         name = source.kind.plural
         try:
             source.take(item)
@@ -132,6 +140,18 @@ class Watch:
                 source.spoiled(key)
 
 
-def _key(item: Object) -> Key:
-    metadata = item.get("metadata") or {}
-    return metadata.get("namespace") or "", metadata.get("name", "")
+class _Metadata(Struct):
+    name: str = ""
+    namespace: str | None = None
+
+
+class _Named(Struct):
+    metadata: _Metadata | None = None
+
+
+def _key(item: Raw) -> Key:
+    try:
+        metadata = convert(item, _Named, "").metadata or _Metadata()
+    except DocumentError:
+        metadata = _Metadata()
+    return metadata.namespace or "", metadata.name

@@ -1,6 +1,7 @@
 """A client of the Kubernetes API: objects as JSON in and out, one error for all that goes wrong.
 
-Nothing is tried again here: who asks knows how long that makes sense.
+Pages of a list and events of a watch hold their objects as JSON text: a reader decodes no more of
+it than it uses. Nothing is tried again here: who asks knows how long that makes sense.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Raw, Struct
 
 from nri_policy.kube.connection import Connect
 from nri_policy.kube.errors import APIError
@@ -64,6 +66,29 @@ class Listing:
     revision: str  # to watch from
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some of the objects of a list, as JSON text."""
+
+    items: list[Raw]
+    revision: str  # to watch from; empty: more pages follow
+
+
+class _PageMetadata(Struct, rename={"revision": "resourceVersion", "rest": "continue"}):
+    revision: str = ""
+    rest: str = ""
+
+
+class _Page(Struct):
+    items: list[Raw] | None
+    metadata: _PageMetadata
+
+
+class _Event(Struct):
+    type: str
+    object: Raw
+
+
 class Client:
     """Asks one API server. Methods raise APIError, and wait *patience* seconds at most."""
 
@@ -110,23 +135,34 @@ class Client:
         await self._ask("DELETE", kind.path(name, namespace=namespace), body=body)
 
     async def list(self, kind: Kind, *, namespace: str = "", name: str = "") -> Listing:
-        """Return all objects, or just that of a *name*; they come in pages."""
+        """Return all objects, or just that of a *name*."""
         items: list[Object] = []
+        revision = ""
+        async for page in self.pages(kind, namespace=namespace, name=name):
+            items += map(decode, page.items)
+            revision = page.revision
+        return Listing(items=items, revision=revision)
+
+    async def pages(
+        self, kind: Kind, *, namespace: str = "", name: str = ""
+    ) -> AsyncGenerator[Page]:
+        """Yield all objects, or just that of a *name*, page by page."""
         query = {"limit": str(PAGE), **_selector(name)}
         while True:
-            found = await self._ask("GET", kind.path(namespace=namespace), query=query)
+            text = await self._request("GET", kind.path(namespace=namespace), query=query)
             try:
-                items += found["items"] or []
-                metadata = found["metadata"]
-                if not metadata.get("continue"):
-                    return Listing(items=items, revision=metadata["resourceVersion"])
-                query = {**query, "continue": metadata["continue"]}
-            except (KeyError, TypeError, AttributeError) as error:
-                raise APIError("the answer is malformed: it is no list") from error
+                found = msgspec.json.decode(text, type=_Page)
+            except msgspec.DecodeError as error:
+                raise APIError(f"the answer is malformed: it is no list: {error}") from error
+            more = found.metadata.rest
+            yield Page(items=found.items or [], revision="" if more else found.metadata.revision)
+            if not more:
+                return
+            query = {**query, "continue": more}
 
     async def watch(
         self, kind: Kind, revision: str, *, namespace: str = "", name: str = ""
-    ) -> AsyncGenerator[tuple[str, Object]]:
+    ) -> AsyncGenerator[tuple[str, Raw]]:
         """Yield what happens to objects after a revision, until the server ends the watch.
 
         As `ADDED`, `MODIFIED` or `DELETED` with the object, and `BOOKMARK` with a revision to watch
@@ -175,6 +211,17 @@ class Client:
         content: str = "application/json",
         query: Mapping[str, str] = MappingProxyType({}),
     ) -> Object:
+        return decode(await self._request(method, path, body=body, content=content, query=query))
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Object | None = None,
+        content: str = "application/json",
+        query: Mapping[str, str] = MappingProxyType({}),
+    ) -> bytes:
         sent = None if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"Content-Type": content}
         try:
@@ -188,7 +235,7 @@ class Client:
         except Exception as error:  # whatever the connection's layers raise
             raise APIError(_text(error)) from error
         await _check(response)
-        return _decode(response.content)
+        return response.content
 
 
 async def _check(response: Response) -> None:
@@ -202,7 +249,8 @@ def _selector(name: str) -> dict[str, str]:
     return {"fieldSelector": f"metadata.name={name}"} if name else {}
 
 
-def _decode(text: bytes) -> Object:
+def decode(text: bytes | Raw) -> Object:
+    """Return the object in a JSON text; raises APIError."""
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -212,15 +260,16 @@ def _decode(text: bytes) -> Object:
     return found
 
 
-def _event(line: bytes) -> tuple[str, Object]:
+def _event(line: bytes) -> tuple[str, Raw]:
     """Return what a line of a watch says; APIError where it is an error."""
-    found = _decode(line)
-    kind, about = found.get("type"), found.get("object")
-    if not isinstance(kind, str) or not isinstance(about, dict):
-        raise APIError("the answer is malformed: it is no event")
-    if kind == "ERROR":
-        raise _status(about, about.get("code", 0))
-    return kind, about
+    try:
+        event = msgspec.json.decode(line, type=_Event)
+    except msgspec.DecodeError as error:
+        raise APIError(f"the answer is malformed: {error}") from error
+    if event.type == "ERROR":
+        status = decode(event.object)
+        raise _status(status, status.get("code", 0))
+    return event.type, event.object
 
 
 def _error(response: Response) -> APIError:
@@ -229,7 +278,7 @@ def _error(response: Response) -> APIError:
     wait = min(float(after), _MAX_WAIT) if after.isdecimal() else 0.0
     code = response.status_code
     try:
-        return _status(_decode(response.content), code, wait)
+        return _status(decode(response.content), code, wait)
     except APIError:  # from something before the API server: only plain text is worth showing
         plain = response.headers.get("Content-Type", "").startswith("text/plain")
         text = response.text if plain else ""

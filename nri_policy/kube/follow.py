@@ -7,10 +7,21 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from http.client import GONE
 
-from nri_policy.kube.client import Client, Kind, Listing, Object
+import msgspec
+from msgspec import Raw, Struct
+
+from nri_policy.kube.client import Client, Kind, Page
 from nri_policy.kube.errors import APIError
 
 _PAUSE = 1.0  # seconds between two watches: a server that ends each at once is not to be flooded
+
+
+class _Metadata(Struct, rename="camel"):
+    resource_version: str
+
+
+class _Object(Struct):
+    metadata: _Metadata
 
 
 async def follow(
@@ -20,17 +31,19 @@ async def follow(
     namespace: str = "",
     name: str = "",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> AsyncGenerator[Listing | tuple[str, Object]]:
-    """Yield all objects of a kind, or that of one *name*, then each change, for ever.
+) -> AsyncGenerator[Page | tuple[str, Raw]]:
+    """Yield all objects of a kind, or that of one *name*, by pages; then each change, for ever.
 
     Changes are `ADDED`, `MODIFIED` or `DELETED` with the object. A watch that the server ends goes
     on where it was; if the server no longer knows that point, all objects come again. APIError:
     begin anew, for what has changed since is not known.
     """
     while True:
-        listing = await client.list(kind, namespace=namespace, name=name)
-        yield listing
-        revision: str | None = listing.revision
+        revision: str | None = None
+        async with aclosing(client.pages(kind, namespace=namespace, name=name)) as pages:
+            async for page in pages:
+                revision = page.revision
+                yield page
         while revision is not None:
             events = client.watch(kind, revision, namespace=namespace, name=name)
             try:
@@ -46,8 +59,8 @@ async def follow(
             await sleep(_PAUSE)
 
 
-def _revision(found: Object) -> str:
+def _revision(found: Raw) -> str:
     try:
-        return str(found["metadata"]["resourceVersion"])
-    except (KeyError, TypeError) as error:
+        return msgspec.json.decode(found, type=_Object).metadata.resource_version
+    except msgspec.DecodeError as error:
         raise APIError("the answer is malformed: it has no resourceVersion") from error

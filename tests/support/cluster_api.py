@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import yaml
 
 Object = dict[str, Any]
@@ -194,12 +195,13 @@ class ClusterAPI:
         begin = int(query.get("continue", 0))
         if not begin:
             self._names[kind] = sorted(self.objects[kind])
-        names = [name for name in self._names[kind] if name in self.objects[kind]]
+        names, items = self._names[kind], self.objects[kind]
         end = begin + int(query.get("limit", len(names) + 1))
         metadata = {"resourceVersion": str(self._revision)}
         if end < len(names):
             metadata["continue"] = str(end)
-        return {"metadata": metadata, "items": [self.objects[kind][n] for n in names[begin:end]]}
+        page = [items[name] for name in names[begin:end] if name in items]
+        return {"metadata": metadata, "items": page}
 
     async def _watch(self, kind: str, revision: int, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -278,7 +280,7 @@ def _status(code: int, message: str, reason: str = "") -> Object:
 
 
 def _send(writer: asyncio.StreamWriter, code: int, body: Object) -> None:
-    text = json.dumps(body).encode()
+    text = msgspec.json.encode(body)
     head = f"HTTP/1.1 {code} x\r\nContent-Type: application/json\r\nContent-Length: {len(text)}"
     head += "\r\n\r\n"
     writer.write(head.encode() + text)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any
 
-from nri_policy.kube.client import NODES, Client, Kind, Listing, Object
+from nri_policy.kube.client import NODES, Client, Kind, Object, Page, decode
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.follow import follow
 from nri_policy.settings import API_VERSION, KIND
@@ -43,12 +43,12 @@ class Kubernetes:
                 async with aclosing(events):
                     async for event in events:
                         match event:
-                            case Listing(items=[found, *_]):
-                                say(_policy(found, name))
-                            case Listing() | ("DELETED", _):
+                            case Page(items=[found, *_]):
+                                say(_policy(decode(found), name))
+                            case Page() | ("DELETED", _):
                                 say(None)
                             case (_, found):
-                                say(_policy(found, name))
+                                say(_policy(decode(found), name))
             except APIError as error:
                 if error.code != 404:
                     raise

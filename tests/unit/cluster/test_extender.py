@@ -447,10 +447,19 @@ def test_objects_come_in_pages(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as api:
             for number in range(1100):
-                api.objects["pods"][f"default/p{number}"] = pod(f"p{number}", 1)
-            async with replica(api):
+                item = pod(f"p{number}", 1)
+                item["spec"]["nodeName"] = "a"
+                api.objects["pods"][f"default/p{number}"] = item
+            async with replica(api) as at:
                 pages = [query for _, path, query in api.requests if path == "/api/v1/pods"]
                 assert [each.get("continue") for each in pages[:3]] == [None, "500", "1000"]
+                known = {*at.service.zones.pods()}
+                assert len(known) == 1100
+                del api.objects["pods"]["default/p7"]  # nobody is told
+                api.forget()
+                await api.put("nodes", api.objects["nodes"]["b"])  # ends all watches
+                await at.until(lambda: ("default", "p7") not in at.service.zones.pods())
+                assert {*at.service.zones.pods()} == known - {("default", "p7")}
 
     asyncio.run(play())
 

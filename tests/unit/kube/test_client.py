@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.kube.client import NODES, Client, Kind
+from nri_policy.kube.client import NODES, Client, Kind, decode
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError
 from tests.support.apiserver import Answer, APIServer
@@ -90,7 +90,7 @@ async def test_events_are_told_apart_by_newlines_alone(tmp_path: Path) -> None:
     answer = Answer(status=200, body=None, raw=_response(event.encode() * 2))
     async with answered(tmp_path, answer) as client:
         said = [each async for each in client.watch(NODES, "1")]
-    assert [about["metadata"]["annotations"]["a"] for _, about in said] == ["x\u0085y"] * 2
+    assert [decode(about)["metadata"]["annotations"]["a"] for _, about in said] == ["x\u0085y"] * 2
 
 
 def _response(body: bytes) -> bytes:
