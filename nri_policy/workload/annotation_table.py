@@ -12,8 +12,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from nri_policy.hardware.machine import MemoryKind
+from nri_policy.settings import FullCores, Level, Priority
 from nri_policy.wording import did_you_mean, quoted
 from nri_policy.workload.annotation_values import (
+    USUAL_HINTS,
+    Asked,
+    HintFilter,
+    HintKind,
     check_irq_affinity,
     check_rdt_class,
     read_boolean,
@@ -27,6 +33,39 @@ from nri_policy.workload.annotation_values import (
     read_priority,
 )
 from nri_policy.workload.annotations import DOMAIN, Found
+from nri_policy.workload.requirements import Requirements
+
+
+class Preferences(Struct, frozen=True, kw_only=True):
+    """What was annotated for a container.
+
+    Where nothing was, a field is None (or False where there is no setting to fall back to), so
+    "annotated" is "not None".
+    """
+
+    prefer_isolated: bool | None = None
+    require_isolated: bool = False  # implies prefer_isolated
+    prefer_shared: bool | None = None
+    prefer_reserved: bool | None = None
+    cpu_priority: Priority | None = None
+    full_cores: FullCores | None = None
+    hide_hyperthreads: bool = False
+    static_cpus: bool = False
+    cpu_preserve: bool = False
+    memory_preserve: bool = False
+    memory_kinds: frozenset[MemoryKind] | None = None
+    cold_start: float | None = None  # seconds, more than 0
+    unlimited_burstable: Level | None = None
+    hint_kinds: frozenset[HintKind] = USUAL_HINTS
+    allow_hints: HintFilter | None = None
+    deny_hints: HintFilter | None = None
+    strict_hints: bool = False
+    pick_by_hints: bool = False
+    scheduling_class: Asked | None = None
+    blockio_class: Asked | None = None
+    requirements: Requirements | None = None
+    unsupported: tuple[str, ...] = ()  # keys of annotations that have no effect yet
+    notices: tuple[str, ...] = ()  # what is deprecated, or not supported yet
 
 
 class Annotation(Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.locality import Locator
+from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import POD_RESOURCE, HintKind
-from nri_policy.workload.preferences import Preferences
 
 # Places in a container that the runtime and the kubelet put their own files at: where these come
 # from says nothing about the workload. The peer ignores the same.

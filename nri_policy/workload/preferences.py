@@ -1,7 +1,6 @@
 """Preferences: what a pod's annotations say about one of its containers, typed.
 
-Where nothing is annotated a field is None (or False where there is no setting to fall back to), so
-"annotated" is "not None". What follows from a preference is the engine's business, as are settings.
+What follows from a preference is the engine's business, as are settings.
 """
 
 from __future__ import annotations
@@ -9,49 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct
-
-from nri_policy.hardware.machine import MemoryKind
-from nri_policy.settings import FullCores, Level, Priority
-from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, LATER
+from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, LATER, Preferences
 from nri_policy.workload.annotation_values import (
-    USUAL_HINTS,
-    Asked,
-    HintFilter,
-    HintKind,
     read_boolean,
 )
 from nri_policy.workload.annotations import DOMAIN, Found, find, is_ours
-from nri_policy.workload.requirements import Requirements, requirements
-
-
-class Preferences(Struct, frozen=True, kw_only=True):
-    """What was annotated for a container; see the module for what None means."""
-
-    prefer_isolated: bool | None = None
-    require_isolated: bool = False  # implies prefer_isolated
-    prefer_shared: bool | None = None
-    prefer_reserved: bool | None = None
-    cpu_priority: Priority | None = None
-    full_cores: FullCores | None = None
-    hide_hyperthreads: bool = False
-    static_cpus: bool = False
-    cpu_preserve: bool = False
-    memory_preserve: bool = False
-    memory_kinds: frozenset[MemoryKind] | None = None
-    cold_start: float | None = None  # seconds, more than 0
-    unlimited_burstable: Level | None = None
-    hint_kinds: frozenset[HintKind] = USUAL_HINTS
-    allow_hints: HintFilter | None = None
-    deny_hints: HintFilter | None = None
-    strict_hints: bool = False
-    pick_by_hints: bool = False
-    scheduling_class: Asked | None = None
-    blockio_class: Asked | None = None
-    requirements: Requirements | None = None
-    unsupported: tuple[str, ...] = ()  # keys of annotations that have no effect yet
-    notices: tuple[str, ...] = ()  # what is deprecated, or not supported yet
-
+from nri_policy.workload.requirements import requirements
 
 _FEW = 64  # annotations that are gone through faster than all of our keys are looked up
 _NONE = Preferences()

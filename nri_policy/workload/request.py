@@ -14,11 +14,11 @@ from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
 from nri_policy.settings import FullCores, Level, Priority, Settings
 from nri_policy.workload.affinity import Affinity
+from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import Asked
 from nri_policy.workload.hints import Hint, hints_of
 from nri_policy.workload.oom_score import memory_request
 from nri_policy.workload.pod import Container, QoS
-from nri_policy.workload.preferences import Preferences
 
 # A thousand million CPUs: more is as much as this to every machine, and sums of it stay in 64 bits
 _MOST = 10**12

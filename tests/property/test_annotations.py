@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.workload.annotation_table import BY_NAME, DEPRECATED, LATER, warnings
+from nri_policy.workload.annotation_table import BY_NAME, DEPRECATED, LATER, Preferences, warnings
 from nri_policy.workload.annotations import DOMAIN, RESOURCES, AnnotationError
-from nri_policy.workload.preferences import Preferences, preferences
+from nri_policy.workload.preferences import preferences
 
 keys = (
     st.builds(

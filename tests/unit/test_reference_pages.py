@@ -13,10 +13,15 @@ from msgspec.structs import replace
 from nri_policy.settings import Section, Settings
 from nri_policy.settings.document import _fields
 from nri_policy.workload.affinity import affinities_of
-from nri_policy.workload.annotation_table import AFFINITIES, ANNOTATIONS, BY_NAME, LATER
+from nri_policy.workload.annotation_table import (
+    AFFINITIES,
+    ANNOTATIONS,
+    BY_NAME,
+    LATER,
+    Preferences,
+)
 from nri_policy.workload.annotations import DOMAIN, RESOURCES
 from nri_policy.workload.expression import OWN_POD, Operator, facts_of
-from nri_policy.workload.preferences import Preferences
 from tests.support.containers import member
 from tests.support.nodes import settings
 

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import FullCores, Level, Priority
+from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import USUAL_HINTS, HintFilter, HintKind
 from nri_policy.workload.annotations import AnnotationError
-from nri_policy.workload.preferences import Preferences, preferences
+from nri_policy.workload.preferences import preferences
 from nri_policy.workload.requirements import Requirements
 
 DOMAIN = "resource-policy.nri.io"
