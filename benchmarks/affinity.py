@@ -15,7 +15,7 @@ import yaml
 from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.pools.attraction import Attraction
+from nri_policy.pools.affinity_scores import AffinityScorer
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.workload.affinity import Affinity, affinities_of
 from nri_policy.workload.peers import Peers
@@ -114,7 +114,7 @@ def plainly(
 def main(rounds: int = 2000, count: int = 1000) -> None:
     machine = nodes.machine(MACHINE)
     tree = build(machine, CPUSet.union(package.cpus for package in machine.packages))
-    attraction, peers = Attraction(tree), Peers()
+    scorer, peers = AffinityScorer(tree), Peers()
     containers = node(count)
     for index, container in enumerate(containers):
         peers.add(container, index % len(tree.pools))
@@ -125,11 +125,11 @@ def main(rounds: int = 2000, count: int = 1000) -> None:
     print(f"{len(affinities)} affinities, {count} containers, {len(tree.pools)} pools")
 
     def ours() -> object:
-        return attraction.scores(peers.pools, peers.pulls(asked, affinities).terms)
+        return scorer.scores(peers.pools, peers.pulls(asked, affinities).terms)
 
     timed("read the annotation", rounds, lambda: affinities_of(asked, nodes.settings()))
     timed("  which peers pull, by the index", rounds, lambda: peers.pulls(asked, affinities))
-    timed("  score of every pool", rounds, lambda: attraction.scores(peers.pools, pulls.terms))
+    timed("  score of every pool", rounds, lambda: scorer.scores(peers.pools, pulls.terms))
     fast = timed("both", rounds, ours)
     slow = timed(
         "the plain twin",

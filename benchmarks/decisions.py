@@ -191,9 +191,7 @@ def _scoring() -> tuple[str, ...]:
     def plainly() -> list[int]:
         return [twin.rank(pool, 0, False, True) for pool in range(len(parents))]
 
-    fast = best(
-        lambda: _clocked(lambda: supply.score(1, 0, False, 0, True, None, None, None, False), 500)
-    )
+    fast = best(lambda: _clocked(lambda: supply.score(exclusive=1), 500))
     return _row(("score all pools",), _clocked(plainly, 3), fast)
 
 

@@ -34,7 +34,7 @@ from nri_policy.cluster.settings import Extender
 from nri_policy.cluster.zone import NodeZones, Zone, read_zones
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import view_of
 from nri_policy.nrt.reading import Reading
 from nri_policy.nrt.zones import measure

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from benchmarks.table import Section
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.comparison import Lack
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Resized, Stopped
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import Placed, State
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import Level

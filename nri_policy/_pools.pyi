@@ -34,13 +34,16 @@ class Supply:
     def slack(self, pool: int, milli: int, shares: bool, with_preemptible: bool) -> Slack: ...
     def score(
         self,
-        exclusive: int,
-        milli: int,
-        shares: bool,
-        isolated: int,
-        with_preemptible: bool,
-        limit: int | None,
-        burst_levels: Sequence[float] | None,
-        wanted_class: CPUSet | None,
-        tight: bool,
+        *,
+        exclusive: int = ...,
+        milli: int = ...,
+        shares: bool = ...,
+        isolated: int = ...,
+        with_preemptible: bool = ...,
+        limit: int | None = ...,
+        burst_levels: Sequence[float] | None = ...,
+        wanted_class: CPUSet | None = ...,
+        tight: bool = ...,
     ) -> Table: ...
+
+def width_cost(limit: int, wide: bool, package_milli: int) -> int: ...

@@ -220,8 +220,8 @@ cdef class Supply:
             at = self.parent[at]
         return result
 
-    def score(self, int exclusive, int64_t milli, bint shares, int isolated, bint with_preemptible,
-              limit, burst_levels, CPUSet wanted_class, bint tight):
+    def score(self, *, int exclusive=0, int64_t milli=0, bint shares=False, int isolated=0,
+              bint with_preemptible=True, limit=None, burst_levels=None, CPUSet wanted_class=None, bint tight=False):
         """Return the Table of a request: which pools can hold it, and the CPU criteria of §4 for each.
 
         *exclusive* CPUs; *milli* shared milli-CPU, *shares* if it has a shared part at all; *isolated* 0 no, 1 if
@@ -272,8 +272,7 @@ cdef class Supply:
             row[<int> ISOLATED_FIT] = isolated_fit or not isolated
             if limit is not None:
                 row[<int> BURST_ROOM] = min(0, self._allocatable_shared(pool) - limit_milli)
-                # wider than it need be is as bad as to lack a quarter of the limit, or two
-                row[<int> BURST_ROOM] -= limit_milli // 4 * (self.wide[pool] + (limit_milli <= self.package_milli[pool]))
+                row[<int> BURST_ROOM] -= width_cost(limit_milli, self.wide[pool], self.package_milli[pool])
             elif burst_levels is not None:
                 row[<int> BURST_LEVEL] = burst_levels[pool]
                 row[<int> BURST_ROOM] = self._allocatable_shared(pool)
@@ -306,6 +305,15 @@ cdef class Supply:
                     counts[pool] += 1
                     pool = self.parent[pool]
                 word &= word - 1
+
+
+cpdef int64_t width_cost(int64_t limit, bint wide, int64_t package_milli) noexcept nogil:
+    """Return the milli-CPU that a pool's width counts against a *limit* in milli-CPU (§4).
+
+    *wide* and *package_milli* are what the Supply was told of the pool. Wider than it need be is as bad as to lack a
+    quarter of the limit, or two.
+    """
+    return limit // 4 * (wide + (limit <= package_milli))
 
 
 cdef inline int64_t _floor(int64_t milli) noexcept nogil:

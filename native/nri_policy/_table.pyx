@@ -4,6 +4,8 @@ Owns which columns there are and in which order they decide; what is in them com
 whoever else has a say.
 """
 
+import struct
+
 cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint64_t
@@ -13,15 +15,26 @@ from nri_policy._cpuset cimport LIMIT
 
 cdef enum:
     MARK = 1 << 20  # no number of pools, with which tables of the first version begin
-    VERSION = 2     # of packed tables: another one for other columns
+    VERSION = 3     # of packed tables: since the third they name their columns
 
-# The cells of a row by version.
-_CELLS = {
-    1: (
-        ISOLATED_FIT, AFFINITY, HINTS, HINTS_NONZERO, HINT_DEPTH, MEMORY_KIND, MEMORY_BURST, BURST_LEVEL, BURST_ROOM,
-        MEMORY_TIGHTNESS, CPU_CLASS, DEPTH, CAPACITY, CAPACITY_SECOND, ID, WIDTH, WIDTH + 1,
-    ),
-    VERSION: tuple(range(CELLS)),
+_COLUMNS = (*(column.name for column in Column), "SHORTFALL", "EXCLUDED")  # all that is known of a pool
+_AT = {name: at for at, name in enumerate(_COLUMNS)}
+_HEAD = struct.Struct("=QQ")  # MARK + VERSION, and how many bytes of names follow
+_NAMES = ",".join(_COLUMNS).encode()
+_PACKED_NAMES = _HEAD.pack(MARK + VERSION, len(_NAMES)) + _NAMES
+
+# The columns of tables that do not name them: MARK + 2 begins the second, nothing the first.
+_SECOND = struct.pack("=Q", MARK + 2)
+_UNNAMED = {
+    b"": (
+        "ISOLATED_FIT AFFINITY HINTS HINTS_NONZERO HINT_DEPTH MEMORY_KIND MEMORY_BURST BURST_LEVEL BURST_ROOM"
+        " MEMORY_TIGHTNESS CPU_CLASS DEPTH CAPACITY CAPACITY_SECOND ID SHORTFALL EXCLUDED"
+    ).split(),
+    _SECOND: (
+        "ISOLATED_FIT AFFINITY HINTS HINTS_NONZERO HINT_DEPTH MEMORY_KIND MEMORY_BURST BURST_LEVEL BURST_ROOM"
+        " MEMORY_TIGHTNESS CPU_CLASS UNDISTURBED_MEMORY DEPTH PACKAGES NODES L3S QUIET CAPACITY CAPACITY_SECOND ID"
+        " SHORTFALL EXCLUDED"
+    ).split(),
 }
 
 
@@ -121,15 +134,15 @@ cdef class Table:
         return closest if closest >= 0 else self.count - 1
 
     def pack(self):
-        """Return the table as bytes for `unpack`: a column whose cells are all equal takes one of them."""
+        """Return the table as bytes for `unpack`: the names of the columns, then their cells.
+
+        A column whose cells are all equal takes one of them.
+        """
         cdef int pool, column
-        cdef size_t most = (1 + CELLS * (self.count + 1)) * sizeof(uint64_t)
-        cdef uint64_t *packed = <uint64_t *> PyMem_Malloc(most)
+        cdef uint64_t *packed = <uint64_t *> PyMem_Malloc(CELLS * (self.count + 1) * sizeof(uint64_t))
         cdef uint64_t *end = packed  # of each column: the number of its cells that follow, then these
         if packed == NULL:
             raise MemoryError
-        end[0] = MARK + VERSION
-        end += 1
         for column in range(CELLS):
             end[0] = 1
             for pool in range(self.count):
@@ -138,30 +151,28 @@ cdef class Table:
                     end[0] = self.count
             end += 1 + end[0]
         try:
-            return (<const char *> packed)[:(end - packed) * sizeof(uint64_t)]
+            return _PACKED_NAMES + (<const char *> packed)[:(end - packed) * sizeof(uint64_t)]
         finally:
             PyMem_Free(packed)
 
     @staticmethod
     def unpack(bytes packed not None, int count):
-        """Return the table of *count* pools that `pack` made these bytes of, in this version or before.
+        """Return the table of *count* pools that `pack` made these bytes of, in this version or another.
 
-        ValueError if it did not. Columns that an earlier version did not have are 0.
+        ValueError if it did not. Columns that it did not have are 0, those that are unknown here are left out.
         """
         cdef Table table
         cdef const char *at = packed
         cdef const char *end = at + len(packed)
         cdef uint64_t cells, cell = 0
-        cdef int pool, column, version = 1
+        cdef int pool, column
         if not 0 < count <= 2 * LIMIT:
             raise ValueError(f"{count} is no number of pools")
         table = Table(count)
-        if end - at >= <Py_ssize_t> sizeof(uint64_t):
-            memcpy(&cell, at, sizeof(uint64_t))
-            if cell == MARK + VERSION:
-                version = VERSION
-                at += sizeof(uint64_t)
-        for column in _CELLS[version]:
+        names, start = _columns_of(packed)
+        at += <Py_ssize_t> start
+        for name in names:
+            column = _AT.get(name, -1)
             cells = 0
             if end - at >= <Py_ssize_t> sizeof(uint64_t):
                 memcpy(&cells, at, sizeof(uint64_t))
@@ -172,7 +183,8 @@ cdef class Table:
                 if cells > 1 or pool == 0:
                     memcpy(&cell, at, sizeof(uint64_t))
                     at += sizeof(uint64_t)
-                table._set_cell(pool, column, cell)
+                if column >= 0:
+                    table._set_cell(pool, column, cell)
         if at != end:
             raise ValueError("not a table of criteria")
         return table
@@ -195,3 +207,14 @@ cdef class Table:
             self.shortfall[pool] = <int64_t> cell
         else:
             self.excluded[pool] = cell != 0
+
+
+def _columns_of(bytes packed):
+    """Return the names of a packed table's columns, and where their cells begin; ValueError."""
+    if len(packed) >= _HEAD.size:
+        mark, length = _HEAD.unpack_from(packed)
+        start = _HEAD.size + length
+        if mark == MARK + VERSION and start <= len(packed):
+            return packed[_HEAD.size:start].decode("ascii").split(","), start
+    mark = _SECOND if packed.startswith(_SECOND) else b""
+    return _UNNAMED[mark], len(mark)

@@ -22,7 +22,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision, Placement
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.proto import control_pb2
 from nri_policy.report import explanation_report

@@ -457,7 +457,7 @@ def _with_devices(
     if not asked and any(hint.kind is HintKind.DEVICES for hint in hints):
         notes = (*notes, _NOT_ASKED)
     return replace(
-        report, devices=held_hints(view.holding(placed), view.layout.nearness), notes=notes
+        report, devices=held_hints(view.holding(placed), view.layout.topology_hints), notes=notes
     )
 
 

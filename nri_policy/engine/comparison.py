@@ -1,14 +1,12 @@
 """Comparison: which pools can hold a request, and which of them is best; placement.md §4.
 
-Owns the filling of the table of criteria from all its sources, and the words for a request that no
-pool can hold. Changes nothing.
+Owns the filling of the table of criteria from all its sources. Changes nothing.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Collection
-from enum import StrEnum
 
 from msgspec import Struct
 
@@ -19,23 +17,10 @@ from nri_policy.engine.zone_hint import has_room
 from nri_policy.pools.memory_offer import Offers
 from nri_policy.pools.supply import Column, Table
 from nri_policy.settings import FullCores, Packing
-from nri_policy.units import format_bytes, format_cpu
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Isolation, Request
-
-
-class Lack(StrEnum):
-    """What a refused request is short of: a few words, for counting."""
-
-    CPU = "cpu"
-    ISOLATED_CPU = "isolated-cpu"
-    ALIGNED_CPU = "aligned-cpu"  # within a NUMA node
-    MEMORY = "memory"
-    FULL_CORES = "full-cores"  # whole idle cores
-    ALIGNED_MEMORY = "aligned-memory"  # beside its CPUs
-    HINTS = "hints"  # CPUs or memory as near as its strict hints want them
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -60,16 +45,16 @@ class Comparison:
         self._columns: list[tuple[Column, array[float]]] = []
         self._excluded = [*layout.too_coarse] if request.exclusive else []
         if pulls is not None and pulls.terms:
-            scored = layout.attraction.scores(state.peers.pools, pulls.terms)
+            scored = layout.affinity_scorer.scores(state.peers.pools, pulls.terms)
             self._columns.append((Column.AFFINITY, scored))
-        self._columns += _nearness(layout, request.hints)
+        self._columns += _hint_columns(layout, request.hints)
         if request.zone is not None:  # counts only where it has room
-            self._in_zone = _nearness(layout, (*request.hints, request.zone))
+            self._in_zone = _hint_columns(layout, (*request.hints, request.zone))
         if offers is not None:
             self._compare_memory(offers)
         if request.strict_hints:
             self._excluded += _out_of_bounds(state, request, offers)
-        self._excluded += _spill_order(layout, request, offers)
+        self._excluded += spill_order(layout, request, offers)
 
     def search(self, first: int = 0, last: int = -1) -> Found:
         """Return the best of the pools from *first* to *last* (-1: the top); placement.md §2.
@@ -93,15 +78,15 @@ class Comparison:
         unlimited = burstable and request.cpu_limit is None
         wanted = layout.classes.order(request.priority)[:1] if request.exclusive else ()
         table = state.supply.score(
-            request.exclusive,
-            request.shared,
-            request.shares,
-            int(request.isolated),
-            with_preemptible,
-            request.cpu_limit if burstable else None,
-            layout.burst_levels[request.burst_level] if unlimited else None,
-            wanted[0] if wanted else None,
-            layout.settings.packing is Packing.TIGHT,
+            exclusive=request.exclusive,
+            milli=request.shared,
+            shares=request.shares,
+            isolated=int(request.isolated),
+            with_preemptible=with_preemptible,
+            limit=request.cpu_limit if burstable else None,
+            burst_levels=layout.burst_levels[request.burst_level] if unlimited else None,
+            wanted_class=wanted[0] if wanted else None,
+            tight=layout.settings.packing is Packing.TIGHT,
         )
         for column, values in self._columns:
             table.fill(column, values)
@@ -119,7 +104,7 @@ class Comparison:
         supply, layout, request = self._state.supply, self._state.layout, self._request
         cpus, isolated = supply.free_cpus(), supply.free_isolated_cpus()
         if request.strict_hints:
-            bounds = layout.nearness.bounds(request.hints).cpus
+            bounds = layout.topology_hints.bounds(request.hints).cpus
             cpus, isolated = cpus & bounds, isolated & bounds
         slack = supply.slack(layout.tree.top.id, 0, False, with_preemptible)
         wished = request.isolated is not Isolation.NO
@@ -146,9 +131,9 @@ class Comparison:
             self._columns.append((Column.UNDISTURBED_MEMORY, offered.undisturbed))
 
 
-def _nearness(layout: Layout, hints: Collection[Hint]) -> list[tuple[Column, array[float]]]:
+def _hint_columns(layout: Layout, hints: Collection[Hint]) -> list[tuple[Column, array[float]]]:
     """Return the criteria of *hints*."""
-    scores = layout.nearness.scores(hints) if hints else None
+    scores = layout.topology_hints.scores(hints) if hints else None
     if scores is None:
         return []
     return [
@@ -158,7 +143,7 @@ def _nearness(layout: Layout, hints: Collection[Hint]) -> list[tuple[Column, arr
     ]
 
 
-def _spill_order(layout: Layout, request: Request, offers: Offers | None) -> list[int]:
+def spill_order(layout: Layout, request: Request, offers: Offers | None) -> list[int]:
     """Return the pools that `alignment` forbids to *request*, for its memory would go beyond."""
     if offers is None or not (request.exclusive and layout.aligned):
         return []
@@ -172,7 +157,7 @@ def _spill_order(layout: Layout, request: Request, offers: Offers | None) -> lis
 def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> list[int]:
     """Return the pools in which *request* cannot be as near to its hints as it must (§8)."""
     layout = state.layout
-    bounds = layout.nearness.bounds(request.hints)
+    bounds = layout.topology_hints.bounds(request.hints)
     free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
     return [
         pool.id
@@ -181,48 +166,3 @@ def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> lis
         or len(free & pool.cpus & bounds.cpus) < request.exclusive
         or (offers is not None and not (offers.zone(pool.id) or EMPTY) <= bounds.mems)
     ]
-
-
-def _wish_of(request: Request) -> str:
-    """Return the CPUs that a request asks for, in words."""
-    parts = []
-    if request.exclusive:
-        sort = "isolated " if request.isolated is Isolation.REQUIRED else ""
-        parts.append(f"{request.exclusive} exclusive {sort}CPU{'s' * (request.exclusive > 1)}")
-    if request.shared:
-        parts.append(f"{format_cpu(request.shared)} of shared CPU")
-    return " and ".join(parts) or "a share of a CPU"
-
-
-def shortage(
-    layout: Layout, request: Request, table: Table, offers: Offers | None
-) -> tuple[Lack, str]:
-    """Return what is short, and say what was asked for, which pool comes closest, what it lacks."""
-    if offers is not None:
-        for pool in reversed(range(table.count)):  # the widest first
-            if not table.missing(pool) and offers.zone(pool) is None:
-                return Lack.MEMORY, offers.shortage(pool).text
-    for pool in _spill_order(layout, request, offers):
-        if pool not in layout.too_coarse and not table.missing(pool):
-            return Lack.ALIGNED_MEMORY, (
-                f"no pool within a NUMA node has room for {format_bytes(request.memory)} of memory"
-                " beside the CPUs that it has left"
-            )
-    asked = _wish_of(request)
-    if request.strict_hints and request.hints:
-        names = ", ".join(dict.fromkeys(hint.source for hint in request.hints))
-        text = f"no pool near to all strict hints ({names}) has room for {asked}"
-        return Lack.HINTS, text
-    if request.full_cores is FullCores.REQUIRE and any(
-        not table.missing(pool) for pool in range(table.count)
-    ):
-        return Lack.FULL_CORES, f"no pool has enough whole idle cores for {asked}"
-    aligned = " within a NUMA node" if request.exclusive and layout.too_coarse else ""
-    isolated = request.exclusive and request.isolated is Isolation.REQUIRED
-    lack = Lack.ISOLATED_CPU if isolated else Lack.ALIGNED_CPU if aligned else Lack.CPU
-    closest = table.closest()
-    return lack, (
-        f"no pool{aligned} has room for {asked}:"
-        f" {layout.tree.pools[closest].name} comes closest,"
-        f" {format_cpu(table.missing(closest))} CPU short"
-    )

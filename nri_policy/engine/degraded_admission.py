@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.placement import Choice, PlacementError, book, place
+from nri_policy.engine.placement import Choice, book, place
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request
 from nri_policy.units import format_cpu

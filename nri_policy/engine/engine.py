@@ -39,13 +39,14 @@ from nri_policy.engine.event import (
     Stopped,
     Synchronized,
 )
-from nri_policy.engine.grant import Decision, Placement
+from nri_policy.engine.grant import Decision, Held, Placement
 from nri_policy.engine.interim import interim_placement
 from nri_policy.engine.layout import Layout, layout_of
-from nri_policy.engine.placement import Held, PlacementError, place
+from nri_policy.engine.placement import place
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.reconfiguration import reconfigure
 from nri_policy.engine.requested import check_amounts, overlay, read_admitted, read_request
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import Placed, Resizing, Snapshot, State
 from nri_policy.engine.synchronization import (
     deduplicate,

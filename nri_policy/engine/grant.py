@@ -13,7 +13,7 @@ from nri_policy.classes import Classes
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import Explanation
 from nri_policy.refusal import Refused
-from nri_policy.workload.request import Sort
+from nri_policy.workload.request import Request, Sort
 
 
 class Grant(Struct, frozen=True, kw_only=True):
@@ -28,6 +28,25 @@ class Grant(Struct, frozen=True, kw_only=True):
     # shares without a request, and may be moved to make room; stored by its first name
     preemptible: bool = field(name="guest")
     mems: CPUSet  # node ids
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    """What a container held until now, taken back already."""
+
+    grant: Grant
+    booked: int = -1  # bytes of memory that stay its own on the grant's nodes; -1: not even none
+    stays: bool = False  # in this pool, or it is refused
+
+    def covers(self, request: Request) -> bool:
+        """Whether *request* asks for no more of anything."""
+        grant = self.grant
+        return (
+            request.sort is grant.sort is Sort.NORMAL
+            and request.exclusive <= len(grant.exclusive)
+            and request.shared <= grant.shared
+            and request.shares <= grant.shares
+            and request.memory <= self.booked
+        )
 
 
 class Placement(Struct, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.nearness import Nearness
+from nri_policy.engine.topology_hints import TopologyHints
 from nri_policy.hardware.machine import Machine
-from nri_policy.pools.attraction import Attraction
+from nri_policy.pools.affinity_scores import AffinityScorer
 from nri_policy.pools.capacity import (
     NOTHING,
     Capacity,
@@ -40,8 +40,8 @@ class Layout(Struct, frozen=True, kw_only=True):
     picker: Picker
     classes: PriorityClasses
     memory: MemoryMap
-    attraction: Attraction
-    nearness: Nearness
+    affinity_scorer: AffinityScorer
+    topology_hints: TopologyHints
     burst_levels: dict[
         Level, array[float]
     ]  # closeness of each pool to a level: 0 at it, -links off it
@@ -105,8 +105,8 @@ def layout_of(
         picker=picker,
         classes=classes_of(machine),
         memory=memory,
-        attraction=Attraction(tree),
-        nearness=Nearness(machine, tree),
+        affinity_scorer=AffinityScorer(tree),
+        topology_hints=TopologyHints(machine, tree),
         gives_classes=settings.gives_classes,
         burst_levels={level: _closeness(tree, level) for level in Level},
         too_coarse=tuple(

@@ -12,54 +12,23 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.comparison import Comparison, Found, Lack, shortage
+from nri_policy.engine.comparison import Comparison, Found
+from nri_policy.engine.exclusive_cpus import cut
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.engine.grant import Grant
-from nri_policy.engine.layout import Layout
-from nri_policy.engine.nearness import pick_cpus
+from nri_policy.engine.grant import Grant, Held
+from nri_policy.engine.placement_notes import confinement_notes, isolation_notes, not_cold
 from nri_policy.engine.rebooking import last_resort, make_room, rebook
+from nri_policy.engine.shortage import Lack, PlacementError, shortage
 from nri_policy.engine.state import Placed, State
 from nri_policy.engine.zone import memory_request, near_cpus, near_devices
 from nri_policy.engine.zone_hint import zone_note
 from nri_policy.pools.memory_offer import MemoryShortageError, Offer, Offers
-from nri_policy.pools.supply import Column, Slack, Table
-from nri_policy.pools.tree import Pool, PoolTree
-from nri_policy.refusal import Refused
-from nri_policy.settings import FullCores
+from nri_policy.pools.supply import Table
+from nri_policy.pools.tree import Pool
 from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pulls
-from nri_policy.workload.pod import Container, QoS
-from nri_policy.workload.request import Isolation, Request, Sort
-
-
-class PlacementError(Refused):
-    """A request that cannot be met; the text says what is missing, for the container's owner."""
-
-    def __init__(
-        self, message: str, explanation: Explanation | None = None, lack: Lack | None = None
-    ) -> None:
-        super().__init__(message)
-        self.explanation = explanation
-        self.lack = lack  # None where it is not about a container
-
-
-class Held(Struct, frozen=True, kw_only=True):
-    """What a container held until now, taken back already."""
-
-    grant: Grant
-    booked: int = -1  # bytes of memory that stay its own on the grant's nodes; -1: not even none
-    stays: bool = False  # in this pool, or it is refused
-
-    def covers(self, request: Request) -> bool:
-        """Whether *request* asks for no more of anything."""
-        grant = self.grant
-        return (
-            request.sort is grant.sort is Sort.NORMAL
-            and request.exclusive <= len(grant.exclusive)
-            and request.shared <= grant.shared
-            and request.shares <= grant.shares
-            and request.memory <= self.booked
-        )
+from nri_policy.workload.pod import Container
+from nri_policy.workload.request import Request, Sort
 
 
 class Findings(Struct, frozen=True, kw_only=True):
@@ -148,7 +117,7 @@ def _find_failing(state: State, request: Request, grant: Grant) -> str | None:
     if not request.strict_hints or request.sort is Sort.PRESERVE:
         return None
     cpus = state.cpus(grant, hide_hyperthreads=False)
-    return state.layout.nearness.failing(request.hints, cpus, grant.mems)
+    return state.layout.topology_hints.failing(request.hints, cpus, grant.mems)
 
 
 def _last_resort(state: State, container: Container, request: Request) -> Mapping[str, Pool]:
@@ -288,7 +257,9 @@ def _choice(case: _Case, offers: Offers | None, found: Found) -> Choice:
     state, request, held, pool = case.state, case.request, case.held, found.pool
     assert pool is not None, "one was found"
     offer = None if offers is None else near_devices(state, request, offers.offer(pool))
-    grant, with_preemptible = _cut(case, plain_grant(request, pool, EMPTY), found.looks)
+    grant, with_preemptible = cut(
+        state, request, plain_grant(request, pool, EMPTY), held, found.looks
+    )
     at_home = held is not None and held.grant.pool == pool
     if offer is not None:
         mems = held.grant.mems if held is not None and at_home else EMPTY
@@ -304,9 +275,9 @@ def _choice(case: _Case, offers: Offers | None, found: Found) -> Choice:
             pulls=case.pulls,
             notes=(
                 *case.notes,
-                *_confinement_notes(state.layout, request, found.table, pool),
-                *_not_cold(offer),
-                *_isolation_notes(state.layout, request, grant),
+                *confinement_notes(state.layout, request, found.table, pool),
+                *not_cold(offer),
+                *isolation_notes(state.layout, request, grant),
             ),
         ),
         room=not with_preemptible,
@@ -333,130 +304,6 @@ def _refusal(
         notes=(*findings.notes, message),
     )
     return PlacementError(message, refused, lack)
-
-
-def _not_cold(offer: Offer | None) -> tuple[str, ...]:
-    """Return why a wished cold start has no effect."""
-    refused = "" if offer is None else offer.booking.home.cold_refused
-    return (refused,) if refused else ()
-
-
-def _isolation_notes(layout: Layout, request: Request, grant: Grant) -> tuple[str, ...]:
-    """Return why exclusive CPUs are not isolated ones, on a machine that has some."""
-    if not request.exclusive or grant.isolated or not layout.capacity.isolated:
-        return ()
-    if request.isolated is Isolation.NO:
-        return (f"its CPUs are not isolated because {request.because}",)
-    name = layout.tree.pools[grant.pool].name
-    return (f"its CPUs are not isolated: {name} has too few of them left",)
-
-
-def confined_by(request: Request, table: Table, tree: PoolTree, pool: int) -> int:
-    """Return the milli-CPU that a Burstable container's limit is above what *pool* leaves it."""
-    if request.qos is not QoS.BURSTABLE or request.cpu_limit is None:
-        return 0
-    short = -int(table.row(pool)[Column.BURST_ROOM])
-    if not short:
-        return 0
-    return short - request.cpu_limit // 4 * tree.crossings(tree.pools[pool], request.cpu_limit)
-
-
-def _confinement_notes(
-    layout: Layout, request: Request, table: Table, pool: int
-) -> tuple[str, ...]:
-    """Return a note if a Burstable container cannot reach its limit in *pool* (§4)."""
-    short = confined_by(request, table, layout.tree, pool)
-    if request.cpu_limit is None or not short:
-        return ()
-    limit, left = format_cpu(request.cpu_limit), format_cpu(request.cpu_limit - short)
-    name = layout.tree.pools[pool].name
-    return (f"its limit of {limit} CPU does not fit: {name} leaves it {left} at most",)
-
-
-def _cut(case: _Case, grant: Grant, looks: tuple[bool, ...]) -> tuple[Grant, bool]:
-    """Return *grant*, on a pool that can hold the request, with its exclusive CPUs picked.
-
-    And whether what is kept for preemptible containers was left to them. Of two *looks* at it the
-    one without is taken where the CPUs touch fewer packages, then NUMA nodes, then L3 domains.
-    """
-    layout, request, held = case.state.layout, case.request, case.held
-    if not request.exclusive:
-        return grant, True
-    if held is not None and held.covers(request):
-        own = held.grant.exclusive
-        if request.exclusive < len(own):
-            free = case.state.supply.free_cpus() & layout.tree.pools[grant.pool].cpus
-            classes = [own & each for each in layout.classes.order(request.priority)]
-            rest = own - CPUSet.union(classes)
-            own = _take(layout, request, own | free, (*classes, rest), None)
-        return replace(grant, exclusive=own, isolated=held.grant.isolated), True
-    with_preemptible, *again = looks
-    cut = _pick(case, grant, with_preemptible=with_preemptible)
-    touched = layout.picker.domains.touched
-    if again and (domains := touched(cut.exclusive)) != (1, 1, 1):
-        other = _pick(case, grant, with_preemptible=False)
-        if touched(other.exclusive) < domains:
-            return other, False
-    return cut, with_preemptible
-
-
-def _pick(case: _Case, grant: Grant, *, with_preemptible: bool) -> Grant:
-    """Return *grant* with exclusive CPUs: as many as possible that were held, and others."""
-    request, layout, supply = case.request, case.state.layout, case.state.supply
-    cpus = layout.tree.pools[grant.pool].cpus
-    candidates, slack = supply.free_isolated_cpus() & cpus, None
-    isolated = request.isolated is not Isolation.NO and len(candidates) >= request.exclusive
-    if not isolated:
-        candidates = supply.free_cpus() & cpus
-        slack = supply.slack(grant.pool, request.shared, request.shares, with_preemptible)
-    if request.strict_hints:
-        candidates &= layout.nearness.bounds(request.hints).cpus
-    classes = layout.classes.order(request.priority)
-    own = case.held.grant.exclusive if case.held else EMPTY
-    whole_cores = request.full_cores is FullCores.REQUIRE
-    if own and whole_cores:
-        own = CPUSet.union(
-            core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(own)
-        )
-    if own:
-        classes = (own, *(each - own for each in classes))
-    exclusive = None
-    if request.pick_by_hints and not own and not whole_cores:
-        places = layout.nearness.localities(request.hints)
-        exclusive = pick_cpus(layout.picker, request.exclusive, candidates, places, classes, slack)
-        if exclusive is None and slack is not None:  # used up by the attempt
-            slack = supply.slack(grant.pool, request.shared, request.shares, with_preemptible)
-    if exclusive is None:
-        exclusive = _take(layout, request, candidates, classes, slack)
-    return replace(grant, exclusive=exclusive, isolated=isolated)
-
-
-def _take(
-    layout: Layout,
-    request: Request,
-    candidates: CPUSet,
-    classes: tuple[CPUSet, ...],
-    slack: Slack | None,
-) -> CPUSet:
-    """Return exclusive CPUs for *request*, of the first of *classes* as far as possible."""
-    whole_cores = request.full_cores is FullCores.REQUIRE
-    try:
-        return layout.picker.pick(
-            request.exclusive,
-            candidates,
-            classes,
-            slack,
-            spare_cores=request.full_cores is FullCores.PREFER,
-            whole_cores=whole_cores,
-        )
-    except ValueError as error:
-        if request.strict_hints:
-            message, lack = f"strict hints leave too few CPUs: {error}", Lack.HINTS
-        elif whole_cores:
-            message, lack = f"too few whole cores are left: {error}", Lack.FULL_CORES
-        else:
-            raise
-        raise PlacementError(message, lack=lack) from error
 
 
 def plain_grant(request: Request, pool: int, mems: CPUSet) -> Grant:

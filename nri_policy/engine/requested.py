@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import asdict, replace
 
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.zone_hint import zone_hint
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import ZONE, AnnotationError

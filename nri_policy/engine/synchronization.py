@@ -17,11 +17,13 @@ from nri_policy.classes import Equipment
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import StoredGrant, Synchronized
+from nri_policy.engine.grant import Held
 from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.placement import Held, PlacementError, place
+from nri_policy.engine.placement import place
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
 from nri_policy.settings import FullCores, Level, Priority
 from nri_policy.wording import some

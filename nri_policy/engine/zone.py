@@ -49,7 +49,7 @@ def near_devices(state: State, request: Request, offer: Offer) -> Offer:
     """Return *offer* on the nodes of its devices alone, if the request wants that and it fits."""
     if not request.pick_by_hints:
         return offer
-    zone = state.layout.nearness.pick_memory(request.hints, offer.zone)
+    zone = state.layout.topology_hints.pick_memory(request.hints, offer.zone)
     return offer if zone is None else _narrow(state, request, offer, zone)
 
 

@@ -40,7 +40,7 @@ def zone_hint(name: str | None, layout: Layout) -> tuple[Hint | None, tuple[str,
 
 def has_room(layout: Layout, zone: Hint, table: Table) -> bool:
     """Return whether a pool within *zone* can hold the request that *table* compares."""
-    near = layout.nearness.cpus(zone)
+    near = layout.topology_hints.cpus(zone)
     return any(table.fits(pool.id) for pool in layout.tree.pools if pool.cpus <= near)
 
 
@@ -51,10 +51,10 @@ def zone_note(state: State, request: Request, grant: Grant, table: Table | None)
     """
     if request.zone is None:
         return ()
-    nearness, pools = state.layout.nearness, state.layout.tree.pools
-    near = nearness.cpus(request.zone)
+    topology, pools = state.layout.topology_hints, state.layout.tree.pools
+    near = topology.cpus(request.zone)
     cpus = state.cpus(grant, hide_hyperthreads=False)
-    if cpus <= near and grant.mems <= nearness.mems(request.zone):
+    if cpus <= near and grant.mems <= topology.mems(request.zone):
         return (f"{ZONE}: kept",)
     why = ""
     if table is not None:

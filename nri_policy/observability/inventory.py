@@ -16,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.placement import confined_by
+from nri_policy.engine.placement_notes import confined_by
 from nri_policy.node import NodeView, Placed
 from nri_policy.pools.memory_offer import Booking
 from nri_policy.workload.annotation_table import LATER

@@ -12,7 +12,6 @@ from functools import partial
 from msgspec import Struct
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
-from nri_policy.engine.comparison import Lack
 from nri_policy.engine.event import (
     Created,
     Drifted,
@@ -29,7 +28,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.service import METHODS, Result
 from nri_policy.observability.counting import Counter, Durations

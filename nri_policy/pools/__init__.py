@@ -4,7 +4,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `attraction` | how what draws a container to others adds up over the tree |
+| `affinity_scores` | how the affinities of a container add up over the tree |
 | `capacity` | which CPUs the engine may use, and what for |
 | `memory` | what is booked on the memory nodes, and what is left |
 | `memory_map` | what each memory node holds, and which nodes a pool's containers start with |

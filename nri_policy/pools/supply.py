@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from nri_policy import _pools
 from nri_policy._pools import Slack, Supply
 from nri_policy._table import Column, Table
 from nri_policy.cpuset import CPUSet
-from nri_policy.pools.tree import PoolTree
+from nri_policy.pools.tree import Pool, PoolTree
 
-__all__ = ["Column", "Slack", "Supply", "Table", "cuttable", "supply_of"]
+__all__ = ["Column", "Slack", "Supply", "Table", "cuttable", "supply_of", "width_cost"]
 
 
 def supply_of(tree: PoolTree, sharable: CPUSet, isolated: CPUSet) -> Supply:
@@ -27,10 +28,15 @@ def supply_of(tree: PoolTree, sharable: CPUSet, isolated: CPUSet) -> Supply:
     )
 
 
+def width_cost(tree: PoolTree, pool: Pool, limit: int) -> int:
+    """Return the milli-CPU that the width of *pool* counts against a *limit* in milli-CPU (§4)."""
+    return _pools.width_cost(limit, not tree.within_numa(pool), tree.one_package_holds(pool))
+
+
 def cuttable(supply: Supply, pools: Iterable[int]) -> tuple[int, ...]:
     """Return how many sharable CPUs a new exclusive grant could have in each of *pools* (§2).
 
     Containers without a request are not counted: they make room.
     """
-    table = supply.score(1, 0, False, 0, False, None, None, None, False)
+    table = supply.score(exclusive=1, with_preemptible=False)
     return tuple(max(0, int(table.row(pool)[Column.CAPACITY]) + 1) for pool in pools)

@@ -69,10 +69,6 @@ class PoolTree(Struct, frozen=True, kw_only=True):
             return 0
         return 1000 * max(len(each.cpus) for each in self.pools if Level.PACKAGE in each.levels)
 
-    def crossings(self, pool: Pool, limit: int) -> int:
-        """Return how many quarters of the *limit* in milli-CPU the width of *pool* costs (§4)."""
-        return (not self.within_numa(pool)) + (limit <= self.one_package_holds(pool))
-
     def _crosses(self, level: Level, pool: Pool) -> bool:
         return all(level not in above.levels for above in self.path(pool))
 
@@ -146,12 +142,12 @@ def numa_cpus(machine: Machine) -> dict[int, CPUSet]:
     cpus = {node.id: node.cpus for node in homes}
     for node in machine.nodes:
         if node.cpus and not node.memory:
-            home = min(homes, key=_nearness(machine, node), default=node)
+            home = min(homes, key=_distance_from(machine, node), default=node)
             cpus[home.id] = cpus.get(home.id, EMPTY) | node.cpus
     return cpus
 
 
-def _nearness(
+def _distance_from(
     machine: Machine, node: MemoryNode
 ) -> Callable[[MemoryNode], tuple[float, bool, int]]:
     """Return the order of other nodes as seen from *node*, nearest first."""

@@ -7,7 +7,7 @@ from collections import Counter
 from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.nearness import Nearness
+from nri_policy.engine.topology_hints import TopologyHints
 from nri_policy.node import Holding
 
 
@@ -22,13 +22,13 @@ class HintReport(Struct, frozen=True, kw_only=True):
     granted_of: int  # how many CPUs the container has
 
 
-def held_hints(holding: Holding, nearness: Nearness) -> tuple[HintReport, ...]:
+def held_hints(holding: Holding, topology: TopologyHints) -> tuple[HintReport, ...]:
     """Return the hints of a container that has a place; those without a place are left out."""
     granted = holding.cpus
     counts = Counter(
-        (hint.source, cpus, nearness.mems(hint))
+        (hint.source, cpus, topology.mems(hint))
         for hint in holding.placed.request.hints
-        if (cpus := nearness.cpus(hint))
+        if (cpus := topology.cpus(hint))
     )
     return tuple(
         HintReport(

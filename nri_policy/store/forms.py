@@ -1,8 +1,8 @@
 """The forms in which events, decisions, grants, settings and machines are stored: JSON text.
 
 Owns what is left out and how it is read back. Types are checked on reading, so any text gives a
-value or ValueError. A stored type may gain a field with a default; whatever else changes in one,
-or in the columns of a Table, asks for another `database.VERSION`.
+value or ValueError. A stored type may gain a field with a default, and a Table, which
+names its columns, a column; whatever else changes in one asks for another `database.VERSION`.
 
 Of a pod's annotations only ours are kept: nothing else counts for a decision. What is beyond
 `MAX_TEXTS` in one map is left out as well: then a replay may differ, and the journal stays small.

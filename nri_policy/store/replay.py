@@ -26,7 +26,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import Outcome, Statistics, view_of
 from nri_policy.refusal import Refused

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nri_policy.engine.event import Created, Event, Synchronized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import NodeView, Outcome, Placed
 from nri_policy.store.database import Held, Link, checksum, transaction
 from nri_policy.store.forms import encode, encode_decision, encode_event, encode_settings

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nri_policy.cpuset import CPUSet
-from nri_policy.pools.attraction import Attraction
+from nri_policy.pools.affinity_scores import AffinityScorer
 from nri_policy.pools.tree import build
 from nri_policy.workload.affinity import MAX_WEIGHT, Affinity, affinities_of
 from nri_policy.workload.annotations import AnnotationError
@@ -105,7 +105,7 @@ def test_weights_and_scores_are_the_twins(
     booked: dict[int, int] = {}
     for container_id, weight in expected.items():
         booked[places[container_id]] = booked.get(places[container_id], 0) + weight
-    found = Attraction(tree).scores(peers.pools, pulls.terms)
+    found = AffinityScorer(tree).scores(peers.pools, pulls.terms)
     assert [*found] == [*affinity_twin.scores(tree, booked)]
 
 
@@ -189,4 +189,4 @@ def test_a_score_is_exact_whatever_the_weights() -> None:
     booked = {pool.id: 10**9 + pool.id for pool in deep.pools}
     pools = array("i", range(len(deep.pools)))
     terms = [(10**9 + pool, 1 << pool) for pool in pools]
-    assert [*Attraction(deep).scores(pools, terms)] == [*affinity_twin.scores(deep, booked)]
+    assert [*AffinityScorer(deep).scores(pools, terms)] == [*affinity_twin.scores(deep, booked)]

@@ -24,8 +24,8 @@ from nri_policy.engine.event import (
     Stopped,
     Synchronized,
 )
-from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import Held, PlacementError
+from nri_policy.engine.grant import Decision, Held
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import Placed
 from nri_policy.engine.synchronization import same_entitlement
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package

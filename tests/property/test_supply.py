@@ -217,15 +217,15 @@ def compare_scores(supply: Supply, twin: Twin, data: st.DataObject) -> None:
     tight = data.draw(st.booleans())
     wanted = data.draw(st.none() | st.sets(st.integers(0, 400), max_size=20))
     table = supply.score(
-        exclusive,
-        milli,
-        shares,
-        isolated,
-        guests,
-        limit,
-        levels,
-        None if wanted is None else CPUSet(wanted),
-        tight,
+        exclusive=exclusive,
+        milli=milli,
+        shares=shares,
+        isolated=isolated,
+        with_preemptible=guests,
+        limit=limit,
+        burst_levels=levels,
+        wanted_class=None if wanted is None else CPUSet(wanted),
+        tight=tight,
     )
     rows = {}
     for pool in range(supply.count):

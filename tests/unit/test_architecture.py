@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import nri_policy
+from nri_policy.pools.supply import Column
 
 ROOT = Path(nri_policy.__file__).parent
 PAGE = (ROOT.parent / "docs/architecture.md").read_text()
+FILE = r"`([a-z_]+/[a-z_/]+\.(?:py|pxd))`"
 
 
 def test_every_room_has_a_row() -> None:
@@ -19,7 +21,31 @@ def test_every_room_has_a_row() -> None:
 
 
 def test_every_file_of_a_recipe_is_there() -> None:
-    files = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", PAGE)
+    files = re.findall(FILE, PAGE)
     assert len(files) > 8
     for name in files:
         assert (ROOT / name).is_file() or (ROOT.parent / name).is_file(), name
+
+
+def test_a_recipe_touches_at_most_three_source_files() -> None:
+    _, _, recipes = PAGE.partition("## Recipes")
+    touched = {
+        name: {file for file in re.findall(FILE, text) if not file.startswith("tests/")}
+        for name, text in re.findall(r"(?ms)^\*\*(An? [^*]+)\.\*\*(.*?)(?=^\*\*|\Z)", recipes)
+    }
+    assert len(touched) == 5
+    assert all(1 <= len(files) <= 3 for files in touched.values()), touched
+
+
+def test_the_columns_of_the_criteria_are_listed_in_the_kernel_and_in_their_table_alone() -> None:
+    """Elsewhere stand only those that are filled or read there, and none that is unknown."""
+    names = {column.name for column in Column}
+    listing = set()
+    for folder in (ROOT, ROOT.parent / "native/nri_policy"):
+        for path in folder.rglob("*.p*"):
+            if path.suffix in {".py", ".pyi", ".pyx", ".pxd"}:
+                text = re.sub(r'"[^"\n]*"', "", path.read_text())  # names in old stores are texts
+                assert set(re.findall(r"\bColumn\.([A-Z_0-9]+)\b", text)) <= names, path
+                if names <= set(re.findall(r"\b[A-Z_0-9]+\b", text)):
+                    listing.add(path.name)
+    assert listing == {"_table.pxd", "criteria.py"}

@@ -4,7 +4,7 @@ import pytest
 
 from nri_policy.control.decision_log import MOST_REFUSALS, MOST_WAITING, DecisionLog, LaggingError
 from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import view_of
 from nri_policy.workload.pod import Container
 from tests.support import nodes

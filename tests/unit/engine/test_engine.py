@@ -20,7 +20,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError

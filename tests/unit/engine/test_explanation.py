@@ -9,7 +9,7 @@ import pytest
 from nri_policy.engine.criteria import CRITERIA
 from nri_policy.engine.event import Created
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.pools.supply import Column
 from nri_policy.report import explanation_report, plain
 from nri_policy.workload.pod import Container

@@ -13,7 +13,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured, Synchronized
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.pod import Container, ContainerState, Resources, shares_of

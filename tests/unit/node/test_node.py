@@ -9,7 +9,7 @@ import pytest
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Stopped
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.pools.capacity import CapacityError
 from tests.support import nodes

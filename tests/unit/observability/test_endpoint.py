@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.nrt.publisher import Phase, PublishError, Trouble, Written
 from nri_policy.observability import endpoint as module
 from nri_policy.observability.endpoint import Endpoint, Probes

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.event import Created, Event, Resized, Synchronized
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import view_of
 from nri_policy.nri.service import Result
 from nri_policy.observability.inventory import families, picture_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.engine.placement import PlacementError
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.nri.errors import CallRefused
 from nri_policy.settings import OnExit

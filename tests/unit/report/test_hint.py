@@ -33,7 +33,7 @@ def explanation(
     driver.create(container)
     placed = driver.engine.state.placed[container.id]
     held = view_of(driver.engine).holding(placed)
-    devices = held_hints(held, driver.engine.layout.nearness)
+    devices = held_hints(held, driver.engine.layout.topology_hints)
     return replace(explanation_report(placed.explanation), devices=devices)
 
 
@@ -87,6 +87,6 @@ def test_devices_in_one_place_are_counted() -> None:
     assert any(line.startswith(f"  2 x {GPU}") for line in text(report))
 
 
-def test_nearness_has_two_decimals() -> None:
+def test_the_share_of_a_hint_has_two_decimals() -> None:
     table = [line for line in text(explanation(gpu(0), gpu(3))) if "root" in line]
     assert "0.66" in table[-1]

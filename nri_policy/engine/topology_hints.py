@@ -1,4 +1,4 @@
-"""Nearness: what hints are worth at each pool, and what they demand; spec placement.md §8.
+"""Topology hints: what they are worth at each pool, and what they demand; spec placement.md §8.
 
 Owns the arithmetic of hints over one tree; which hints a container has is `workload.hints`' matter.
 A hint that names CPUs is measured by them, one that names only NUMA nodes by these. A node lies in
@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import prod
 
 from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
-from nri_policy.pools.picker import Picker
-from nri_policy.pools.supply import Slack
 from nri_policy.pools.tree import PoolTree
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
@@ -44,7 +42,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     mems: CPUSet
 
 
-class Nearness:
+class TopologyHints:
     """Measures hints on one tree."""
 
     def __init__(self, machine: Machine, tree: PoolTree) -> None:
@@ -137,7 +135,7 @@ class Nearness:
         return zone
 
     def localities(self, hints: Iterable[Hint]) -> tuple[CPUSet, ...]:
-        """Return the CPUs near each device, for `pick_cpus`.
+        """Return the CPUs near each device, to spread over.
 
         Assigned resources come before device files, because one device may have several of these;
         so of device files each place counts once.
@@ -178,33 +176,6 @@ class Nearness:
             levels.append(max(above, default=0))
             scores.append(len(inside) / len(nodes) * _A_LEVEL_ABOVE ** levels[-1])
         return tuple(scores)
-
-
-def pick_cpus(  # noqa: PLR0913, PLR0917 - what a pick needs, and the localities
-    picker: Picker,
-    n: int,
-    candidates: CPUSet,
-    localities: Sequence[CPUSet],
-    classes: Sequence[CPUSet] = (),
-    slack: Slack | None = None,
-) -> CPUSet | None:
-    """Return *n* of *candidates* spread over the *localities*; None where that cannot be.
-
-    As many at each if *n* can be divided, else one at each and the rest anywhere. *slack* is used
-    up, also where the outcome is None.
-    """
-    if not 0 < len(localities) <= n:
-        return None
-    share = n // len(localities) if n % len(localities) == 0 else 1
-    taken = EMPTY
-    try:
-        # where the choice is small first
-        for near in sorted(localities, key=lambda cpus: len(cpus & candidates)):
-            taken |= picker.pick(share, (candidates - taken) & near, classes, slack)
-        rest = n - len(taken)
-        return taken | picker.pick(rest, candidates - taken, classes, slack, beside=taken)
-    except ValueError:
-        return None
 
 
 def _of_devices(hints: Iterable[Hint]) -> tuple[Hint, ...]:

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nri_policy.cpuset import EMPTY, CPUSet
-from nri_policy.engine.nearness import Nearness, Scores, pick_cpus
-from nri_policy.pools.picker import Picker, picker_of
-from nri_policy.pools.supply import supply_of
+from nri_policy.engine.topology_hints import Scores, TopologyHints
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
@@ -23,8 +21,8 @@ def tree_of(spec: str) -> PoolTree:
     return build(machine(spec), machine(spec).online)
 
 
-def nearness(spec: str = SMALL) -> Nearness:
-    return Nearness(machine(spec), tree_of(spec))
+def topology_hints(spec: str = SMALL) -> TopologyHints:
+    return TopologyHints(machine(spec), tree_of(spec))
 
 
 def sets(text: str) -> CPUSet:
@@ -49,7 +47,7 @@ def mount(cpus: str, nodes: str = "", path: str = "/data") -> Hint:
 
 
 def by_pool(spec: str, column: str, *hints: Hint) -> dict[str, float]:
-    scores = nearness(spec).scores(hints)
+    scores = topology_hints(spec).scores(hints)
     assert scores is not None
     names = (pool.name for pool in tree_of(spec).pools)
     return {
@@ -134,8 +132,8 @@ def test_depth_counts_where_any_hint_does() -> None:
 
 
 def test_hints_of_nothing_on_this_machine_are_no_hints() -> None:
-    assert nearness().scores([]) is None
-    assert nearness().scores([assigned("77"), device("4000")]) is None
+    assert topology_hints().scores([]) is None
+    assert topology_hints().scores([assigned("77"), device("4000")]) is None
     assert by_pool(SMALL, "hints", assigned("3,77"))["NUMA node #3"] == 1
     assert by_pool(SMALL, "hints", assigned("3"), assigned("77"))["NUMA node #3"] == 1
 
@@ -164,7 +162,7 @@ def test_scores_are_those_of_a_plain_reading_of_the_formula(hints: list[Hint]) -
         deepest = max(q.depth for q in below[pool] if inside <= own[q.id])
         return len(inside) / len(hint.nodes) * 0.9 ** (deepest - tree.pools[pool].depth)
 
-    scores = nearness().scores(hints)
+    scores = topology_hints().scores(hints)
     assert isinstance(scores, Scores)
     for pool in tree.pools:
         each = [score(hint, pool.id) for hint in hints]
@@ -174,7 +172,7 @@ def test_scores_are_those_of_a_plain_reading_of_the_formula(hints: list[Hint]) -
 
 
 def test_strict_hints_bound_cpus_and_memory() -> None:
-    near = nearness()
+    near = topology_hints()
     bounds = near.bounds([device("4-7", "1"), mount("0-7", "0-1")])
     assert (str(bounds.cpus), str(bounds.mems)) == ("4-7", "1")
     contradiction = near.bounds([device("4-7", "1"), mount("8-11", "2")])
@@ -184,7 +182,7 @@ def test_strict_hints_bound_cpus_and_memory() -> None:
 
 
 def test_devices_of_one_resource_bound_together_and_those_of_two_each() -> None:
-    near = nearness()
+    near = topology_hints()
     both = near.bounds([assigned("0"), assigned("3")])
     assert (str(both.cpus), str(both.mems)) == ("0-3,12-15", "0,3")
     none = near.bounds([assigned("0", "gpu"), assigned("3", "nic")])
@@ -192,7 +190,7 @@ def test_devices_of_one_resource_bound_together_and_those_of_two_each() -> None:
 
 
 def test_memory_beside_the_same_cpus_is_as_near() -> None:
-    near = nearness(WITH_PMEM)
+    near = topology_hints(WITH_PMEM)
     assert str(near.bounds([assigned("0")]).mems) == "0,4"
     assert str(near.bounds([assigned("4")]).mems) == "0-1,4"
     assert str(near.bounds([device("0-1")]).mems) == "0,4"
@@ -210,65 +208,17 @@ def test_memory_beside_the_same_cpus_is_as_near() -> None:
 )
 def test_what_fails_a_strict_hint_is_named(cpus: str, mems: str, wrong: str | None) -> None:
     hints = [assigned("0-3", "fits"), device("4-7", "1")]
-    assert nearness().failing(hints, sets(cpus), sets(mems)) == wrong
+    assert topology_hints().failing(hints, sets(cpus), sets(mems)) == wrong
 
 
 def test_localities_are_of_assigned_resources_or_else_of_each_place_of_device_files() -> None:
-    near = nearness()
+    near = topology_hints()
     files = [device("0-3", path="/dev/a"), device("0-3", path="/dev/b"), device("4-7")]
     assert list(map(str, near.localities([*files, mount("8-15")]))) == ["0-3", "4-7"]
     both = [assigned("1"), assigned("1"), *files]
     assert list(map(str, near.localities(both))) == ["4-7", "4-7"]
     assert near.localities([mount("8-15")]) == ()
     assert near.localities([assigned("77")]) == ()
-
-
-class Node:
-    """A machine to pick from, with CPUs 0-15 free unless taken."""
-
-    def __init__(self, spec: str = SMALL) -> None:
-        self.picker: Picker = picker_of(machine(spec))
-        self.tree = tree_of(spec)
-        self.supply = supply_of(self.tree, machine(spec).online, EMPTY)
-
-    def pick(self, n: int, *localities: str, candidates: str = "0-15") -> str | None:
-        slack = self.supply.slack(self.tree.top.id, 0, False, True)
-        places = tuple(map(sets, localities))
-        picked = pick_cpus(self.picker, n, sets(candidates), places, (), slack)
-        return None if picked is None else str(picked)
-
-
-@pytest.mark.parametrize(
-    ("n", "localities", "picked"),
-    [
-        (2, ("0-3", "12-15"), "0,12"),
-        (4, ("0-3", "12-15"), "0-1,12-13"),
-        (2, ("0-3", "0-3"), "0-1"),
-        (5, ("0-3", "12-15"), "0-3,12"),  # 5 is odd: one at each, three more anywhere
-        (3, ("8-11",), "8-10"),
-        (1, ("0-3", "12-15"), None),
-        (2, (), None),
-        (0, ("0-3",), None),
-        (10, ("0-3", "12-15"), None),  # five do not fit at either
-        (2, ("0-3", "400"), None),
-    ],
-)
-def test_cpus_are_spread_over_the_localities(
-    n: int, localities: tuple[str, ...], picked: str | None
-) -> None:
-    found = Node().pick(n, *localities)
-    assert found == picked
-
-
-def test_the_narrow_place_is_served_first() -> None:
-    assert Node().pick(2, "0-7", "0", candidates="0,4-7") == "0,4"
-
-
-def test_spreading_leaves_shared_pools_what_they_need() -> None:
-    node = Node()
-    node.supply.book(0, 3500, True, False)  # NUMA node #0 needs all of its CPUs
-    assert node.pick(2, "0-3", "12-15") is None
-    assert node.pick(2, "4-7", "12-15") == "4,12"
 
 
 @pytest.mark.parametrize(
@@ -287,5 +237,5 @@ def test_spreading_leaves_shared_pools_what_they_need() -> None:
 def test_memory_is_that_of_the_devices(
     spec: str, hints: list[Hint], offer: str, zone: str | None
 ) -> None:
-    found = nearness(spec).pick_memory(hints, sets(offer))
+    found = topology_hints(spec).pick_memory(hints, sets(offer))
     assert (None if found is None else str(found)) == zone

@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy._affinity import scores
 from nri_policy.cpuset import CPUSet
-from nri_policy.pools.attraction import Attraction
+from nri_policy.pools.affinity_scores import AffinityScorer
 from nri_policy.pools.tree import build
 from tests.support.affinity_twin import scores as formula
 from tests.support.nodes import machine
@@ -18,10 +18,10 @@ TREE = build(machine("package:2 numa:2 core:2 pu:2"), CPUSet.parse("0-15"))
 
 
 def test_a_pull_loses_a_quarter_with_each_link_and_reaches_the_path_and_the_subtree_only() -> None:
-    attraction = Attraction(TREE)
-    on_a_node = attraction.scores(array("i", [1]), [(16, 1)])
+    scorer = AffinityScorer(TREE)
+    on_a_node = scorer.scores(array("i", [1]), [(16, 1)])
     assert [*on_a_node] == [0, 16, 12, 0, 0, 0, 9]
-    on_the_root = attraction.scores(array("i", [6]), [(-16, 1)])
+    on_the_root = scorer.scores(array("i", [6]), [(-16, 1)])
     assert [*on_the_root] == [-9, -9, -12, -9, -9, -12, -16]
 
 
@@ -32,11 +32,11 @@ def test_pulls_from_everywhere_add_up_as_the_formula_says() -> None:
     for weight, members in terms:
         for bit, pool in enumerate(pools):
             booked[pool] = booked.get(pool, 0) + weight * (members >> bit & 1)
-    assert [*Attraction(TREE).scores(pools, terms)] == [*formula(TREE, booked)]
+    assert [*AffinityScorer(TREE).scores(pools, terms)] == [*formula(TREE, booked)]
 
 
 def test_without_pulls_all_scores_are_zero() -> None:
-    assert [*Attraction(TREE).scores(array("i"), [])] == [0] * 7
+    assert [*AffinityScorer(TREE).scores(array("i"), [])] == [0] * 7
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_without_pulls_all_scores_are_zero() -> None:
 )
 def test_a_peer_that_is_on_no_pool_is_an_error(pools: list[int], members: int) -> None:
     with pytest.raises(ValueError, match="on no pool"):
-        Attraction(TREE).scores(array("i", pools), [(1, members)])
+        AffinityScorer(TREE).scores(array("i", pools), [(1, members)])
 
 
 def test_a_peer_beyond_the_last_is_an_error() -> None:
     with pytest.raises(OverflowError):
-        Attraction(TREE).scores(array("i", [0]), [(1, 1 << 8)])
+        AffinityScorer(TREE).scores(array("i", [0]), [(1, 1 << 8)])
 
 
 @pytest.mark.parametrize("parents", [[0], [1, 0], [-1, -1], [2, 0, -1], [3, -1]])

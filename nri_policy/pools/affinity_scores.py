@@ -1,4 +1,4 @@
-"""Attraction: how what draws a container to others adds up over the tree; spec placement.md §5."""
+"""Affinity scores: how the affinities of a container add up over the tree; spec placement.md §5."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nri_policy._affinity import scores
 from nri_policy.pools.tree import PoolTree
 
 
-class Attraction:
+class AffinityScorer:
     """Scores the pools of one tree."""
 
     def __init__(self, tree: PoolTree) -> None:

@@ -1,0 +1,134 @@
+"""Exclusive CPUs: which ones a grant gets of its pool; spec placement.md §3, §8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.grant import Grant, Held
+from nri_policy.engine.layout import Layout
+from nri_policy.engine.shortage import Lack, PlacementError
+from nri_policy.engine.state import State
+from nri_policy.pools.picker import Picker
+from nri_policy.pools.supply import Slack
+from nri_policy.settings import FullCores
+from nri_policy.workload.request import Isolation, Request
+
+
+def cut(
+    state: State, request: Request, grant: Grant, held: Held | None, looks: tuple[bool, ...]
+) -> tuple[Grant, bool]:
+    """Return *grant*, on a pool that can hold the request, with its exclusive CPUs picked.
+
+    And whether what is kept for preemptible containers was left to them. Of two *looks* at it the
+    one without is taken where the CPUs touch fewer packages, then NUMA nodes, then L3 domains.
+    """
+    layout = state.layout
+    if not request.exclusive:
+        return grant, True
+    if held is not None and held.covers(request):
+        own = held.grant.exclusive
+        if request.exclusive < len(own):
+            free = state.supply.free_cpus() & layout.tree.pools[grant.pool].cpus
+            classes = [own & each for each in layout.classes.order(request.priority)]
+            rest = own - CPUSet.union(classes)
+            own = _take(layout, request, own | free, (*classes, rest), None)
+        return replace(grant, exclusive=own, isolated=held.grant.isolated), True
+    with_preemptible, *again = looks
+    picked = _pick(state, request, grant, held, with_preemptible=with_preemptible)
+    touched = layout.picker.domains.touched
+    if again and (domains := touched(picked.exclusive)) != (1, 1, 1):
+        other = _pick(state, request, grant, held, with_preemptible=False)
+        if touched(other.exclusive) < domains:
+            return other, False
+    return picked, with_preemptible
+
+
+def _pick(
+    state: State, request: Request, grant: Grant, held: Held | None, *, with_preemptible: bool
+) -> Grant:
+    """Return *grant* with exclusive CPUs: as many as possible that were held, and others."""
+    layout, supply = state.layout, state.supply
+    cpus = layout.tree.pools[grant.pool].cpus
+    candidates, slack = supply.free_isolated_cpus() & cpus, None
+    isolated = request.isolated is not Isolation.NO and len(candidates) >= request.exclusive
+    if not isolated:
+        candidates = supply.free_cpus() & cpus
+        slack = supply.slack(grant.pool, request.shared, request.shares, with_preemptible)
+    if request.strict_hints:
+        candidates &= layout.topology_hints.bounds(request.hints).cpus
+    classes = layout.classes.order(request.priority)
+    own = held.grant.exclusive if held else EMPTY
+    whole_cores = request.full_cores is FullCores.REQUIRE
+    if own and whole_cores:
+        own = CPUSet.union(
+            core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(own)
+        )
+    if own:
+        classes = (own, *(each - own for each in classes))
+    exclusive = None
+    if request.pick_by_hints and not own and not whole_cores:
+        places = layout.topology_hints.localities(request.hints)
+        exclusive = pick_near(layout.picker, request.exclusive, candidates, places, classes, slack)
+        if exclusive is None and slack is not None:  # used up by the attempt
+            slack = supply.slack(grant.pool, request.shared, request.shares, with_preemptible)
+    if exclusive is None:
+        exclusive = _take(layout, request, candidates, classes, slack)
+    return replace(grant, exclusive=exclusive, isolated=isolated)
+
+
+def _take(
+    layout: Layout,
+    request: Request,
+    candidates: CPUSet,
+    classes: tuple[CPUSet, ...],
+    slack: Slack | None,
+) -> CPUSet:
+    """Return exclusive CPUs for *request*, of the first of *classes* as far as possible."""
+    whole_cores = request.full_cores is FullCores.REQUIRE
+    try:
+        return layout.picker.pick(
+            request.exclusive,
+            candidates,
+            classes,
+            slack,
+            spare_cores=request.full_cores is FullCores.PREFER,
+            whole_cores=whole_cores,
+        )
+    except ValueError as error:
+        if request.strict_hints:
+            message, lack = f"strict hints leave too few CPUs: {error}", Lack.HINTS
+        elif whole_cores:
+            message, lack = f"too few whole cores are left: {error}", Lack.FULL_CORES
+        else:
+            raise
+        raise PlacementError(message, lack=lack) from error
+
+
+def pick_near(  # noqa: PLR0913, PLR0917 - what a pick needs, and the localities
+    picker: Picker,
+    n: int,
+    candidates: CPUSet,
+    localities: Sequence[CPUSet],
+    classes: Sequence[CPUSet] = (),
+    slack: Slack | None = None,
+) -> CPUSet | None:
+    """Return *n* of *candidates* spread over the *localities*; None where that cannot be.
+
+    As many at each if *n* can be divided, else one at each and the rest anywhere. *slack* is used
+    up, also where the outcome is None.
+    """
+    if not 0 < len(localities) <= n:
+        return None
+    share = n // len(localities) if n % len(localities) == 0 else 1
+    taken = EMPTY
+    try:
+        # where the choice is small first
+        for near in sorted(localities, key=lambda cpus: len(cpus & candidates)):
+            taken |= picker.pick(share, (candidates - taken) & near, classes, slack)
+        rest = n - len(taken)
+        return taken | picker.pick(rest, candidates - taken, classes, slack, beside=taken)
+    except ValueError:
+        return None

@@ -1,0 +1,48 @@
+"""Notes of a placement: what a container got less of than it asked for, and why."""
+
+from __future__ import annotations
+
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.layout import Layout
+from nri_policy.pools.memory_offer import Offer
+from nri_policy.pools.supply import Column, Table, width_cost
+from nri_policy.pools.tree import PoolTree
+from nri_policy.units import format_cpu
+from nri_policy.workload.pod import QoS
+from nri_policy.workload.request import Isolation, Request
+
+
+def not_cold(offer: Offer | None) -> tuple[str, ...]:
+    """Return why a wished cold start has no effect."""
+    refused = "" if offer is None else offer.booking.home.cold_refused
+    return (refused,) if refused else ()
+
+
+def isolation_notes(layout: Layout, request: Request, grant: Grant) -> tuple[str, ...]:
+    """Return why exclusive CPUs are not isolated ones, on a machine that has some."""
+    if not request.exclusive or grant.isolated or not layout.capacity.isolated:
+        return ()
+    if request.isolated is Isolation.NO:
+        return (f"its CPUs are not isolated because {request.because}",)
+    name = layout.tree.pools[grant.pool].name
+    return (f"its CPUs are not isolated: {name} has too few of them left",)
+
+
+def confined_by(request: Request, table: Table, tree: PoolTree, pool: int) -> int:
+    """Return the milli-CPU that a Burstable container's limit is above what *pool* leaves it."""
+    if request.qos is not QoS.BURSTABLE or request.cpu_limit is None:
+        return 0
+    short = -int(table.row(pool)[Column.BURST_ROOM])
+    if not short:
+        return 0
+    return short - width_cost(tree, tree.pools[pool], request.cpu_limit)
+
+
+def confinement_notes(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:
+    """Return a note if a Burstable container cannot reach its limit in *pool* (§4)."""
+    short = confined_by(request, table, layout.tree, pool)
+    if request.cpu_limit is None or not short:
+        return ()
+    limit, left = format_cpu(request.cpu_limit), format_cpu(request.cpu_limit - short)
+    name = layout.tree.pools[pool].name
+    return (f"its limit of {limit} CPU does not fit: {name} leaves it {left} at most",)
