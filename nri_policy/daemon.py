@@ -141,7 +141,7 @@ class Daemon:
         )
         self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.requested)
         source = NodeSource(
-            self.node, self.plugin, self._session, findings, self._update_queue.untold
+            self.node, self.plugin, self._session, findings, self._update_queue.unsent
         )
         self.auditor = Auditor(source, self._cgroups, now=self._now, drifted=self.metrics.drifted)
         self.topology = Topology(
@@ -280,13 +280,17 @@ class Daemon:
         ):
             yield
 
-    async def tell(self) -> None:
+    async def flush_updates(self) -> None:
         """Tell the runtime what it has not heard, without waiting for a response to do so."""
-        await self._update_queue.tell(self._session)
+        await self._update_queue.flush(self._session)
 
     async def leave(self) -> None:
         """Do for the containers what the settings want when the daemon is stopped for good."""
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
             called = self._called.synchronized
-            told = await self._update_queue.leave(self._session, LEAVING, called=called)
-            log.log(logging.INFO if told else logging.WARNING, "widened", extra={"complete": told})
+            delivered = await self._update_queue.leave(self._session, LEAVING, called=called)
+            log.log(
+                logging.INFO if delivered else logging.WARNING,
+                "widened",
+                extra={"complete": delivered},
+            )

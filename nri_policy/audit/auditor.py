@@ -46,7 +46,7 @@ class Source(Books, Protocol):
         """Return where every running container is to be."""
         ...
 
-    async def retell(self, container_ids: Collection[str]) -> None:
+    async def resend(self, container_ids: Collection[str]) -> None:
         """Tell the runtime again where these containers are to be."""
 
 
@@ -238,7 +238,7 @@ class Auditor:
         self.report = replace(self.report, drifts=drifts)
         self.repairs += len(curable)
         log.info("sending-again", extra={"containers": len(curable)})
-        await self._source.retell(sorted(curable))
+        await self._source.resend(sorted(curable))
 
     async def _look(self) -> Collection[str]:
         """Make a new report; return the ids of the containers of which something could be said."""

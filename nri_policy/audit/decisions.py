@@ -10,14 +10,14 @@ from nri_policy.node import NodeView
 from nri_policy.workload.pod import ContainerState
 
 
-def decisions(view: NodeView, untold: Collection[str]) -> tuple[Decided, ...]:
+def decisions(view: NodeView, unsent: Collection[str]) -> tuple[Decided, ...]:
     """Return where each running container is to be that is pinned to anything.
 
-    *untold* are the ids of those that the runtime has not heard the latest of.
+    *unsent* are the ids of those that the runtime has not heard the latest of.
     """
     return tuple(
         each
-        for each in _list_running(view, untold)
+        for each in _list_running(view, unsent)
         if each.cpus or each.mems or each.scheduling or each.limits
     )
 
@@ -44,7 +44,7 @@ def books(view: NodeView, pids: Mapping[str, int], folders: Mapping[str, str]) -
     )
 
 
-def _list_running(view: NodeView, untold: Collection[str]) -> Iterator[Decided]:
+def _list_running(view: NodeView, unsent: Collection[str]) -> Iterator[Decided]:
     return (
         Decided(
             container_id=container_id,
@@ -52,7 +52,7 @@ def _list_running(view: NodeView, untold: Collection[str]) -> Iterator[Decided]:
             cgroup=placed.container.cgroup,
             cpus=cpus,
             mems=mems,
-            sent=container_id not in untold,
+            sent=container_id not in unsent,
             scheduling=None if classes is None else classes.scheduling,
             limits=() if classes is None else tuple(classes.limits.items()),
         )

@@ -26,14 +26,14 @@ class NodeSource:
         plugin: PolicyPlugin,
         session: Session,
         findings: Findings,
-        untold: Collection[str],
+        unsent: Collection[str],
     ) -> None:
-        """*untold* are the ids of containers that the runtime has not heard the latest of."""
+        """*unsent* are the ids of containers that the runtime has not heard the latest of."""
         self._node = node
         self._plugin = plugin
         self._session = session
         self._findings = findings
-        self._untold = untold
+        self._unsent = unsent
 
     @property
     def audit(self) -> Audit:
@@ -42,11 +42,11 @@ class NodeSource:
 
     async def decided(self) -> Sequence[Decided]:
         """Return where every running container is to be."""
-        return decisions(self._node.view, self._untold)
+        return decisions(self._node.view, self._unsent)
 
-    async def retell(self, container_ids: Collection[str]) -> None:
+    async def resend(self, container_ids: Collection[str]) -> None:
         """Tell the runtime again where these containers are to be, whatever it believes."""
-        await self._plugin.retell(container_ids)
+        await self._plugin.resend(container_ids)
 
     async def books(self) -> Books:
         """Return who runs, and whom there is, by the books."""

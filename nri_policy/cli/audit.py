@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.breakable_text import path
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.holdings import short
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
-from nri_policy.cli.pieces import path
 from nri_policy.cli.pinning import left_alone
 from nri_policy.report import AuditReport, DriftReport
 

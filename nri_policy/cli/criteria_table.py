@@ -13,9 +13,9 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from nri_policy.cli.breakable_text import cpu_list, path
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.holdings import short
-from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.engine.criteria import CRITERIA, LACKS
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.report import (

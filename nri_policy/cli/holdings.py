@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from nri_policy.cli.pieces import Pieces, cpu_list, path
+from nri_policy.cli.breakable_text import BreakableText, cpu_list, path
 from nri_policy.cpuset import EMPTY
 from nri_policy.report import ContainerReport, cpu_amount
 
@@ -26,7 +26,7 @@ def amount(container: ContainerReport) -> str:
     )
 
 
-def cells(name: str, container: ContainerReport) -> tuple[Pieces | Text, ...]:
+def cells(name: str, container: ContainerReport) -> tuple[BreakableText | Text, ...]:
     """Return the cells below HEADINGS."""
     return (
         path(short(name)),

@@ -142,25 +142,25 @@ def _by_pool(used: Mapping[str, float], ask_running: Running) -> dict[str, float
 
 
 def show(look: Callable[[], DaemonSnapshot], console: Console, moments: Iterable[Moment]) -> None:
-    """Show a new glimpse every second, on the whole screen, until q is pressed."""
-    view, glimpse = View(), None
+    """Show a new snapshot every second, on the whole screen, until q is pressed."""
+    view, snapshot = View(), None
     with Live(console=console, screen=True, auto_refresh=False) as live:
         for now, key in moments:
             if key == "q":
                 return
-            if glimpse is None or not key:
-                glimpse = look()
-            rows = len(glimpse.scene.occupants) if glimpse.scene is not None else 0
+            if snapshot is None or not key:
+                snapshot = look()
+            rows = len(snapshot.scene.occupants) if snapshot.scene is not None else 0
             view = view.pressed(key, rows)
-            live.update(Frame(now, glimpse, view), refresh=True)
+            live.update(Frame(now, snapshot, view), refresh=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A glimpse, cut to the terminal."""
+    """A snapshot, cut to the terminal."""
 
     tick: datetime
-    glimpse: DaemonSnapshot
+    snapshot: DaemonSnapshot
     view: View = View()  # noqa: RUF009 - it is frozen
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -171,7 +171,7 @@ class Frame:
             ]
 
         room = options.size.height
-        scene, problem = self.glimpse.scene, self.glimpse.problem
+        scene, problem = self.snapshot.scene, self.snapshot.problem
         shown = lines(self._headline())
         if problem:
             shown += lines(Text(f"waiting for the daemon: {problem}", "bold yellow"))
@@ -180,7 +180,7 @@ class Frame:
             shown += lines(*self._pools())
             refused = lines(*_render_refused(scene))
             room -= len(shown) + len(decisions) + len(refused)
-            table = lines("", occupants(self._chosen(scene, room), self.glimpse.used))
+            table = lines("", occupants(self._chosen(scene, room), self.snapshot.used))
             most = max(room - min(len(table), _FEWEST_ROWS), room // 2)
             picture = lines(Drawing(scene))
             picture = picture if len(picture) <= most else _cut(lines(Rows(scene)), most, lines)
@@ -190,7 +190,7 @@ class Frame:
             yield Segment.line()
 
     def _headline(self) -> Text:
-        scene = self.glimpse.scene
+        scene = self.snapshot.scene
         text = Text.assemble(("nri-policy", "bold"), f" {self.tick:%H:%M:%S}")
         text.no_wrap, text.overflow = True, "ellipsis"
         if scene is not None:
@@ -207,22 +207,22 @@ class Frame:
         if self.view == View():
             return replace(scene, occupants=_most_telling_first(scene, room))
         calm = tuple(replace(each, change="") for each in scene.occupants)
-        rows = self.view.sorted(calm, self.glimpse.used)
+        rows = self.view.sorted(calm, self.snapshot.used)
         return replace(scene, occupants=rows[self.view.first :])
 
     def _pools(self) -> Iterator[RenderableType]:
         """Yield the CPUs in use in each pool, where they are known."""
-        if used := self.glimpse.used_in:
+        if used := self.snapshot.used_in:
             named = sorted(used.items(), key=lambda pool: natural(pool[0]))
             shown = " · ".join(f"{name} {cpus:.1f}" for name, cpus in named)
             yield Text(f"CPUs in use: {shown}", no_wrap=True, overflow="ellipsis")
 
     def _decisions(self) -> Iterator[RenderableType]:
         yield Text(
-            "\nlatest decisions" if self.glimpse.decisions else "\nno decisions since top started",
+            "\nlatest decisions" if self.snapshot.decisions else "\nno decisions since top started",
             "dim",
         )
-        for tick, each in self.glimpse.decisions[:_SHOWN_DECISIONS]:
+        for tick, each in self.snapshot.decisions[:_SHOWN_DECISIONS]:
             line = Text(f"{tick:%H:%M:%S} ", no_wrap=True, overflow="ellipsis")
             yield line.append(" · ".join(_said(each)))
 
@@ -251,7 +251,7 @@ def _said(decision: Decision) -> Iterator[str]:
 def _most_telling_first(scene: Scene, room: int) -> tuple[Occupant, ...]:
     """Return the occupants, where there is not room for all those with CPUs of their own first.
 
-    What happened to them stands among the decisions, for longer than until the next glimpse.
+    What happened to them stands among the decisions, for longer than until the next snapshot.
     """
     calm = [replace(each, change="") for each in scene.occupants]
     if len(calm) > room:

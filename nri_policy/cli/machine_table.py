@@ -13,9 +13,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from nri_policy.cli.breakable_text import cpu_list
 from nri_policy.cli.device_groups import groups_of
 from nri_policy.cli.fitting import Columns
-from nri_policy.cli.pieces import cpu_list
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.machine import (
     REQUESTABLE,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from nri_policy.cli.breakable_text import cpu_list, path
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.holdings import DISPENSABLE, HEADINGS
-from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import letter
 

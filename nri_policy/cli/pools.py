@@ -10,11 +10,11 @@ import click
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.breakable_text import cpu_list
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.occupants import occupants
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
-from nri_policy.cli.pieces import cpu_list
 from nri_policy.cli.running import ask_running
 from nri_policy.cli.watching import repeat, watch_option
 from nri_policy.cpuset import CPUSet

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
+from nri_policy.cli.breakable_text import path as broken
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.holdings import short
 from nri_policy.cli.options import Source, form_option, machine_options, settings_option
 from nri_policy.cli.output import print_document, print_drawing
-from nri_policy.cli.pieces import path as broken
 from nri_policy.cli.progress import progress
 from nri_policy.node import Score, Statistics
 from nri_policy.pools.capacity import CapacityError

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.breakable_text import cpu_list
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
-from nri_policy.cli.pieces import cpu_list
 from nri_policy.cli.pinning import left_alone, pinning_of
 from nri_policy.cli.watching import repeat, watch_option
 from nri_policy.report import PublicationReport, SettingsReport, StatusReport

@@ -14,12 +14,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.breakable_text import cpu_list, path
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.holdings import HEADINGS, cells, short
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
-from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.cli.running import Running, ask_running
 from nri_policy.control.client import DeclinedError
 from nri_policy.engine.criteria import REASONS

@@ -23,7 +23,7 @@ from nri_policy.cluster.group import (
 from nri_policy.cluster.membership import Key
 from nri_policy.cluster.node import Node
 from nri_policy.cluster.pod import Pod
-from nri_policy.cluster.request import Refused
+from nri_policy.cluster.request import Unplaceable
 from nri_policy.cluster.settings import Settings, Topology
 from nri_policy.cluster.spreading import SpreadTree
 from nri_policy.cluster.tree import Tree
@@ -216,7 +216,7 @@ class ClusterState:
             if each.name == name:
                 return each
         known = ", ".join(each.name for each in self.settings.topologies)
-        raise Refused(f"there is no topology {quoted(name)}; there are: {known}")
+        raise Unplaceable(f"there is no topology {quoted(name)}; there are: {known}")
 
     def _change(self, old: Node | None, new: Node | None) -> None:
         for key, tree in list(self._trees.items()):

@@ -27,7 +27,7 @@ from nri_policy.cluster.membership import Key
 from nri_policy.cluster.message import unknown_level
 from nri_policy.cluster.placement import assign, assignment
 from nri_policy.cluster.replacement import replace_failed
-from nri_policy.cluster.request import Refused, Unit, implied, is_spread, requested, units
+from nri_policy.cluster.request import Unit, Unplaceable, implied, is_spread, requested, units
 from nri_policy.cluster.settings import ZONE_LEVEL, Topology
 from nri_policy.cluster.spread_assignment import assignment as spread_assignment
 from nri_policy.cluster.spread_assignment import by_node, choose, not_placed, replace_spread
@@ -47,7 +47,7 @@ class Engine(ClusterState):
         """Return the topology on which a pod set is placed; None if there is none of that name."""
         try:
             return self._topology((pod_set.request or Request()).topology)
-        except Refused:
+        except Unplaceable:
             return None
 
     def place(
@@ -79,7 +79,7 @@ class Engine(ClusterState):
                     if unit is not steps[-1]:
                         stack.enter_context(self._promised(new, unit))
                         placed += by_node(new.values(), self.nodes)
-            except Refused as refused:
+            except Unplaceable as refused:
                 return Status(state="Unplaceable", message=str(refused))
         ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
         return Status(state="Placed", assignments=ordered)
@@ -149,7 +149,7 @@ class Engine(ClusterState):
                 path = f"spec.podSets[{number}].request"
                 try:
                     new, left = self._spread(pod_set, own + placed, failures, None, path)
-                except Refused as refused:
+                except Unplaceable as refused:
                     raise DocumentError(join(path, "topology"), str(refused)) from None
                 placed.update(new | {"": left})
                 kind = self.kind_of(pod_set)
@@ -185,7 +185,7 @@ class Engine(ClusterState):
         return [replace(each, reported=0) if each.reported else each for each in usages]
 
     def tree_of(self, unit: Unit) -> Tree:
-        """Return the tree on which *unit* is placed; raises Refused.
+        """Return the tree on which *unit* is placed; raises Unplaceable.
 
         It goes below the host only as far as the request names zones.
         """
@@ -202,7 +202,7 @@ class Engine(ClusterState):
         )
         for level in sorted(each for each in named if each is not None):
             if level not in topology.every_level:
-                raise Refused(unknown_level(level, topology, self.nodes.values()))
+                raise Unplaceable(unknown_level(level, topology, self.nodes.values()))
         return self.tree(topology.name, depth)
 
     def _paths(self, tree: Tree, names: Iterable[str]) -> dict[str, Path]:

@@ -10,7 +10,7 @@ from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Status
 from nri_policy.cluster.message import exclusions
 from nri_policy.cluster.placement import count
 from nri_policy.cluster.preemption import victims
-from nri_policy.cluster.request import Refused, Unit, asks, implied, is_spread, plan, units
+from nri_policy.cluster.request import Unit, Unplaceable, asks, implied, is_spread, plan, units
 
 
 class AtLevel(Struct, frozen=True, rename="camel"):
@@ -80,7 +80,7 @@ def _pod_set(engine: Engine, unit: Unit, *, nothing: bool) -> PodSetExplanation 
             unit, implied=nothing or only_spread, levels=tree.levels, settings=engine.settings
         )
         counts, kind = count(tree, unit, wanted, engine.settings, {})
-    except Refused:
+    except Unplaceable:
         return None
     total, excluded = exclusions(counts, kind)
     number = unit.workers.count // wanted.size

@@ -9,7 +9,7 @@ from nri_policy._packing import Refusal, pack
 from nri_policy.cluster.assignment import Assignment, Placed
 from nri_policy.cluster.filter import Filter
 from nri_policy.cluster.message import not_fit
-from nri_policy.cluster.request import Plan, Refused, Unit, plan
+from nri_policy.cluster.request import Plan, Unit, Unplaceable, plan
 from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.tree import Tree
 
@@ -17,7 +17,7 @@ from nri_policy.cluster.tree import Tree
 def assign(
     tree: Tree, unit: Unit, settings: Settings, held: Mapping[int, int], *, implied: bool
 ) -> dict[str, Assignment]:
-    """Return the assignment of each pod set of *unit*, by name; raises Refused.
+    """Return the assignment of each pod set of *unit*, by name; raises Unplaceable.
 
     *held* are pods of the same group by leaf, which count for its most per host.
     """
@@ -33,9 +33,9 @@ def assign(
 def count(
     tree: Tree, unit: Unit, wanted: Plan, settings: Settings, held: Mapping[int, int]
 ) -> tuple[Counts, Filter]:
-    """Return how many pods and slices of *unit* fit where; raises Refused for an empty tree."""
+    """Return how many pods and slices of *unit* fit where; raises Unplaceable for an empty tree."""
     if tree.is_empty():
-        raise Refused(f"no topology domains at level: {tree.levels[wanted.level]}")
+        raise Unplaceable(f"no topology domains at level: {tree.levels[wanted.level]}")
     spec = unit.workers.template.spec
     scored = settings.preferred_node_affinity
     kind = tree.filter(spec, scored=scored)
@@ -57,7 +57,7 @@ def count(
 def search(
     tree: Tree, counts: Counts, kind: Filter, wanted: Plan, count: int
 ) -> tuple[list[tuple[int, int]], int]:
-    """Return leaves and pods, and the leader's leaf; raises Refused with the reason."""
+    """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason."""
     levels = tree.levels
     try:
         return pack(
@@ -70,7 +70,7 @@ def search(
             balanced=wanted.balanced,
         )
     except Refusal as refusal:
-        raise Refused(
+        raise Unplaceable(
             not_fit(
                 tree.topology.name,
                 levels,

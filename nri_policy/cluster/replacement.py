@@ -18,7 +18,7 @@ from nri_policy.cluster.assignment import Assignment, Placed
 from nri_policy.cluster.group import PodSet, Request, Status
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.placement import assignment, search
-from nri_policy.cluster.request import NO_LEVEL, Refused, Unit, asks, plan
+from nri_policy.cluster.request import NO_LEVEL, Unit, Unplaceable, asks, plan
 from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.tree import Path, Tree
 
@@ -34,7 +34,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
     """Return the assignments of the new pods, and the whole ones, by pod set.
 
-    *paths* are those of failed nodes that still exist. Raises Refused.
+    *paths* are those of failed nodes that still exist. Raises Unplaceable.
     """
     new: dict[str, Assignment] = {}
     whole: dict[str, Assignment] = {}
@@ -98,7 +98,7 @@ def _host(given: Assignment, place: Placed) -> str:
 
 
 def _leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[int]:
-    """Return the pods that stay, by leaf; raises Refused if one of their domains is gone."""
+    """Return the pods that stay, by leaf; raises Unplaceable if one of their domains is gone."""
     places: Counter[int] = Counter()
     for each in given.domains:
         if _host(given, each) in failed:
@@ -108,10 +108,10 @@ def _leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[i
 
 
 def leaf_kept(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> int:
-    """Return the leaf of a domain that pods stay in; raises Refused if it is gone."""
+    """Return the leaf of a domain that pods stay in; raises Unplaceable if it is gone."""
     leaf = tree.find(levels, values)
     if leaf is None or not tree.rows.nodes_at(leaf):
-        raise Refused(
+        raise Unplaceable(
             "Cannot replace the node, because the existing topologyAssignment is invalid, as it"
             f" contains the stale domain {values[0]}"
         )
@@ -195,10 +195,10 @@ class _Search:
 def _finer(request: Request, missing: int) -> Request:
     """Return *request* with the largest inner layer that divides what is missing, else single pods.
 
-    Raises Refused if no level is left: slices alone name none.
+    Raises Unplaceable if no level is left: slices alone name none.
     """
     fitting = [each for each in request.slices[1:] if missing % each.size == 0]
     finer = msgspec.structs.replace(request, slices=fitting[:1])
     if not asks(finer):
-        raise Refused(NO_LEVEL)
+        raise Unplaceable(NO_LEVEL)
     return finer

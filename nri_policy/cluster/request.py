@@ -6,7 +6,7 @@
 | slices alone | the topmost | unconstrained |
 | `unconstrained`, nothing | the last | unconstrained; nothing: all pod sets of the group are |
 
-`Refused` is what depends on the cluster, DocumentError what is wrong with the request alone.
+`Unplaceable` is what depends on the cluster, DocumentError what is wrong with the request alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nri_policy.wording import quoted
 NO_LEVEL = "topology level not specified"
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not a fault
+class Unplaceable(Exception):  # noqa: N818 - an answer, not a fault
     """A pod set cannot be placed; the text says why."""
 
 
@@ -165,7 +165,7 @@ def check_count(pod_set: PodSet, path: str) -> None:
 
 
 def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: Settings) -> Plan:
-    """Return what *unit* asks for on a tree of *levels*; raises Refused.
+    """Return what *unit* asks for on a tree of *levels*; raises Unplaceable.
 
     *implied* is whether some pod set of the group asks for nothing, so that none is constrained.
     """
@@ -181,7 +181,7 @@ def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: Settings
     if outer is not None:
         slice_level = _index(outer.level, levels, "topology level for slices")
         if level > slice_level:
-            raise Refused(
+            raise Unplaceable(
                 f"podset slice topology {outer.level} is above the podset topology {name}"
             )
     balanced = request.algorithm == "Balanced" or (request.algorithm is None and settings.balanced)
@@ -209,7 +209,7 @@ def _level_without_a_name(
     mate = unit.leader is not None and asks(unit.leader.request)
     if request.unconstrained or (implied and not mate):
         return levels[-1]
-    raise Refused(NO_LEVEL)
+    raise Unplaceable(NO_LEVEL)
 
 
 def _inner(slices: Sequence[Slice], levels: Sequence[str], above: int) -> dict[int, int]:
@@ -221,7 +221,7 @@ def _inner(slices: Sequence[Slice], levels: Sequence[str], above: int) -> dict[i
     for each in slices[1:]:
         level = _index(each.level, levels, "topology level for additional slice layer")
         if level <= above:
-            raise Refused(
+            raise Unplaceable(
                 f"additional slice layer topology {each.level} must be at a lower level than"
                 f" {levels[above]}"
             )
@@ -233,7 +233,7 @@ def _inner(slices: Sequence[Slice], levels: Sequence[str], above: int) -> dict[i
 def _index(name: str, levels: Sequence[str], what: str) -> int:
     if name in levels:
         return levels.index(name)
-    raise Refused(f"no requested {what}: {name}")
+    raise Unplaceable(f"no requested {what}: {name}")
 
 
 def _check_leader_group(name: str, members: Sequence[PodSet]) -> None:

@@ -18,7 +18,7 @@ from nri_policy.cluster.group import PodSet, Request, Status
 from nri_policy.cluster.node import HOSTNAME, Node
 from nri_policy.cluster.placement import count, search
 from nri_policy.cluster.replacement import leaf_kept
-from nri_policy.cluster.request import Refused, Unit, asks, plan
+from nri_policy.cluster.request import Unit, Unplaceable, asks, plan
 from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.tree import Tree
 from nri_policy.cluster.usage import nodes_named
@@ -35,7 +35,7 @@ class Chosen:
 def choose(
     tree: Tree, unit: Unit, settings: Settings, held: Mapping[int, int], *, implied: bool
 ) -> Chosen | None:
-    """Return the nodes of the domains that hold *unit*, None for anywhere; raises Refused."""
+    """Return the nodes of the domains that hold *unit*, None for anywhere; raises Unplaceable."""
     if not asks(unit.workers.request):
         return None
     wanted = plan(unit, implied=implied, levels=tree.levels, settings=settings)
@@ -61,7 +61,7 @@ def replace_spread(
     spread: Callable[[PodSet, Mapping[str, int], Collection[str]], tuple[dict[str, int], int]],
     nodes: Mapping[str, Node],
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
-    """Return the assignments of the pods that failed nodes had, and the whole ones; raises Refused.
+    """Return the assignments of the pods that failed nodes had, and the whole ones; Unplaceable.
 
     Like the others they are spread, a required request in the domain where the rest is.
     """
@@ -110,6 +110,6 @@ def assignment(name: str, pods: Mapping[str, int], nodes: Mapping[str, Node]) ->
     return Assignment(pod_set=name, levels=[HOSTNAME], domains=domains)
 
 
-def not_placed(count: int, left: int) -> Refused:
+def not_placed(count: int, left: int) -> Unplaceable:
     """Return the refusal of a pod set of which *left* pods find no place."""
-    return Refused(f"spreading allows to fit only {count - left} out of {count} pod(s)")
+    return Unplaceable(f"spreading allows to fit only {count - left} out of {count} pod(s)")

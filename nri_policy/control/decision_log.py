@@ -50,22 +50,22 @@ class Refusal:
         return self.explanation.notes[-1]
 
 
-_Told = tuple[control_pb2.Decision, Explanation | None]
+_Entry = tuple[control_pb2.Decision, Explanation | None]
 
 
 class Watcher:
     """Decisions that wait for somebody to read them."""
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Queue[_Told] = asyncio.Queue(MOST_WAITING)
+        self._waiting: asyncio.Queue[_Entry] = asyncio.Queue(MOST_WAITING)
         self._lagged = False
 
-    def tell(self, told: _Told) -> None:
+    def put(self, entry: _Entry) -> None:
         """Let a decision wait to be read; drop it where too many wait already."""
         if self._waiting.full():
             self._lagged = True
         else:
-            self._waiting.put_nowait(told)
+            self._waiting.put_nowait(entry)
 
     async def next(self) -> control_pb2.Decision:
         """Return the next decision; LaggingError once one was dropped."""
@@ -115,7 +115,7 @@ class DecisionLog:
         elif explanation is None:
             message.outcome, message.summary = DecisionKind.REFUSED.value, str(outcome)
         for watcher in self._watchers:
-            watcher.tell((message, explanation))
+            watcher.put((message, explanation))
 
     def _fill_decision(self, event: Event, decision: Decision, view: NodeView) -> None:
         for name in decision.released:

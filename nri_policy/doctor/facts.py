@@ -112,8 +112,8 @@ class Facts:
         """Return who the runtime is: what it says itself, or what it told the daemon."""
         if self.runtimes.answered is not None:
             return self.runtimes.answered
-        told = self.daemon.runtime if isinstance(self.daemon, StatusReport) else ""
-        name, _, version = told.partition(" ")
+        running = self.daemon.runtime if isinstance(self.daemon, StatusReport) else ""
+        name, _, version = running.partition(" ")
         return runtime(name, version) if version else None
 
 

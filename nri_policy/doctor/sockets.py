@@ -63,5 +63,5 @@ def runtime_at(path: Path) -> Runtime | None:
 
 def runtime(name: str, version: str) -> Runtime:
     """Return what is known of a runtime by its name and version."""
-    told = ConfigureRequest(runtime_name=name, runtime_version=version)
-    return Runtime.from_request(told)
+    request = ConfigureRequest(runtime_name=name, runtime_version=version)
+    return Runtime.from_request(request)

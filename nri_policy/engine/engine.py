@@ -207,7 +207,7 @@ class Engine:
             state.await_resize(container.id, resizing)
         placed = state.placed[container.id]
         # one that was degraded keeps the weight that it came with
-        placement = state.tell(container.id, "asked for", with_shares=placed.request is request)
+        placement = state.announce(container.id, "asked for", with_shares=placed.request is request)
         return Decision(
             container_id=container.id,
             grant=placed.grant,
@@ -261,7 +261,7 @@ class Engine:
             state.placed[container_id] = replace(placed, container=container)
             if resizing is not None:
                 state.resizing[container_id] = resizing
-            placement = state.tell(container_id, "asked for", with_shares=True)
+            placement = state.announce(container_id, "asked for", with_shares=True)
             return Decision(
                 container_id=container_id,
                 grant=placed.grant,
@@ -318,8 +318,8 @@ class Engine:
         """Return what other containers must hear now that the free CPUs are no longer *free*."""
         state = self._state
         changed = free ^ state.supply.free_cpus()
-        sharers = state.tell_sharers(changed, cause)
-        return *sharers, *state.retell(state.rezoned, cause)
+        sharers = state.announce_sharers(changed, cause)
+        return *sharers, *state.announce_all(state.rezoned, cause)
 
     def _synchronized(self, event: Synchronized) -> Decision:
         state = self._state
@@ -416,7 +416,7 @@ class Engine:
             if lost := [*restored.refused, *restored.flagged, *shorter]:
                 raise PlacementError("; ".join(lost))
         return Decision(
-            changes=state.retell(state.placed, cause),
+            changes=state.announce_all(state.placed, cause),
             warnings=(*warnings, *restored.flagged, *restored.short, *restored.notes),
         )
 
@@ -431,7 +431,7 @@ class Engine:
                 change,
                 limits=updatable_limits(state.classes.get(change.container_id), state.equipment),
             )
-            for change in state.retell(placed, "it had drifted")
+            for change in state.announce_all(placed, "it had drifted")
         ]
         return Decision(changes=tuple(changes))
 

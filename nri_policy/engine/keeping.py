@@ -145,8 +145,8 @@ def possible(state: State, candidate: Candidate, grant: Grant) -> bool:
     nodes = state.layout.memory.nodes
     if not request.memory_preserve and nodes:
         # where memory is not pinned, the runtime cannot tell a zone
-        told = grant.mems or not state.layout.settings.pin_memory
-        if not (told and grant.mems <= nodes):
+        pinned = grant.mems or not state.layout.settings.pin_memory
+        if not (pinned and grant.mems <= nodes):
             return False
     if grant.sort is Sort.RESERVED:
         left = 1000 * len(state.layout.capacity.reserved) - state.reserved_milli

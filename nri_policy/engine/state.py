@@ -252,11 +252,11 @@ class State:
 
     def _mems(self, placed: Placed) -> CPUSet:
         """Return the memory nodes that the runtime is to know of; empty where left alone."""
-        told = self.layout.settings.pin_memory and not placed.request.memory_preserve
-        return placed.grant.mems if told else EMPTY
+        pinned = self.layout.settings.pin_memory and not placed.request.memory_preserve
+        return placed.grant.mems if pinned else EMPTY
 
-    def tell(self, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
-        """Return what the runtime must hear of a container, None if it knows; it is told now."""
+    def announce(self, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
+        """Return what the runtime must hear of a container, None if it knows; it counts as sent."""
         placed = self.placed[container_id]
         settings, grant, request = self.layout.settings, placed.grant, placed.request
         kept = self.resizing[container_id].shared if container_id in self.resizing else EMPTY
@@ -276,12 +276,12 @@ class State:
             cause=cause,
         )
 
-    def retell(self, container_ids: Iterable[str], cause: str) -> tuple[Placement, ...]:
+    def announce_all(self, container_ids: Iterable[str], cause: str) -> tuple[Placement, ...]:
         """Return what the runtime must hear of those of whom it does not know it."""
-        told = [self.tell(each, cause, with_shares=False) for each in container_ids]
-        return tuple([placement for placement in told if placement is not None])
+        announced = [self.announce(each, cause, with_shares=False) for each in container_ids]
+        return tuple([placement for placement in announced if placement is not None])
 
-    def tell_sharers(self, changed: CPUSet, cause: str) -> list[Placement]:
+    def announce_sharers(self, changed: CPUSet, cause: str) -> list[Placement]:
         """Return what the runtime must hear of those who share in a pool with *changed* CPUs.
 
         Pool by pool: not in the order in which pools came into use, which is not in the journal.
@@ -290,24 +290,24 @@ class State:
         placements: list[Placement] = []
         if not changed or not self.layout.settings.pin_cpu:
             return placements
-        pools, free, told = self.layout.tree.pools, self.supply.free_cpus(), self.sent
+        pools, free, sent = self.layout.tree.pools, self.supply.free_cpus(), self.sent
         for pool in sorted(self._sharing):
             if pools[pool].cpus.isdisjoint(changed):
                 continue
             cpus = (pools[pool].cpus & free) or self.layout.capacity.reserved
             known = now = None  # what the runtime has of the one before, and is to have
             for member, mems in self._sharing[pool].items():
-                before = told.get(member)
+                before = sent.get(member)
                 if before is not known or now is None or now[1] is not mems:
                     known, now = before, None
                     if before is not None and before[1] is mems and before[0] != cpus:
                         now = cpus, mems
                 # who keeps what it had is not like the others
                 if now is None or member in self.resizing:
-                    if (placement := self.tell(member, cause, with_shares=False)) is not None:
+                    if (placement := self.announce(member, cause, with_shares=False)) is not None:
                         placements.append(placement)
                 else:
-                    told[member] = now
+                    sent[member] = now
                     placements.append(
                         Placement(
                             container_id=member, cpus=cpus, mems=now[1], shares=None, cause=cause

@@ -39,8 +39,8 @@ _ACTIONS = ("add", "remove", "online", "offline")
 _MOST_LISTED = 8  # addresses in a line of the log
 _TOTAL = re.compile(r"MemTotal:\s*(\d+)")
 
-Tell = Callable[[], None]
-Listen = Callable[[Tell], AbstractContextManager[bool]]
+Notify = Callable[[], None]
+Listen = Callable[[Notify], AbstractContextManager[bool]]
 Glance = tuple[object, ...]
 
 
@@ -50,8 +50,10 @@ def uevents_of(subsystems: Collection[str], actions: Collection[str] = _ACTIONS)
 
 
 @contextmanager
-def _uevents(subsystems: Collection[str], actions: Collection[str], tell: Tell) -> Iterator[bool]:
-    """Call *tell* on the running loop whenever the kernel has news; yield whether it can be heard.
+def _uevents(
+    subsystems: Collection[str], actions: Collection[str], notify: Notify
+) -> Iterator[bool]:
+    """Call *notify* on the running loop when the kernel has news; yield whether it can be heard.
 
     These are the kernel's own events, not udev's: a container, or a small node, has no udev.
     """
@@ -74,9 +76,9 @@ def _uevents(subsystems: Collection[str], actions: Collection[str], tell: Tell) 
         try:
             while (device := monitor.poll(0)) is not None:
                 if device.action in actions:
-                    tell()
+                    notify()
         except OSError:  # ENOBUFS: there was more than the socket holds
-            tell()
+            notify()
 
     loop = asyncio.get_running_loop()
     loop.add_reader(monitor.fileno(), drain)
@@ -116,17 +118,17 @@ class Hotplug:
         have read it before a change, or *changed* may have left it alone.
         A machine that cannot be read leaves the last one in force, and is read again. Never ends.
         """
-        told = asyncio.Event()
-        with self._listen(told.set) as heard:
+        notified = asyncio.Event()
+        with self._listen(notified.set) as heard:
             pause = usual = PERIOD if heard else PERIOD_UNHEARD
             seen: Glance | None = None  # of when `compared` was read
             compared: Machine | None = None
             trouble = ""
             while True:
-                await self._until(told, pause)
-                news = told.is_set()
+                await self._until(notified, pause)
+                news = notified.is_set()
                 if news:
-                    await self._quiet(told)
+                    await self._quiet(notified)
                 try:
                     glance = await asyncio.to_thread(_glance, self._root)
                     if glance == seen and not news and known() is compared:
@@ -156,10 +158,10 @@ class Hotplug:
             raise TopologyError(self._root, "it changed while it was read")
         return machine
 
-    async def _until(self, told: asyncio.Event, seconds: float) -> None:
+    async def _until(self, notified: asyncio.Event, seconds: float) -> None:
         """Wait until there is news, at most so long."""
         waiting = {
-            asyncio.ensure_future(told.wait()),
+            asyncio.ensure_future(notified.wait()),
             asyncio.ensure_future(self._sleep(seconds)),
         }
         try:
@@ -168,14 +170,14 @@ class Hotplug:
             for each in waiting:
                 each.cancel()
 
-    async def _quiet(self, told: asyncio.Event) -> None:
+    async def _quiet(self, notified: asyncio.Event) -> None:
         """Wait until the news end."""
         for _ in range(MOST_QUIETS):
-            told.clear()
+            notified.clear()
             await self._sleep(QUIET)
-            if not told.is_set():
+            if not notified.is_set():
                 return
-        told.clear()
+        notified.clear()
 
 
 def _glance(root: Path) -> Glance:

@@ -183,8 +183,8 @@ def _nvidia_function(tree: Tree, minor: str) -> str | None:
     with tree.folder(_NVIDIA_GPUS) as gpus:
         for address in gpus.names():
             with gpus.folder(address) as gpu:
-                told = _NVIDIA_MINOR.search(gpu.text("information") or "")
-            if told and told[1] == minor:
+                match = _NVIDIA_MINOR.search(gpu.text("information") or "")
+            if match and match[1] == minor:
                 return f"sys/bus/pci/devices/{address}"
     return None
 

@@ -51,14 +51,14 @@ def nest(cpus: Mapping[int, CPU], kinds: Mapping[int, CoreKind], notes: Notes) -
             for core, members in split(die_cpus, "core"):
                 kind = kinds.get(members.lowest, CoreKind.STANDARD)
                 cores.append(Core(package=package, die=die, id=core, cpus=members, kind=kind))
-    told = {each.cpus for each in packages}
-    told.update(each.cpus for each in dies)
-    told.update(each.cpus for each in cores)
+    listed = {each.cpus for each in packages}
+    listed.update(each.cpus for each in dies)
+    listed.update(each.cpus for each in cores)
     return Nesting(
         groups=tuple(groups),
         packages=tuple(sorted(packages, key=_lowest)),
         dies=tuple(sorted(dies, key=_lowest)),
-        clusters=tuple(sorted((each for each in clusters if each.cpus not in told), key=_lowest)),
+        clusters=tuple(sorted((each for each in clusters if each.cpus not in listed), key=_lowest)),
         cores=tuple(sorted(cores, key=_lowest)),
     )
 

@@ -123,10 +123,6 @@ class Call:
     clock: Callable[[], float]
     answered: bool = False
 
-    def remaining(self) -> float:
-        """Return the seconds that are left; negative once the deadline has passed."""
-        return self.deadline - self.clock()
-
 
 CALL: ContextVar[Call] = ContextVar("CALL")
 

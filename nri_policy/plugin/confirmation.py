@@ -74,7 +74,7 @@ class Confirmations:
         """Take note of what went to a container with the answer about itself."""
         self.sent[container_id] = Sent(since=now, event=self._events, lost=False)
 
-    def told(self, container_ids: Iterable[str], now: float) -> None:
+    def mark_sent(self, container_ids: Iterable[str], now: float) -> None:
         """Take note of updates that were sent beside what the runtime asked about."""
         for each in container_ids:
             lost = self.phase(each) is not Phase.RUNNING

@@ -200,8 +200,8 @@ class Enforcement:
         if placed is None or self._cgroups is None:
             return
         own, others = placed.grant.exclusive, len(self._confirmations.sent) > 1
-        untold = container_id in self._update_queue.untold
-        if not (untold or self._confirmations.lost(container_id) or (own and others)):
+        unsent = container_id in self._update_queue.unsent
+        if not (unsent or self._confirmations.lost(container_id) or (own and others)):
             return
         look = asyncio.create_task(self.look(container_id), name="look")
         self._looks.add(look)
@@ -217,7 +217,7 @@ class Enforcement:
         async with self._looking:
             if self._update_queue.leaving:
                 return ()
-            ids = dict.fromkeys([*also, *self._confirmations.sent, *self._update_queue.untold])
+            ids = dict.fromkeys([*also, *self._confirmations.sent, *self._update_queue.unsent])
             cases = [case for each in ids if (case := self._case(each)) is not None]
             if self._cgroups is not None and cases:
                 await asyncio.to_thread(enforce, self._cgroups, cases, self._node.view.taken)
@@ -244,11 +244,11 @@ class Enforcement:
             own=placed.grant.exclusive | (resizing.kept if resizing else EMPTY),
             lost=self._confirmations.lost(container_id)
             or (
-                container_id in self._update_queue.untold
+                container_id in self._update_queue.unsent
                 and self._confirmations.phase(container_id) is Phase.STARTING
             ),
             settled=container_id not in self._confirmations.sent
-            and container_id not in self._update_queue.untold,
+            and container_id not in self._update_queue.unsent,
         )
 
     def _conclude(self, case: Case) -> None:

@@ -72,12 +72,12 @@ def oci_runtime(root: Path) -> tuple[str, Version] | None:
         return None
     ((name, program),) = found
     try:
-        told = subprocess.run(  # noqa: S603 - found where root's programs are
+        result = subprocess.run(  # noqa: S603 - found where root's programs are
             [program, "--version"], capture_output=True, text=True, timeout=_PATIENCE, check=True
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    line = _VERSION.search(told.stdout)
+    line = _VERSION.search(result.stdout)
     version = None if line is None else Version.parse(line[1] + ".0" * (2 - line[1].count(".")))
     return None if version is None else (name, version)
 
@@ -143,23 +143,23 @@ class HostEquipment:
 
     async def run(self, changed: Callable[[], Awaitable[None]]) -> None:
         """Look again and again, and await *changed* where `latest` is another."""
-        told = asyncio.Event()
-        with self._listen(told.set):
+        notified = asyncio.Event()
+        with self._listen(notified.set):
             while True:
-                await self._until(told)
-                told.clear()
+                await self._until(notified)
+                notified.clear()
                 found = await asyncio.to_thread(equipment_of, self._root, self._oci)
                 if found != self.latest:
                     self.latest = found
                     await changed()
 
-    async def _until(self, told: asyncio.Event) -> None:
+    async def _until(self, notified: asyncio.Event) -> None:
         """Wait until there is news and a moment more, at most for the period."""
-        ends = {asyncio.ensure_future(told.wait()), asyncio.ensure_future(self._sleep(PERIOD))}
+        ends = {asyncio.ensure_future(notified.wait()), asyncio.ensure_future(self._sleep(PERIOD))}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
-        if told.is_set():
+        if notified.is_set():
             await self._sleep(QUIET)

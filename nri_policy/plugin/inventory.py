@@ -102,7 +102,7 @@ class Inventory:
             elif stored is not None and stored.resources is not None:
                 said = not_older(stored.resources, stored.request.milli, said, found)
         elif (
-            listed.id not in self._update_queue.untold
+            listed.id not in self._update_queue.unsent
             and not self._update_queue.confirmations.lost(listed.id)
         ):
             return listed

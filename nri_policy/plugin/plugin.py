@@ -367,7 +367,7 @@ class PolicyPlugin:
             no_io_updates=runtime.no_unified_updates or host.no_io_updates,
         )
 
-    async def retell(self, container_ids: Iterable[str]) -> None:
+    async def resend(self, container_ids: Iterable[str]) -> None:
         """Have the runtime told again where these containers run, whatever it believes."""
         async with self._node.turn:
             self._decisions.decide(Drifted(container_ids=tuple(container_ids)))

@@ -56,7 +56,7 @@ class UpdateQueue:
     def __init__(self, node: Node, clock: Clock | None = None) -> None:
         self._node = node
         self.clock = clock or Clock()
-        self._untold: dict[str, Placement] = {}  # by container id, the latest
+        self._unsent: dict[str, Placement] = {}  # by container id, the latest
         # whose creation's answer took whom along, until it starts: if it fails, nobody was told
         self._along: dict[str, tuple[str, ...]] = {}
         self._tries: dict[str, int] = {}  # calls that failed for a container, one after the other
@@ -67,26 +67,26 @@ class UpdateQueue:
         self.leaving = False
         self.confirmations = Confirmations()
         self.sent = asyncio.Event()  # set whenever something was sent
-        self._some, self._none = asyncio.Event(), asyncio.Event()  # are untold
+        self._some, self._none = asyncio.Event(), asyncio.Event()  # are unsent
         self._none.set()
         self.refused: dict[str, Placement] = {}  # what the runtime failed to do, however often told
 
     @property
-    def untold(self) -> Collection[str]:
+    def unsent(self) -> Collection[str]:
         """The ids of containers that the runtime has not heard the latest of."""
-        return self._untold.keys()
+        return self._unsent.keys()
 
     def note(self, changes: Iterable[Placement], *, hurry: bool = False) -> None:
         """Have containers told of their new placements; in a *hurry* no response is waited for."""
         for change in changes:
             each = change.container_id
-            before = self._untold.get(each)
+            before = self._unsent.get(each)
             new = self.own(change)
             if new.shares is None and before is not None:
                 new = replace(new, shares=before.shares)
             if before is not None and before.limits:
                 new = replace(new, limits=join_changes(before.limits, new.limits))
-            self._untold[each] = new
+            self._unsent[each] = new
             self._tries.pop(each, None)
             self._reminders.pop(each, None)
             self.refused.pop(each, None)
@@ -97,7 +97,7 @@ class UpdateQueue:
     def remind(self, changes: Iterable[Placement]) -> None:
         """Have a response tell what is in force already, for the runtime to know it too."""
         for change in changes:
-            if change.container_id not in self._untold:
+            if change.container_id not in self._unsent:
                 self._reminders[change.container_id] = change
 
     def own(self, decided: Placement) -> Placement:
@@ -114,10 +114,10 @@ class UpdateQueue:
         """
         still = [
             replace(now, limits=waiting.limits)
-            for each, waiting in self._untold.items()
+            for each, waiting in self._unsent.items()
             if waiting.limits and (now := self._node.view.placement(each)) is not None
         ]
-        self._untold.clear()
+        self._unsent.clear()
         self._along.clear()
         self._tries.clear()
         self._reminders.clear()
@@ -134,12 +134,12 @@ class UpdateQueue:
         """
         if overdue():
             return []
-        self._untold.pop(asked, None)
+        self._unsent.pop(asked, None)
         self._reminders.pop(asked, None)
         self._drop_gone()
-        taken = self._batch(self._reminders | self._untold, ignore_failure=True, tried=False)
+        taken = self._batch(self._reminders | self._unsent, ignore_failure=True, tried=False)
         for each in taken:
-            self._untold.pop(each, None)
+            self._unsent.pop(each, None)
             self._reminders.pop(each, None)
         self._mark_sent(taken)
         if creating and taken:
@@ -163,34 +163,34 @@ class UpdateQueue:
         self.note(
             placement
             for placement in again
-            if placement is not None and placement.container_id not in self._untold
+            if placement is not None and placement.container_id not in self._unsent
         )
 
     async def run(self, session: Session) -> NoReturn:
         """Tell what no response takes along in time."""
         while True:
             await self._some.wait()
-            if not self._untold:  # a response has taken it all along
+            if not self._unsent:  # a response has taken it all along
                 continue
-            told = asyncio.ensure_future(self._none.wait())
+            empty = asyncio.ensure_future(self._none.wait())
             hurry = asyncio.ensure_future(self._hurry.wait())
             end = asyncio.ensure_future(
-                asyncio.wait({told, hurry}, return_when=asyncio.FIRST_COMPLETED)
+                asyncio.wait({empty, hurry}, return_when=asyncio.FIRST_COMPLETED)
             )
             try:
                 await self.clock.done_within(self._patience(session), end)
-                if not told.done() and hurry.done():
-                    await self.clock.done_within(PATIENCE, told)
-                if not told.done():
-                    await self._tell(session)
+                if not empty.done() and hurry.done():
+                    await self.clock.done_within(PATIENCE, empty)
+                if not empty.done():
+                    await self._flush(session)
             finally:
                 self._hurry.clear()
-                for each in (end, told, hurry):
+                for each in (end, empty, hurry):
                     each.cancel()
 
-    async def tell(self, session: Session) -> None:
+    async def flush(self, session: Session) -> None:
         """Tell everything now, and return when it is told."""
-        await self._tell(session)
+        await self._flush(session)
         await self._none.wait()
 
     async def leave(self, session: Session, seconds: float, *, called: bool = False) -> bool:
@@ -201,18 +201,18 @@ class UpdateQueue:
         """
         self.leaving = True
         self._widen()
-        if not self._untold:
+        if not self._unsent:
             return True
-        telling = asyncio.ensure_future(self.tell(session))
-        ends = {telling} if called else {telling, asyncio.ensure_future(session.missing.wait())}
+        flushing = asyncio.ensure_future(self.flush(session))
+        ends = {flushing} if called else {flushing, asyncio.ensure_future(session.missing.wait())}
         end = asyncio.ensure_future(asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED))
         await self.clock.done_within(seconds, end)
-        told = telling.done()
+        delivered = flushing.done()
         for each in (end, *ends):
             each.cancel()
-        if told:
+        if delivered:
             await self.clock.sleep(LINGER)
-        return told
+        return delivered
 
     def _widen(self) -> None:
         view = self._node.view
@@ -221,27 +221,27 @@ class UpdateQueue:
     def _patience(self, session: Session) -> float:
         runtime = session.runtime
         calls = runtime is None or runtime.unsolicited_updates_safe
-        tries = min((self._tries.get(each, 0) for each in self._untold), default=0)
+        tries = min((self._tries.get(each, 0) for each in self._unsent), default=0)
         return (PATIENCE if calls else PATIENCE_TO_REGISTER) * 2.0**tries
 
-    async def _tell(self, session: Session) -> None:
+    async def _flush(self, session: Session) -> None:
         """Tell by the way that there is; no way is no error: a response will do, or Synchronize."""
         async with self._calling:
             self._drop_gone()
             self._set_flags()
             runtime = session.runtime
-            if not self._untold or not session.synchronized or runtime is None:
+            if not self._unsent or not session.synchronized or runtime is None:
                 return
             if runtime.unsolicited_updates_safe:
                 while await self._call(session):
                     pass
             elif session.can_register:
-                log.info("sending", extra={"way": "register", "containers": len(self._untold)})
+                log.info("sending", extra={"way": "register", "containers": len(self._unsent)})
                 session.reconnect()
 
     async def _call(self, session: Session) -> bool:
         """Tell in a call of our own; return whether there is more to be told at once."""
-        waiting = self._untold.copy()
+        waiting = self._unsent.copy()
         sent = self._batch(waiting, ignore_failure=False, tried=True)
         log.info("sending", extra={"way": "call", "containers": len(sent)})
         try:
@@ -250,7 +250,7 @@ class UpdateQueue:
         except ConnectionError:
             return False
         except (CallRefused, TimeoutError) as error:
-            log.warning("not-told", extra={"containers": len(sent), "reason": str(error)})
+            log.warning("not-sent", extra={"containers": len(sent), "reason": str(error)})
             if session.can_register:  # nobody knows what came of it, but the runtime
                 session.reconnect()
                 return False
@@ -262,14 +262,14 @@ class UpdateQueue:
             if self.leaving and now is not None:
                 now = _unmanaged_placement(view, each)
             if now is None:
-                self._untold.pop(each, None)
+                self._unsent.pop(each, None)
             elif each in failed:
                 self._retry_later(now)
             elif (now.cpus, now.mems) != (waiting[each].cpus, waiting[each].mems):
-                self._untold.setdefault(each, now)  # a response may have told it before the call
+                self._unsent.setdefault(each, now)  # a response may have told it before the call
                 more = True
-            elif self._untold.get(each) is waiting[each]:
-                del self._untold[each]
+            elif self._unsent.get(each) is waiting[each]:
+                del self._unsent[each]
                 self._tries.pop(each, None)
         self._set_flags()
         return more and not failed
@@ -279,9 +279,9 @@ class UpdateQueue:
         each = now.container_id
         tries = self._tries[each] = self._tries.get(each, 0) + 1
         if tries < MAX_TRIES:
-            self._untold.setdefault(each, now)
+            self._unsent.setdefault(each, now)
             return
-        self.refused[each] = self._untold.pop(each, now)
+        self.refused[each] = self._unsent.pop(each, now)
         del self._tries[each]
         log.error(
             "not-taken",
@@ -296,7 +296,7 @@ class UpdateQueue:
     def _drop_gone(self) -> None:
         """Forget the containers that hold nothing any more."""
         placed = self._node.view.placed
-        for table in (self._untold, self._reminders, self._tries, self.refused):
+        for table in (self._unsent, self._reminders, self._tries, self.refused):
             for gone in table.keys() - placed.keys():
                 del table[gone]
 
@@ -316,11 +316,11 @@ class UpdateQueue:
         return batch
 
     def _mark_sent(self, container_ids: Iterable[str]) -> None:
-        self.confirmations.told(container_ids, self.clock.now())
+        self.confirmations.mark_sent(container_ids, self.clock.now())
         self.sent.set()
 
     def _set_flags(self) -> None:
-        if self._untold:
+        if self._unsent:
             self._some.set()
             self._none.clear()
         else:

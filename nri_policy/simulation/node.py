@@ -172,7 +172,7 @@ class SimulatedNode:
 
     async def _settle(self, daemon: Daemon) -> None:
         """Wait until the runtime has heard and done everything."""
-        await daemon.tell()
+        await daemon.flush_updates()
         await self.runtime.settled()
 
 

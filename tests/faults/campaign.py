@@ -357,8 +357,8 @@ class Campaign:
             before, after = held[container_id].grant, now[container_id].grant
             # memory zones grow to make room, guests go where there is any, and nobody is put on
             # overbooked reserved CPUs who is not there yet
-            told = books.living(self.node)[container_id].updated_by
-            spilled = before.sort is Sort.RESERVED and bool(told)
+            updated_by = books.living(self.node)[container_id].updated_by
+            spilled = before.sort is Sort.RESERVED and bool(updated_by)
             if not (before.preemptible or spilled):
                 name = held[container_id].full_name
                 assert replace(after, mems=before.mems) == before, f"{name}: {before} to {after}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from nri_policy.cluster.writes import CreateGroup, OpenGate, WriteStatus
-from tests.support.placement_world import Play, RefusedError, tell
+from tests.support.placement_world import Play, RefusedError, notify
 from tests.unit.cluster.objects import HOSTNAME
 
 
@@ -85,7 +85,7 @@ def test_a_list_that_comes_again_takes_no_promise_back() -> None:
     asked = [each for each in play.controller.step() if isinstance(each, WriteStatus)]
     assert sum(bool(each.group.status.assignments) for each in asked) == 3
     for name in play.world.objects["groups"]:
-        tell(play.controller, play.world, "groups", name)
+        notify(play.controller, play.world, "groups", name)
     play.controller.queue.changed()
     assert not [each for each in play.controller.step() if isinstance(each, WriteStatus)]
 
@@ -110,10 +110,10 @@ def submit_urgent(play: Play) -> None:
     """A group comes that goes before all others; nothing else of the cluster is seen."""
     play.world.submit("urgent", 7, 1, "example.com/rack", priority=9)
     for kind, name in [("jobs", "urgent"), *(("pods", f"urgent-{at}") for at in range(7))]:
-        tell(play.controller, play.world, kind, name)
+        notify(play.controller, play.world, kind, name)
     (created,) = [each for each in play.controller.step() if isinstance(each, CreateGroup)]
     play.world.write(created)
-    tell(play.controller, play.world, "groups", "job-urgent")
+    notify(play.controller, play.world, "groups", "job-urgent")
 
 
 @pytest.mark.parametrize("done", [False, True])
@@ -177,7 +177,7 @@ def test_no_place_is_given_back_while_nobody_knows_whether_a_pod_is_on_its_way()
     world.put("jobs", world.objects["jobs"]["j"] | {"status": {"succeeded": 1}})
     world.delete("pods", "j-0")
     for kind, name in (("jobs", "j"), ("pods", "j-0")):
-        tell(play.controller, world, kind, name)
+        notify(play.controller, world, kind, name)
     again = play.controller.step()
     assert [type(each) for each in again] == [OpenGate] * 2  # to be refused
     play.rest()

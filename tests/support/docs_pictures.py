@@ -126,11 +126,11 @@ async def _top(node: Served) -> str:
     feed = DaemonWatcher(node.socket, lambda: then)
     await asyncio.to_thread(feed.look)
     await node.start(pod("extra", "1"))
-    while len((glimpse := await asyncio.to_thread(feed.look)).decisions) < _DECISIONS:
+    while len((snapshot := await asyncio.to_thread(feed.look)).decisions) < _DECISIONS:
         pass
     await asyncio.to_thread(feed.close)
     screen = StringIO()
-    Console(file=screen, width=90, height=34, _environ={}).print(Frame(then, glimpse), end="")
+    Console(file=screen, width=90, height=34, _environ={}).print(Frame(then, snapshot), end="")
     return "".join(f"{line.rstrip()}\n" for line in screen.getvalue().splitlines())
 
 

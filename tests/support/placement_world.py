@@ -219,7 +219,7 @@ class World:
         return sum(HOSTNAME in each["spec"].get("nodeSelector", {}) for each in pods), len(pods)
 
 
-def tell(controller: Controller, world: World, kind: str, name: str) -> None:
+def notify(controller: Controller, world: World, kind: str, name: str) -> None:
     """Tell the controller what became of an object."""
     item = world.objects[kind].get(name)
     if kind == "nodes":
@@ -255,13 +255,13 @@ class Play:
         self.chance.shuffle(every)
         self.world.changes.clear()
         for kind, name in every:
-            tell(self.controller, self.world, kind, name)
+            notify(self.controller, self.world, kind, name)
 
     def listen(self, most: int | None = None) -> None:
         """Tell the controller the next *most* changes."""
         changes = self.world.changes
         for _ in range(len(changes) if most is None else min(most, len(changes))):
-            tell(self.controller, self.world, *changes.pop(0))
+            notify(self.controller, self.world, *changes.pop(0))
 
     def step(self, kill: float = 0.0, lost: float = 0.0) -> int:
         """Have the controller do a step; return how many writes it asked.

@@ -79,7 +79,7 @@ def test_nobody_moves_before_pinning_is_on_and_then_just_who_was_named(tmp_path:
 
         node.daemon.reloads.read = lambda: load(Path(new).read_bytes(), new)
         assert (await node.daemon.reloads.reload()).accepted
-        await node.daemon.tell()
+        await node.daemon.flush_updates()
         await node.runtime.settled()
         foretold = {
             name: (change["after"]["cpus"], change["after"]["mems"])
@@ -99,7 +99,7 @@ def test_who_is_pinned_stays_there_when_pinning_is_turned_off(tmp_path: Path) ->
             await node.daemon.plugin.reconfigure(
                 settings=load(document(pinCPU=pinned, pinMemory=pinned), "test")
             )
-            await node.daemon.tell()
+            await node.daemon.flush_updates()
             await node.runtime.settled()
             seen.append(cpusets(node.runtime))
         before, after = seen

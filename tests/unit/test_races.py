@@ -107,7 +107,7 @@ class Race:
         )
 
     async def drift(self, it: Served) -> None:
-        await it.daemon.plugin.retell([*it.daemon.node.view.placed][:3])
+        await it.daemon.plugin.resend([*it.daemon.node.view.placed][:3])
 
     async def restart(self, it: Served) -> None:
         async with self.restarting:
@@ -129,12 +129,12 @@ async def settle(it: Served) -> None:
     while True:
         while not (it.runtime.plugins and it.daemon._session.synchronized):  # noqa: ASYNC110 - no event says both
             await asyncio.sleep(0.001)
-        telling = asyncio.ensure_future(it.daemon.tell())
-        await asyncio.wait({telling}, timeout=10 * REQUEST)
+        flushing = asyncio.ensure_future(it.daemon.flush_updates())
+        await asyncio.wait({flushing}, timeout=10 * REQUEST)
         await it.runtime.settled()
-        if telling.done() and it.runtime.plugins:
+        if flushing.done() and it.runtime.plugins:
             return
-        telling.cancel()
+        flushing.cancel()
 
 
 def check(it: Served) -> None:

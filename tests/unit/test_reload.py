@@ -50,10 +50,10 @@ def cpus(node: Served) -> dict[str, str]:
     return {container.key: str(container.cpus) for container in node.runtime.containers}
 
 
-async def told(node: Served) -> None:
+async def flush(node: Served) -> None:
     """Wait until the runtime has done what it has not heard yet."""
     before = node.runtime.synchronizations
-    await node.daemon.tell()
+    await node.daemon.flush_updates()
     await node.runtime.synchronized(after=before)
 
 
@@ -70,7 +70,7 @@ def test_settings_that_are_accepted_are_in_force_and_the_runtime_hears_of_it(
         outcome = await node.daemon.reloads.reload()
         assert (outcome.accepted, outcome.reason, outcome.origin) == (True, "", str(path))
         assert node.daemon.reloads.latest == outcome
-        await told(node)
+        await flush(node)
         assert cpus(node) == {"kube-system/system/main": "8-9", "default/own/main": "4-5"}
 
     reloading(tmp_path, check)
@@ -86,7 +86,7 @@ def test_containers_are_pinned_no_more_when_the_pins_are_taken_off(tmp_path: Pat
         assert await node.daemon.auditor._source.decided() == (), "there is nothing to be audited"
         write(path)
         assert (await node.daemon.reloads.reload()).accepted
-        await told(node)
+        await flush(node)
         assert sorted(cpus(node).values()) == ["4-5", "8-9"]
 
     reloading(tmp_path, check)

@@ -43,7 +43,7 @@ class Node:
     containers: dict[str, Decided] = field(default_factory=dict)
     kernel: dict[str, Observed] = field(default_factory=dict)
     moments: list[tuple[str, str]] = field(default_factory=list)  # id and what it then runs on
-    told: list[list[str]] = field(default_factory=list)
+    resent: list[list[str]] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     firsts: dict[str, FirstProcess] = field(default_factory=dict)  # by cgroup
     files: dict[str, dict[str, str]] = field(default_factory=dict)  # by cgroup
@@ -67,8 +67,8 @@ class Node:
     async def decided(self) -> list[Decided]:
         return [*self.containers.values()]
 
-    async def retell(self, container_ids: Collection[str]) -> None:
-        self.told.append([*container_ids])
+    async def resend(self, container_ids: Collection[str]) -> None:
+        self.resent.append([*container_ids])
 
     async def books(self) -> Books:
         return Books(running=(), known=(), folders=())
@@ -218,10 +218,10 @@ async def test_repair_tells_the_runtime_again_and_sees_that_it_helped() -> None:
     node.put(1)
     node.put(2, "0-7")
     await node.auditor.round()
-    assert node.told == [["id2"]]
+    assert node.resent == [["id2"]]
     node.put(2)
     await node.auditor.round()
-    assert (node.drifts(), node.told) == ([], [["id2"]])
+    assert (node.drifts(), node.resent) == ([], [["id2"]])
     assert node.auditor.repairs == 1
 
 
@@ -232,7 +232,7 @@ async def test_repair_that_does_not_help_ends_after_some_tries(
     node.put(1, "0-7")
     for _ in range(MOST_TRIES + 5):
         await node.auditor.round()
-    assert len(node.told) == MOST_TRIES
+    assert len(node.resent) == MOST_TRIES
     (drift,) = node.auditor.report.drifts
     assert (drift.tries, drift.curable) == (MOST_TRIES, False)
     assert caplog.text.count("event=drift-stays") == 1
@@ -240,7 +240,7 @@ async def test_repair_that_does_not_help_ends_after_some_tries(
     await node.auditor.round()
     node.put(1, "0-7")
     await node.auditor.round()
-    assert len(node.told) == MOST_TRIES + 1, "a new drift is tried anew"
+    assert len(node.resent) == MOST_TRIES + 1, "a new drift is tried anew"
 
 
 async def test_the_tries_are_not_forgotten_while_the_runtime_has_yet_to_hear() -> None:
@@ -250,7 +250,7 @@ async def test_the_tries_are_not_forgotten_while_the_runtime_has_yet_to_hear() -
     node.containers["id1"] = replace(node.containers["id1"], sent=False)
     await node.auditor.round()
     assert [drift.tries for drift in node.auditor.report.drifts] == [1]
-    assert len(node.told) == 1
+    assert len(node.resent) == 1
 
 
 async def test_what_telling_cannot_cure_is_not_told() -> None:
@@ -258,14 +258,14 @@ async def test_what_telling_cannot_cure_is_not_told() -> None:
     node.put(1)
     node.kernel["id1"] = observed("2-3", t7="9")
     await node.auditor.round()
-    assert (node.drifts(), node.told) == ([("default/pod1/main", "9")], [])
+    assert (node.drifts(), node.resent) == ([("default/pod1/main", "9")], [])
 
 
 async def test_report_tells_nobody() -> None:
     node = Node(audit=Audit.REPORT)
     node.put(1, "0-7")
     await node.auditor.round()
-    assert node.told == []
+    assert node.resent == []
 
 
 async def test_off_reads_nothing_but_when_asked() -> None:
@@ -282,7 +282,7 @@ async def test_who_asks_only_looks_and_what_is_new_hastens_a_round() -> None:
     node = Node(audit=Audit.REPAIR)
     node.put(1, "0-7")
     report = await node.auditor.look()
-    assert (len(report.drifts), node.told) == (1, [])
+    assert (len(report.drifts), node.resent) == (1, [])
     assert node.auditor._due.is_set()
     node.auditor._due.clear()
     await node.auditor.look()

@@ -68,7 +68,7 @@ async def test_repair_has_the_runtime_set_again_what_it_believes_to_be_set(
         believed = drifted.cpus
         await node.daemon.auditor.round()
         before = node.runtime.synchronizations
-        await node.daemon.tell()
+        await node.daemon.flush_updates()
         await node.runtime.synchronized(after=before if version == "2.1.9" else 0)
         (update,) = drifted.updated_by
         assert update.resources.cpu.cpus == str(believed) == "4-5"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
+from nri_policy.cli.breakable_text import cpu_list, path
 from nri_policy.cli.fitting import Columns
-from nri_policy.cli.pieces import cpu_list, path
 from nri_policy.cpuset import CPUSet
 from tests.support.pictures import printed
 

@@ -42,15 +42,15 @@ def scene(spec: str = nodes.SMALL, containers: int = 2) -> Scene:
     return made_up(engine, held)
 
 
-def glimpse(shown: Scene | None, *, decisions: int = 0, problem: str = "") -> DaemonSnapshot:
-    told = Decision(
+def snapshot(shown: Scene | None, *, decisions: int = 0, problem: str = "") -> DaemonSnapshot:
+    decision = Decision(
         event="created",
         container="default/\x1bc/main",
         summary="placed: 1 CPU",
         changes=[Change()],
         released=["default/old/main"],
     )
-    return DaemonSnapshot(scene=shown, decisions=((START, told),) * decisions, problem=problem)
+    return DaemonSnapshot(scene=shown, decisions=((START, decision),) * decisions, problem=problem)
 
 
 def lines(seen: DaemonSnapshot, width: int = 80, height: int = 24) -> list[str]:
@@ -65,7 +65,7 @@ def lines(seen: DaemonSnapshot, width: int = 80, height: int = 24) -> list[str]:
 
 
 def test_a_frame_has_the_picture_the_containers_and_the_latest_decisions() -> None:
-    shown = lines(glimpse(scene(), decisions=3), width=100, height=40)
+    shown = lines(snapshot(scene(), decisions=3), width=100, height=40)
     assert shown[0].startswith("nri-policy 03:04:05 · 2 containers · q ends")
     assert shown[1] == "2 packages · 4 NUMA nodes · 8 cores · 16 CPUs · 16 GiB dram"
     assert any(line.startswith("B  c1/main") for line in shown)
@@ -79,7 +79,7 @@ def test_a_frame_has_the_picture_the_containers_and_the_latest_decisions() -> No
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 15), (40, 10), (30, 6), (132, 50)])
 @pytest.mark.parametrize("spec", [nodes.SMALL, LARGE])
 def test_a_frame_of_many_containers_fits_any_terminal(spec: str, width: int, height: int) -> None:
-    shown = lines(glimpse(scene(spec, containers=15), decisions=9), width, height)
+    shown = lines(snapshot(scene(spec, containers=15), decisions=9), width, height)
     assert shown[0].startswith("nri-policy 03:04:05")
     assert any("more" in line for line in shown) == (height < 50)
     assert "latest decisions" in shown
@@ -88,20 +88,20 @@ def test_a_frame_of_many_containers_fits_any_terminal(spec: str, width: int, hei
 def test_where_there_is_not_room_for_all_those_with_cpus_of_their_own_come_first() -> None:
     held = {f"default/guest{n}/main": holding(exclusive="", cpus="2-15") for n in range(30)}
     shown = made_up(nodes.engine(), {**held, "default/own/main": holding()})
-    assert any("own/main" in line for line in lines(glimpse(shown)))
+    assert any("own/main" in line for line in lines(snapshot(shown)))
 
 
 def test_a_daemon_that_is_away_is_waited_for_with_the_last_picture() -> None:
-    shown = lines(glimpse(scene(), problem="nobody answers"), height=40)
+    shown = lines(snapshot(scene(), problem="nobody answers"), height=40)
     assert shown[1] == "waiting for the daemon: nobody answers"
     assert any("socket #0" in line for line in shown)
-    assert lines(glimpse(None, problem="nobody answers"))[1].endswith("nobody answers")
+    assert lines(snapshot(None, problem="nobody answers"))[1].endswith("nobody answers")
 
 
 def test_every_tick_shows_what_is_seen_then() -> None:
     out = StringIO()
     console = Paper(file=out, width=80, height=24, force_terminal=True, _environ={})
-    glimpses = iter([glimpse(None, problem="not yet"), glimpse(scene())])
+    glimpses = iter([snapshot(None, problem="not yet"), snapshot(scene())])
     show(lambda: next(glimpses), console, [(START, ""), (START + timedelta(seconds=1), "")])
     text = out.getvalue()
     assert text.index("not yet") < text.index("03:04:06") < text.index("c1/main")
@@ -113,9 +113,9 @@ async def seen(feed: DaemonWatcher, until: str) -> DaemonSnapshot:
     """Look until *until* is decided."""
     async with asyncio.timeout(20):
         while True:
-            glimpse = await asyncio.to_thread(feed.look)
-            if any(decision.container == until for _, decision in glimpse.decisions):
-                return glimpse
+            snapshot = await asyncio.to_thread(feed.look)
+            if any(decision.container == until for _, decision in snapshot.decisions):
+                return snapshot
             await asyncio.sleep(0.01)
 
 
@@ -223,7 +223,7 @@ def pressed(keys: str) -> list[str]:
         "default/c/main": holding(exclusive="2-4"),
         "default/a/main": holding(exclusive="5"),
     }
-    seen = replace(glimpse(made_up(nodes.engine(), held)), used={"default/a/main": 0.9})
+    seen = replace(snapshot(made_up(nodes.engine(), held)), used={"default/a/main": 0.9})
     view = View()
     for key in keys:
         view = view.pressed(key, 3)
@@ -257,7 +257,7 @@ def test_an_order_that_was_chosen_is_in_the_headline() -> None:
 
 def test_who_was_refused_is_listed() -> None:
     refused = {f"default/huge{n}/main": refused_report("no room") for n in range(5)}
-    shown = lines(glimpse(made_up(nodes.engine(), refused)), height=40)
+    shown = lines(snapshot(made_up(nodes.engine(), refused)), height=40)
     assert [line for line in shown if line.startswith("refused:")] == [
         f"refused: huge{n}/main: no room" for n in range(3)
     ]

@@ -46,7 +46,7 @@ def answer(
     return asyncio.run(both())
 
 
-def told(said: str, text: str) -> None:
+def assert_says(said: str, text: str) -> None:
     """Assert that *text* was said, and that the documentation shows it."""
     assert text in said
     assert text in PAGE
@@ -60,12 +60,12 @@ def test_why_not_node_0(tmp_path: Path) -> None:
     said = answer(tmp_path, "database", pod("database", "3"))
     assert "3 exclusive CPUs on NUMA node #1" in said
     assert "NUMA node #0 1 2 0 CPU 0 less suitable room is left" in said
-    told(said, "less suitable room is left: 0 CPU, not 1 CPU")
+    assert_says(said, "less suitable room is left: 0 CPU, not 1 CPU")
 
 
 def test_why_shared(tmp_path: Path) -> None:
     said = answer(tmp_path, "web", pod("web", "2", shared=True))
-    told(
+    assert_says(
         said,
         "It shares CPUs because only Guaranteed containers get CPUs of their own, and it is"
         " Burstable.",
@@ -91,7 +91,7 @@ def test_why_shared_though_guaranteed(tmp_path: Path) -> None:
 
 def test_why_are_my_cpus_on_two_sockets(tmp_path: Path) -> None:
     said = answer(tmp_path, "wide", pod("wide", "10"))
-    told(
+    assert_says(
         said, "10 exclusive CPUs on root, because no other pool has room: socket #1 is 2 CPU short"
     )
     assert "3 CPU short" in said, "socket #0, where one is reserved"
@@ -103,12 +103,12 @@ def test_who_took_my_cpu(tmp_path: Path) -> None:
     )
     assert "Changed by others, the latest first" in said
     assert "3 0 default/database/main was placed" in said
-    told(said, "default/database/main was placed")
+    assert_says(said, "default/database/main was placed")
 
 
 def test_why_was_it_refused(tmp_path: Path) -> None:
     said = answer(tmp_path, "huge", pod("huge", "99"))
-    told(
+    assert_says(
         said,
         "refused: no pool has room for 99 exclusive CPUs: root comes closest, 84 CPU short",
     )
@@ -138,12 +138,12 @@ def test_why_did_my_memory_widen(tmp_path: Path) -> None:
         machine="package:2 numa:1(memory=4GiB) core:4 pu:1",
     )
     assert "0-1 default/new/main was placed" in said
-    told(said, "default/new/main was placed; its memory was on nodes 0 before")
+    assert_says(said, "default/new/main was placed; its memory was on nodes 0 before")
 
 
 def test_why_is_it_on_reserved_cpus(tmp_path: Path) -> None:
     system = answer(tmp_path / "1", "kube-system/dns", pod("dns", "100m", namespace="kube-system"))
-    told(system, "It is on the reserved CPUs because its namespace is kube-system.")
+    assert_says(system, "It is on the reserved CPUs because its namespace is kube-system.")
     listed = answer(
         tmp_path / "2",
         "logging/agent",
@@ -170,9 +170,11 @@ def test_why_isolated_or_not(tmp_path: Path) -> None:
             tmp_path / str(number), "own", *more, pod("own", cpu), machine=ISOLATED, **spec
         )
 
-    told(said(1, "1", preferIsolatedCPUs=True), "1 isolated CPU on")
+    assert_says(said(1, "1", preferIsolatedCPUs=True), "1 isolated CPU on")
     by_setting = said(2, "1", preferIsolatedCPUs=False)
-    told(by_setting, "its CPUs are not isolated because the setting preferIsolatedCPUs is false")
+    assert_says(
+        by_setting, "its CPUs are not isolated because the setting preferIsolatedCPUs is false"
+    )
     two = said(3, "2", preferIsolatedCPUs=True)
     assert "isolated only with the annotation prefer-isolated-cpus" in two
     others = [pod("a", "1"), pod("b", "1")]
@@ -204,7 +206,7 @@ def test_why_is_it_there_after_a_restart_of_the_daemon(tmp_path: Path) -> None:
     assert "database/main: kept what it ran on: 3 exclusive CPUs" in said
     assert "How it came there database/main: placed: 3 exclusive" in said
     assert "because it is the first of equals (id)" in said
-    told(said, "less suitable room is left: 0 CPU, not 1 CPU")
+    assert_says(said, "less suitable room is left: 0 CPU, not 1 CPU")
 
 
 def test_why_did_it_move_at_a_reload(tmp_path: Path) -> None:
@@ -214,8 +216,8 @@ def test_why_did_it_move_at_a_reload(tmp_path: Path) -> None:
         await node.runtime.synchronized(after=1)
 
     said = answer(tmp_path, "own", pod("own", "2"), then=reload)
-    told(said, "it ran on CPUs 4-5 before: those are no longer available")
-    told(said, "the settings changed")
+    assert_says(said, "it ran on CPUs 4-5 before: those are no longer available")
+    assert_says(said, "the settings changed")
 
 
 def test_why_did_it_move_when_a_cpu_went(tmp_path: Path) -> None:
@@ -235,4 +237,4 @@ def test_why_is_my_burst_confined(tmp_path: Path) -> None:
     burst = pod("burst", "1", shared=True)
     burst["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "14", "memory": "1Mi"}
     said = answer(tmp_path, "burst", pod("own", "3"), burst)
-    told(said, "its limit of 14 CPU does not fit: root leaves it 12 at most")
+    assert_says(said, "its limit of 14 CPU does not fit: root leaves it 12 at most")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.writes import CreateGroup, DeletePod, OpenGate, WriteStatus
-from tests.support.placement_world import Object, Play, tell
+from tests.support.placement_world import Object, Play, notify
 from tests.unit.cluster.objects import HOSTNAME
 
 RACK = "example.com/rack"
@@ -292,7 +292,7 @@ def test_a_place_is_nobody_elses_while_a_pod_is_there_of_a_group_that_lost_it() 
     for each in play.controller.step():
         if isinstance(each, CreateGroup):
             world.write(each)
-            tell(play.controller, world, "groups", each.group.name)
+            notify(play.controller, world, "groups", each.group.name)
     placed = {
         place.values[0]
         for each in step_by_step(play)
@@ -308,7 +308,7 @@ def tell_all_but_groups(play: Play) -> None:
     changes, play.world.changes[:] = [*play.world.changes], []
     for kind, name in changes:
         if kind != "groups":
-            tell(play.controller, play.world, kind, name)
+            notify(play.controller, play.world, kind, name)
 
 
 def test_a_place_is_nobody_elses_while_a_pod_is_on_its_way_to_it_whose_group_has_left() -> None:

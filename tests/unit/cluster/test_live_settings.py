@@ -30,8 +30,8 @@ def placement(generation: int = 1, **spec: object) -> Object:
     return {"metadata": {"name": "default", "generation": generation}, "spec": spec}
 
 
-class Told:
-    """Live settings from a file, and what was told of them."""
+class Reread:
+    """Live settings from a file, and what was reread of them."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "placement.yaml"
@@ -50,56 +50,56 @@ class Told:
 
 
 def test_another_file_counts_once_it_is_read_and_a_bad_one_does_not(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    told.live.reload()
-    assert told.changes == []
-    told.write("LeastFree")
-    told.live.reload()
-    assert told.changes == ["LeastFree"]
-    told.write("WorstFit")
-    told.live.reload()
-    assert "'WorstFit' is not one of" in told.live.rejected
-    told.path.unlink()
-    told.live.reload()
-    assert "configs/cluster/settings.yaml is a sample" in told.live.rejected
-    assert (told.changes, told.live.current.algorithm) == (["LeastFree"], "LeastFree")
-    told.write("Mixed")
-    told.live.reload()
-    assert (told.changes[1:], told.live.rejected) == (["Mixed"], "")
+    reread = Reread(tmp_path)
+    reread.live.reload()
+    assert reread.changes == []
+    reread.write("LeastFree")
+    reread.live.reload()
+    assert reread.changes == ["LeastFree"]
+    reread.write("WorstFit")
+    reread.live.reload()
+    assert "'WorstFit' is not one of" in reread.live.rejected
+    reread.path.unlink()
+    reread.live.reload()
+    assert "configs/cluster/settings.yaml is a sample" in reread.live.rejected
+    assert (reread.changes, reread.live.current.algorithm) == (["LeastFree"], "LeastFree")
+    reread.write("Mixed")
+    reread.live.reload()
+    assert (reread.changes[1:], reread.live.rejected) == (["Mixed"], "")
 
 
 def test_the_object_comes_before_the_file_until_it_goes(tmp_path: Path) -> None:
-    told = Told(tmp_path)
-    told.live.set_object(placement(algorithm="LeastFree"))
-    told.write("Mixed")
-    told.live.reload()
-    assert told.changes == ["LeastFree"]
-    told.live.remove_object("default")
-    assert told.changes == ["LeastFree", "Mixed"]
+    reread = Reread(tmp_path)
+    reread.live.set_object(placement(algorithm="LeastFree"))
+    reread.write("Mixed")
+    reread.live.reload()
+    assert reread.changes == ["LeastFree"]
+    reread.live.remove_object("default")
+    assert reread.changes == ["LeastFree", "Mixed"]
 
 
 def test_only_one_object_counts(tmp_path: Path) -> None:
-    told = Told(tmp_path)
+    reread = Reread(tmp_path)
     other = placement(algorithm="LeastFree") | {"metadata": {"name": "mine"}}
     with pytest.raises(DocumentError, match="only the ClusterPlacement default counts"):
-        told.live.set_object(other)
-    assert [*told.live.objects()] == [("", "mine")]
-    told.live.remove_object("mine")
-    assert (told.changes, [*told.live.objects()]) == ([], [])
+        reread.live.set_object(other)
+    assert [*reread.live.objects()] == [("", "mine")]
+    reread.live.remove_object("mine")
+    assert (reread.changes, [*reread.live.objects()]) == ([], [])
 
 
 def test_topologies_of_kueue_are_added_where_the_settings_have_none_of_that_name(
     tmp_path: Path,
 ) -> None:
-    told = Told(tmp_path)
-    told.live.set_topology(TOPOLOGY)
-    assert [each.name for each in told.live.current.topologies] == ["default", "blocks"]
+    reread = Reread(tmp_path)
+    reread.live.set_topology(TOPOLOGY)
+    assert [each.name for each in reread.live.current.topologies] == ["default", "blocks"]
     own = {"name": "blocks", "levels": ["example.com/rack", HOSTNAME]}
-    told.live.set_object(placement(topologies=[own]))
-    assert [each.levels for each in told.live.current.topologies] == [own["levels"]]
-    told.live.remove_object("default")
-    told.live.remove_topology("blocks")
-    assert [each.name for each in told.live.current.topologies] == ["default"]
+    reread.live.set_object(placement(topologies=[own]))
+    assert [each.levels for each in reread.live.current.topologies] == [own["levels"]]
+    reread.live.remove_object("default")
+    reread.live.remove_topology("blocks")
+    assert [each.name for each in reread.live.current.topologies] == ["default"]
 
 
 def test_what_becomes_of_the_object_is_in_its_status_and_takes_effect(tmp_path: Path) -> None:

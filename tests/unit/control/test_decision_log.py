@@ -11,7 +11,7 @@ from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 
 
-class Told(EngineDriver):
+class LoggedDriver(EngineDriver):
     """A life that a decision log follows."""
 
     def __init__(self, machine: str = nodes.SMALL) -> None:
@@ -33,7 +33,7 @@ def created(container: Container) -> Created:
 
 
 def test_the_oldest_refusals_are_forgotten() -> None:
-    driver = Told("package:1 core:2")
+    driver = LoggedDriver("package:1 core:2")
     refused = [nodes.container(9000) for _ in range(MOST_REFUSALS + 1)]
     for container in refused:
         driver.note(created(container))
@@ -45,7 +45,7 @@ def test_the_oldest_refusals_are_forgotten() -> None:
 
 
 def test_a_refusal_outlives_its_pod_and_says_so() -> None:
-    driver = Told()
+    driver = LoggedDriver()
     one, other = nodes.container(99_000), nodes.container(98_000)
     driver.note(created(one))
     driver.note(created(other))
@@ -59,7 +59,7 @@ def test_a_refusal_outlives_its_pod_and_says_so() -> None:
 
 
 def test_a_refused_resize_is_forgotten_with_its_container() -> None:
-    driver = Told()
+    driver = LoggedDriver()
     container = nodes.container(1000)
     driver.note(created(container))
     driver.note(Resized(container_id=container.id, resources=nodes.resources(99_000, 99_000)))
@@ -69,7 +69,7 @@ def test_a_refused_resize_is_forgotten_with_its_container() -> None:
 
 
 def test_who_was_changed_by_another_is_remembered_while_it_runs() -> None:
-    driver = Told("package:1 core:4")
+    driver = LoggedDriver("package:1 core:4")
     guest, own = nodes.best_effort(), nodes.container(2000)
     driver.note(created(guest))
     driver.note(created(own))
@@ -82,7 +82,7 @@ def test_who_was_changed_by_another_is_remembered_while_it_runs() -> None:
 
 
 async def test_a_watcher_that_lags_loses_the_rest_and_hears_of_it() -> None:
-    driver = Told()
+    driver = LoggedDriver()
     stop = Stopped(container_id="none")
     with driver.decision_log.watching() as watcher:
         for _ in range(MOST_WAITING):

@@ -116,9 +116,9 @@ async def test_watch_tells_of_settings_that_were_refused(tmp_path: Path) -> None
             await node.daemon.plugin.reconfigure(
                 settings=nodes.settings(reservedResources={"cpu": 99})
             )
-        told = await watch.read()
-    assert (told.event, told.outcome) == ("reconfigured", "refused")
-    assert "cannot reserve 99 CPUs" in told.summary
+        decision = await watch.read()
+    assert (decision.event, decision.outcome) == ("reconfigured", "refused")
+    assert "cannot reserve 99 CPUs" in decision.summary
 
 
 async def test_pools_are_the_documented_view(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_a_container_whose_update_fails_each_time_shows_it(tmp_path: Path)
         await node.daemon.plugin.reconfigure(settings=settings)
         for _ in range(MAX_TRIES):
             assert (await listed(stub))[guest]["error"] is None
-            await node.daemon._update_queue._tell(node.daemon._session)
+            await node.daemon._update_queue._flush(node.daemon._session)
         error = (await listed(stub))[guest]["error"]
         assert error.startswith("the runtime does not set its cpuset to 6-7")
         assert (await listed(stub))["default/own/main"]["error"] is None

@@ -443,8 +443,8 @@ def test_a_node_that_promises_more_memory_than_we_give_is_told(
 
 def test_what_the_runtime_told_the_daemon_stands_for_its_own_answer(made: Made) -> None:
     facts = made.facts("")
-    told = replace(facts, daemon=status(runtime="containerd v1.7.2"))
-    assert worst(verdicts(examine(told), "runtime"), "can block it") is Verdict.WARNING
+    connected = replace(facts, daemon=status(runtime="containerd v1.7.2"))
+    assert worst(verdicts(examine(connected), "runtime"), "can block it") is Verdict.WARNING
 
 
 def test_what_the_cluster_lacks_is_named(made: Made) -> None:

@@ -34,8 +34,8 @@ def test_one_for_which_there_is_room_is_placed_like_any_other() -> None:
     container = nodes.container(3000)
     assert not admit(admitted, container)
     asked.create(container)
-    told, wanted = admitted.decision, asked.decision
-    assert (told.grant, told.placement, told.changes) == (
+    taken, wanted = admitted.decision, asked.decision
+    assert (taken.grant, taken.placement, taken.changes) == (
         wanted.grant,
         wanted.placement,
         wanted.changes,

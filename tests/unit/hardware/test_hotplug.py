@@ -19,7 +19,7 @@ from nri_policy.hardware.hotplug import (
     PERIOD_UNHEARD,
     QUIET,
     Hotplug,
-    Tell,
+    Notify,
     uevents,
 )
 from nri_policy.hardware.machine import Machine
@@ -74,8 +74,8 @@ class Watched:
         self.while_read: dict[str, Change] = {}
 
     @contextmanager
-    def listen(self, tell: Tell) -> Iterator[bool]:
-        self.tell = tell
+    def listen(self, notify: Notify) -> Iterator[bool]:
+        self.notify = notify
         yield self.heard
 
     def read(self) -> Machine:
@@ -93,7 +93,7 @@ class Watched:
     async def news(self, changes: dict[str, Change]) -> None:
         """Change the tree, let the kernel tell of it, and wait until it was looked at."""
         change(self.root, changes)
-        self.tell()
+        self.notify()
         await self.time.ring(QUIET)
         await self.time.beginning(QUIET)
         await self.time.beginning(PERIOD, AGAIN)
@@ -177,10 +177,10 @@ async def test_a_change_before_the_watch_began_is_found(plant: Plant) -> None:
 async def test_many_news_are_one_change(plant: Plant) -> None:
     async with watched(plant(FOUR)) as it:
         change(it.root, NIC)
-        it.tell()
+        it.notify()
         for _ in range(3):
             await it.time.beginning(QUIET)
-            it.tell()
+            it.notify()
             await it.time.ring(QUIET)
         await it.time.ring(QUIET)
         assert len((await it.machines.get()).devices) == 1
@@ -190,10 +190,10 @@ async def test_many_news_are_one_change(plant: Plant) -> None:
 async def test_news_without_end_are_looked_at_all_the_same(plant: Plant) -> None:
     async with watched(plant(FOUR)) as it:
         change(it.root, NIC)
-        it.tell()
+        it.notify()
         for _ in range(MOST_QUIETS):
             await it.time.beginning(QUIET)
-            it.tell()
+            it.notify()
             await it.time.ring(QUIET)
         assert len((await it.machines.get()).devices) == 1
 
@@ -287,12 +287,12 @@ def kernel_tells(action: str) -> None:
 
 @pytest.mark.skipif(not os.access(CPU_0, os.W_OK), reason="only root can have the kernel tell")
 async def test_the_kernels_own_events_are_heard() -> None:
-    told: asyncio.Queue[None] = asyncio.Queue()
-    with uevents(lambda: told.put_nowait(None)) as heard:
+    events: asyncio.Queue[None] = asyncio.Queue()
+    with uevents(lambda: events.put_nowait(None)) as heard:
         if not heard:
             pytest.skip("no libudev")
         kernel_tells("change")
         kernel_tells("online")
-        await told.get()
+        await events.get()
     kernel_tells("online")
-    assert told.empty(), "a change of no interest was told"
+    assert events.empty(), "a change of no interest was told"

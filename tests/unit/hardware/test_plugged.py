@@ -19,7 +19,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import IDENTITY
 from nri_policy.hardware import hotplug
 from nri_policy.hardware.discovery import discover
-from nri_policy.hardware.hotplug import QUIET, Hotplug, Tell
+from nri_policy.hardware.hotplug import QUIET, Hotplug, Notify
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
@@ -57,12 +57,12 @@ class Plugged:
         runtime.machine.online_cpus = machine.online
         runtime.machine.memory_nodes = CPUSet(node.id for node in machine.nodes)
         self._done.clear()
-        self.tell()
+        self.notify()
         await self._done.wait()
 
     @contextmanager
-    def listen(self, tell: Tell) -> Iterator[bool]:
-        self.tell = tell
+    def listen(self, notify: Notify) -> Iterator[bool]:
+        self.notify = notify
         yield True
 
     async def sleep(self, seconds: float) -> None:
@@ -74,7 +74,7 @@ class Plugged:
 
     async def changed(self, before: Machine, machine: Machine) -> None:
         await self.served.daemon.plugin.reconfigure(machine=machine, instead_of=before)
-        await self.served.daemon.tell()
+        await self.served.daemon.flush_updates()
         await self.served.runtime.settled()
         self._done.set()
 
@@ -236,7 +236,7 @@ async def test_a_device_that_comes_or_goes_is_in_the_next_decision_and_moves_no_
         assert where == {"before": "1", "on-3": "3", "on-2": "2", "on-none": "0"}
 
 
-class Told(logging.Handler):
+class LogLines(logging.Handler):
     """Waits for lines of the log."""
 
     def __init__(self) -> None:
@@ -260,8 +260,8 @@ async def test_a_daemon_watches_the_root_that_it_is_given(
     monkeypatch.setattr(hotplug, "PERIOD", 0.0)
     monkeypatch.setattr(hotplug, "PERIOD_UNHEARD", 0.0)
     caplog.set_level(logging.INFO)
-    told = Told()
-    logging.getLogger().addHandler(told)
+    lines = LogLines()
+    logging.getLogger().addHandler(lines)
     tree = tmp_path / "root"
     write(SPEC, tmp_path / "one")
     write(f"{SPEC} offline=7", tmp_path / "two")
@@ -286,16 +286,16 @@ async def test_a_daemon_watches_the_root_that_it_is_given(
     )
     running = asyncio.create_task(run(SettingsFile(config), options))
     try:
-        await told.line("event=not-connected")
+        await lines.line("event=not-connected")
         swap(tree, tmp_path / "two")
-        assert "cpus=0-6,8-15 " in await told.line("event=hardware-changed")
+        assert "cpus=0-6,8-15 " in await lines.line("event=hardware-changed")
         status = await asyncio.to_thread(asked, options.control_socket)
         assert str(status.online_cpus) == "0-6,8-15"
         assert not running.done()
         signal.raise_signal(signal.SIGTERM)
         await running
     finally:
-        logging.getLogger().removeHandler(told)
+        logging.getLogger().removeHandler(lines)
         gc.unfreeze()
 
 

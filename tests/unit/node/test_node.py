@@ -81,11 +81,11 @@ async def test_a_view_stays_as_it_was() -> None:
     async with node.turn:
         node.handle(Created(container=own))
         before = node.view
-        told, pools = dict(before.sent), before.supply().snapshot()
+        sent, pools = dict(before.sent), before.supply().snapshot()
         node.handle(Created(container=shared))
         node.handle(Stopped(container_id=own.id))
     assert before.placed.keys() == {own.id}
-    assert dict(before.sent) == told
+    assert dict(before.sent) == sent
     assert before.supply().snapshot() == pools
     assert before.exclusive == before.taken != node.view.taken
     assert node.view.placed.keys() == {shared.id}

@@ -205,7 +205,9 @@ class RecordingPlugin:
     async def create_container(
         self, pod: pb.PodSandbox, container: pb.Container
     ) -> pb.CreateContainerResponse:
-        await self.note("create_container", pod.id, container.id, CALL.get().remaining())
+        call = CALL.get()
+        left = call.deadline - call.clock()
+        await self.note("create_container", pod.id, container.id, left)
         response = pb.CreateContainerResponse(update=self.updates)
         response.adjust.linux.resources.cpu.cpus = "4-5"
         return response

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.nri.plugin import Call, Identity
-from tests.unit.nri.peer import FakeTime
+from nri_policy.nri.plugin import Identity
 
 
 @pytest.mark.parametrize("name", ["nri-policy", "a", "A_b.c+d-0"])
@@ -21,18 +20,3 @@ def test_names_that_a_runtime_turns_away_are_refused(name: str) -> None:
 def test_indexes_are_two_digits(index: str) -> None:
     with pytest.raises(ValueError, match="two digits are valid"):
         Identity(name="nri-policy", index=index)
-
-
-def test_a_call_knows_what_is_left_of_its_time() -> None:
-    time = FakeTime()
-    call = Call(
-        method="Synchronize",
-        came=time.reading,
-        received=time.reading,
-        deadline=time.reading + 2,
-        clock=time.clock.now,
-    )
-    time.advance(1.5)
-    assert call.remaining() == 0.5
-    time.advance(1.5)
-    assert call.remaining() == -1

@@ -147,5 +147,5 @@ def test_old_runtimes_can_leave_an_unsynchronized_plugin_deaf(nri: str, *, close
 def test_timeouts_that_old_runtimes_leave_out_have_the_usual_values() -> None:
     assert runtime().registration_timeout_ms == 5000
     assert runtime().request_timeout_ms == 2000
-    told = Runtime.from_request(ConfigureRequest(registration_timeout=7000, request_timeout=3000))
-    assert (told.registration_timeout_ms, told.request_timeout_ms) == (7000, 3000)
+    named = Runtime.from_request(ConfigureRequest(registration_timeout=7000, request_timeout=3000))
+    assert (named.registration_timeout_ms, named.request_timeout_ms) == (7000, 3000)

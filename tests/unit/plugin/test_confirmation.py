@@ -11,7 +11,7 @@ from nri_policy.plugin.confirmation import Confirmations, Phase
 def test_an_update_is_lost_unless_the_container_just_runs(phase: Phase) -> None:
     confirmations = Confirmations()
     confirmations.enter("a", phase)
-    confirmations.told(["a", "unheard of"], 1.0)
+    confirmations.mark_sent(["a", "unheard of"], 1.0)
     assert confirmations.lost("a") == (phase is not Phase.RUNNING)
     assert not confirmations.lost("unheard of")
     confirmations.enter("a", Phase.RUNNING)
@@ -26,14 +26,14 @@ def test_the_answer_about_a_container_itself_is_not_lost() -> None:
     confirmations.enter("a", Phase.CREATING)
     confirmations.answered("a", 1.0)
     assert not confirmations.lost("a")
-    confirmations.told(["a"], 2.0)
+    confirmations.mark_sent(["a"], 2.0)
     assert confirmations.lost("a")
 
 
 def test_the_next_request_says_that_the_answers_before_were_handled() -> None:
     confirmations = Confirmations()
     confirmations.heard()
-    confirmations.told(["a"], 1.0)
+    confirmations.mark_sent(["a"], 1.0)
     assert not confirmations.handled("a")
     confirmations.heard()
     assert confirmations.handled("a")
@@ -42,7 +42,7 @@ def test_the_next_request_says_that_the_answers_before_were_handled() -> None:
 def test_who_is_gone_and_who_was_there_before_a_restart_is_forgotten() -> None:
     confirmations = Confirmations()
     confirmations.enter("a", Phase.STARTING)
-    confirmations.told(["a", "b"], 1.0)
+    confirmations.mark_sent(["a", "b"], 1.0)
     confirmations.forget("a")
     assert confirmations.phase("a") is Phase.RUNNING
     confirmations.restart([("c", Phase.CREATED), ("d", Phase.RUNNING)])

@@ -79,7 +79,7 @@ def test_a_kernel_with_realtime_groups_has_no_realtime(
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("printed", "expected"),
     [
         ("runc version 1.1.5+ds1\ncommit: x", ("runc", Version(1, 1, 5))),
         ("runc version 1.3\n", ("runc", Version(1, 3, 0))),
@@ -87,13 +87,13 @@ def test_a_kernel_with_realtime_groups_has_no_realtime(
     ],
 )
 def test_the_oci_runtime_tells_its_version(
-    told: str,
+    printed: str,
     expected: tuple[str, Version] | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     program = tmp_path / "runc"
-    program.write_text(f"#!/bin/sh\necho '{told}'\n")
+    program.write_text(f"#!/bin/sh\necho '{printed}'\n")
     program.chmod(0o755)
     monkeypatch.setattr(equipment, "_path", lambda: str(tmp_path))
     assert oci_runtime(Path("/")) == expected
@@ -103,12 +103,12 @@ def test_the_oci_runtime_tells_its_version(
 
 
 def test_a_disk_that_comes_is_seen_when_the_kernel_tells_of_it(tmp_path: Path) -> None:
-    tell: list[Callable[[], None]] = []
+    notify: list[Callable[[], None]] = []
     changes: list[int] = []
 
     @contextmanager
     def listen(hear: Callable[[], None]) -> Iterator[bool]:
-        tell.append(hear)
+        notify.append(hear)
         yield True
 
     async def sleep(seconds: float) -> None:
@@ -127,9 +127,9 @@ def test_a_disk_that_comes_is_seen_when_the_kernel_tells_of_it(tmp_path: Path) -
         await asyncio.sleep(0)
         put(tmp_path, "sys/class/block/sda/dev", "8:0\n")
         put(tmp_path, "sys/class/block/sda/size", "1\n")
-        tell[0]()
+        notify[0]()
         await asyncio.wait_for(seen.wait(), 30)
-        tell[0]()
+        notify[0]()
         running.cancel()
         assert [disk.number for disk in host.latest.disks] == ["8:0"]
 

@@ -15,8 +15,7 @@ from nri_policy.audit import presence
 from nri_policy.cpuset import CPUSet
 from nri_policy.kube.events import Event, Subject
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
-from nri_policy.plugin import enforcement, overlaps
-from nri_policy.plugin import update_queue as telling
+from nri_policy.plugin import enforcement, overlaps, update_queue
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container, CRIError, RuntimeState
@@ -118,7 +117,7 @@ async def test_where_no_cgroup_can_be_written_the_runtime_is_told_again_at_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(telling, "PATIENCE", 0.0)
+    monkeypatch.setattr(update_queue, "PATIENCE", 0.0)
     async with served(
         tmp_path, ONE_POOL, cgroups=cgroups, name=runtime[0], version=runtime[1]
     ) as it:

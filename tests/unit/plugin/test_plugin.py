@@ -79,7 +79,7 @@ class Stage:
                 "CreateContainer", pb.CreateContainerRequest(pod=pod, container=container)
             )
 
-    def told(self) -> dict[str, str]:
+    def updated(self) -> dict[str, str]:
         """Return what is told with the next response: cpusets by container."""
         return {
             update.container_id: update.linux.resources.cpu.cpus
@@ -201,7 +201,7 @@ async def test_a_late_resize_leaves_the_cpuset_and_is_made_up_for(tmp_path: Path
     await stage.settle()
     after = stage.engine.state.placed["a"].grant
     assert len(after.exclusive) == 3
-    assert stage.told() == {"a": str(after.exclusive)}
+    assert stage.updated() == {"a": str(after.exclusive)}
 
 
 async def test_what_comes_after_a_late_request_is_decided_after_it(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ async def test_a_late_synchronize_is_answered_without_updates_and_told_later(
     assert stage.service.synchronized
     assert stage.service.trouble is None
     placed = stage.engine.state.placed
-    assert stage.told() == {each: str(placed[each].grant.exclusive) for each in ("a", "b")}
+    assert stage.updated() == {each: str(placed[each].grant.exclusive) for each in ("a", "b")}
 
 
 async def test_a_late_configure_subscribes_all_the_same(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ async def test_a_late_container_that_would_be_refused_gets_a_place_all_the_same(
     await stage.settle()
     placed = stage.engine.state.placed["late"]
     assert any(why in note for note in placed.explanation.notes), "explain says so"
-    assert stage.told() == {"late": "1"}
+    assert stage.updated() == {"late": "1"}
     with pytest.raises(CallRefused, match="no pool has room"):
         await stage.create(made("next", 1000))
     await stage.answer("StopContainer", pb.StopContainerRequest(pod=late[0], container=late[1]))
@@ -294,5 +294,5 @@ async def test_a_resize_that_is_late_while_we_leave_does_not_pin_who_runs_anywhe
         (own,) = (await stage.late("UpdateContainer", request)).update
         assert own.linux.resources.cpu.cpus == "0-15"
     await stage.settle()
-    assert stage.told() == {"a": "0-15"}
+    assert stage.updated() == {"a": "0-15"}
     leaving.cancel()

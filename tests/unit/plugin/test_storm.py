@@ -37,7 +37,7 @@ def check(it: Served) -> None:
 
 
 async def settle(it: Served) -> None:
-    await it.daemon.tell()
+    await it.daemon.flush_updates()
     await it.runtime.settled()
 
 
@@ -112,7 +112,7 @@ async def test_a_storm_of_changes_hangs_nobody(version: str, tmp_path: Path) -> 
             for _ in range(60):
                 with suppress(PlacementError):
                     await reload(it, chance.choice(RESERVED))
-                await it.daemon.tell()
+                await it.daemon.flush_updates()
             storming = False
 
         async def resizing() -> None:

@@ -59,13 +59,13 @@ class Scene:
     def placement(self, number: int, cpus: str = "") -> Placement:
         """Return what a container was told last, or is to be told instead."""
         view = self.node.view
-        told = view.placement(self.ids[number])
-        assert told is not None
+        placement = view.placement(self.ids[number])
+        assert placement is not None
         if cpus:
-            other = {self.ids[number]: (CPUSet.parse(cpus), told.mems)}
+            other = {self.ids[number]: (CPUSet.parse(cpus), placement.mems)}
             self.node.view = replace(view, sent={**view.sent, **other})
             return self.placement(number)
-        return told
+        return placement
 
     def handle(self, event: Event) -> None:
         """Have something happen."""
@@ -110,7 +110,7 @@ async def scene(tmp_path: Path, nri: str = "v0.12.2") -> AsyncIterator[Scene]:
     async with listening(path) as peers, asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(session.run(str(path)), name="session"),
-            group.create_task(update_queue.run(session), name="telling"),
+            group.create_task(update_queue.run(session), name="update queue"),
         ]
         peer = await peers.get()
         await peer.handshake(nri)
@@ -156,7 +156,7 @@ async def test_what_no_response_takes_along_is_told_in_one_call(tmp_path: Path, 
         assert [update.container_id for update in updates] == it.ids[:2]
         assert not any(update.ignore_failure for update in updates)
         it.peer.respond(request)
-        await it.update_queue.tell(it.session)
+        await it.update_queue.flush(it.session)
         assert it.update_queue.take() == []
         assert it.update_queue.refused == {}
 
@@ -209,7 +209,7 @@ async def test_what_comes_late_after_a_response_is_told_again_at_once(tmp_path: 
         assert again.container_id == it.ids[0]
         assert again.linux.resources.cpu.cpus == overtaking.linux.resources.cpu.cpus == "8-11"
         it.peer.respond(request)
-        await it.update_queue.tell(it.session)
+        await it.update_queue.flush(it.session)
 
 
 async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
@@ -280,7 +280,7 @@ async def test_more_than_fits_into_a_message_goes_into_several(
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids[2:]
         it.peer.respond(request)
-        await it.update_queue.tell(it.session)
+        await it.update_queue.flush(it.session)
         it.note(0, 1, 2)
         assert [[u.container_id for u in it.update_queue.take()] for _ in range(3)] == [
             it.ids[:2],
@@ -316,7 +316,7 @@ async def test_who_is_gone_is_not_told(tmp_path: Path) -> None:
         assert [u.container_id for u in updates] == [it.ids[1]]
         it.handle(Stopped(container_id=it.ids[1]))
         it.fail(request, *updates)
-        await it.update_queue.tell(it.session)
+        await it.update_queue.flush(it.session)
         assert it.update_queue.refused == {}
 
 
@@ -345,7 +345,7 @@ async def test_what_changed_there_and_back_during_a_call_is_told_again(tmp_path:
         request, (again,) = await it.call()
         assert again.linux.resources.cpu.cpus == str(before.cpus)
         it.peer.respond(request)
-        await it.update_queue.tell(it.session)
+        await it.update_queue.flush(it.session)
 
 
 async def test_shares_are_not_forgotten_for_a_newer_change(tmp_path: Path) -> None:
@@ -377,10 +377,10 @@ async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> No
     node = Node(engine)
     update_queue = UpdateQueue(node, time.clock)
     session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
-    running = asyncio.create_task(update_queue.run(session), name="telling")
-    told = node.view.placement(container.id)
-    assert told is not None
-    update_queue.note([told])
+    running = asyncio.create_task(update_queue.run(session), name="update queue")
+    placement = node.view.placement(container.id)
+    assert placement is not None
+    update_queue.note([placement])
     for _ in range(3):
         await until(lambda: bool(time.sleepers))
         time.advance(PATIENCE)

@@ -105,18 +105,18 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
 
 def test_every_field_that_has_an_effect_is_told_with_who_set_it() -> None:
     text = "spec: {pinCPU: true, reservedResources: {cpu: 750m}, colocatePods: null, audit: off}"
-    told = {each.field: each for each in effective(load(HEAD + text, "a file"))}
-    assert {field for field, each in told.items() if each.origin == "a file"} >= {
+    shown = {each.field: each for each in effective(load(HEAD + text, "a file"))}
+    assert {field for field, each in shown.items() if each.origin == "a file"} >= {
         "pinCPU",
         "reservedResources.cpu",
     }
-    assert told["pinCPU"].value is True
-    assert told["colocatePods"] == EffectiveSetting(
+    assert shown["pinCPU"].value is True
+    assert shown["colocatePods"] == EffectiveSetting(
         field="colocatePods", value=False, origin="default"
     )
-    assert told["reservedResources.cpu"].value == "750m"
-    assert told["availableResources.memory"].value is None
-    assert "rebalance" not in told, "it has no effect"
+    assert shown["reservedResources.cpu"].value == "750m"
+    assert shown["availableResources.memory"].value is None
+    assert "rebalance" not in shown, "it has no effect"
 
 
 def test_every_field_is_read() -> None:

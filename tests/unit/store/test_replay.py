@@ -68,10 +68,10 @@ def test_those_who_share_are_told_in_the_same_order_after_a_base(
     assert (pools[0], len(set(pools))) == (pools[3], 3), "the last where the first is"
     stores.commit(store, engine, Stopped(container_id=first.id))
     base = max(each.seq for each in stores.records(store.path) if each.link is Link.BASE)
-    told = [
+    decisions = [
         stores.commit(store, engine, Created(container=nodes.container(1000))) for _ in range(2)
     ]
-    assert all(isinstance(each, Decision) and len(each.changes) == 2 for each in told)
+    assert all(isinstance(each, Decision) and len(each.changes) == 2 for each in decisions)
     stores.replayed(store.path, after=base - 1)
 
 

@@ -53,7 +53,7 @@ def test_a_changed_file_is_noticed_once_it_rests(path: Path) -> None:
     path.write_text(TEXT + "# half and the other\n")
     assert not file.changed()
     assert file.changed()
-    assert not file.changed(), "it is told once"
+    assert not file.changed(), "it is changes once"
 
 
 def test_a_file_that_nobody_loads_is_no_news(path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_the_watch_tells_of_each_change() -> None:
     answers = iter((False, True, False))
     slept: asyncio.Queue[float] = asyncio.Queue()
     go_on = asyncio.Semaphore(0)
-    told: list[int] = []
+    changes: list[int] = []
 
     async def sleep(seconds: float) -> None:
         slept.put_nowait(seconds)
@@ -120,9 +120,9 @@ async def test_the_watch_tells_of_each_change() -> None:
         def changed(self) -> bool:
             return next(answers)
 
-    watching = asyncio.create_task(watch(File(Path()), lambda: told.append(1), sleep=sleep))
+    watching = asyncio.create_task(watch(File(Path()), lambda: changes.append(1), sleep=sleep))
     for seen in (0, 0, 1, 1):
         assert await slept.get() == PERIOD
-        assert len(told) == seen
+        assert len(changes) == seen
         go_on.release()
     watching.cancel()

@@ -81,8 +81,8 @@ def serving(*items: dict[str, Any], watched: list[Answer]) -> Callable[[Request]
     return answer
 
 
-def events(*told: tuple[str, dict[str, Any]]) -> Answer:
-    lines = (json.dumps({"type": kind, "object": each}) + "\n" for kind, each in told)
+def events(*watched: tuple[str, dict[str, Any]]) -> Answer:
+    lines = (json.dumps({"type": kind, "object": each}) + "\n" for kind, each in watched)
     return Answer(status=200, body="".join(lines))
 
 
@@ -161,8 +161,8 @@ async def test_a_watch_that_ends_in_an_error_is_one(tmp_path: Path) -> None:
 
 async def test_a_watch_from_too_long_ago_begins_with_a_list_again(tmp_path: Path) -> None:
     gone = {"kind": "Status", "apiVersion": "v1", "code": 410, "message": "too old"}
-    told = Answer(status=410, body=gone)
-    server_side = serving(object_(), watched=[events(("ERROR", gone)), told, CUT])
+    expired = Answer(status=410, body=gone)
+    server_side = serving(object_(), watched=[events(("ERROR", gone)), expired, CUT])
     said: list[PolicyObject | None] = []
     async with reached(tmp_path, server_side) as (cluster, server):
         with pytest.raises(ClusterError):

@@ -61,8 +61,8 @@ def test_another_group_is_not_known_until_it_has_answered() -> None:
 def test_a_status_is_no_change() -> None:
     known = Known()
     known.say(Scope.NODE, NODE)
-    told = PolicyObject(name="node.a", generation=1, spec={}, nodes=frozenset({"a"}))
-    assert not known.say(Scope.NODE, told)
+    own = PolicyObject(name="node.a", generation=1, spec={}, nodes=frozenset({"a"}))
+    assert not known.say(Scope.NODE, own)
     assert known.say(Scope.NODE, PolicyObject(name="node.a", generation=2, spec={"pinCPU": False}))
 
 

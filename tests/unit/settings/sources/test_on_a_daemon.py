@@ -162,9 +162,9 @@ async def test_a_daemon_that_cannot_start_says_so_in_the_cluster(
         objects = server.disturb = Objects(server)
         objects.put(**spec)
         daemon = await started(server, tmp_path)
-        _, told = await daemon.communicate()
+        _, errors = await daemon.communicate()
         assert daemon.returncode == 78
-        assert error.encode() in told
+        assert error.encode() in errors
         assert objects.nodes["localhost"]["status"] == "Failure"
 
 

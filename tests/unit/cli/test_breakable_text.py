@@ -1,4 +1,4 @@
-"""Pieces: where a text in a table may break."""
+"""Where a text in a table may break."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from nri_policy.cli.pieces import cpu_list, path
+from nri_policy.cli.breakable_text import cpu_list, path
 from nri_policy.cpuset import CPUSet
 
 
