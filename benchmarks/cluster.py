@@ -153,8 +153,7 @@ def plainly(made: list[Node]) -> float:
         )
         how = {"required": True, "unconstrained": False, "ascending": False}
         level, chosen = twin.choose(levels, 1, 64, 0, **how)
-        more = {"size": 1, "slice_level": 2, "inner": {}, "ascending": False}
-        twin.descend(levels, level, chosen, 64, 0, **more)
+        twin.descend(levels, level, chosen, 64, 0, size=1, slice_level=2, inner={}, ascending=False)
 
     return timed(place, 3)
 

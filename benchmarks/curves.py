@@ -52,9 +52,9 @@ def _chart(title: str, across: str, curves: Mapping[str, Curve]) -> str:
     ):
         line = " L".join(f"{x},{y}" for x, y in (at(*point) for point in curve))
         drawn.append(f'<path d="M{line}" stroke="{colour}"/>')
-        x, y = at(*curve[-1])
-        lowest = max(y + 4, lowest + _LINE)
-        drawn.append(_text(x + 5, lowest, name))
+        right, height = at(*curve[-1])
+        lowest = max(height + 4, lowest + _LINE)
+        drawn.append(_text(right + 5, lowest, name))
     return "".join(drawn)
 
 

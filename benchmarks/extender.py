@@ -101,7 +101,7 @@ def milliseconds(work: Callable[[], object], times: int) -> tuple[float, float]:
 def kernel() -> None:
     asked = read_pod(pod("p", 4), "")
     for strategy in ("LeastAllocated", "BalancedAllocation", "LeastNUMANodes"):
-        fits = NumaFit(Extender(strategy=strategy))  # type: ignore[arg-type]
+        fits = NumaFit(Extender(strategy=strategy))
         for at in range(NODES):
             fits.put(f"n{at}", fits.reader.read(RESOURCES, zones_of(at), stale=False)[0])
         one = fits.get("n0")

@@ -26,7 +26,14 @@ from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.service import Service
 from nri_policy.cluster.sources import OF_GROUPS
-from nri_policy.cluster.writes import CreateGroup, Notice, OpenGate, WriteStatus
+from nri_policy.cluster.writes import (
+    CreateGroup,
+    DeletePod,
+    FailPod,
+    Notice,
+    OpenGate,
+    WriteStatus,
+)
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.cluster_api import ClusterAPI
@@ -102,6 +109,7 @@ def place(jobs: int, pods: int) -> Clock:
             revision += 1
             if isinstance(write, Notice):
                 continue
+            assert not isinstance(write, FailPod | DeletePod), "no node fails"
             with clock.timed("patches"):
                 made = write.object() if isinstance(write, CreateGroup) else write.patch()
             if isinstance(write, OpenGate):

@@ -108,7 +108,7 @@ class ChangingNode:
         unrequested = 1000 * len(state.supply.free_cpus()) - _requested(
             state, state.layout.tree.top
         )
-        told = dict(before.sent)
+        sent = dict(before.sent)
         try:
             decision = self._engine.handle(Created(container=container))
         except PlacementError as refusal:
@@ -120,7 +120,7 @@ class ChangingNode:
         placed = self._engine.state.placed[container.id]
         if placed.grant.exclusive and not placed.grant.shares:
             self._judge(placed, fewest)
-            self._judge_changes(decision, told)
+            self._judge_changes(decision, sent)
         elif placed.request.qos is QoS.BURSTABLE and placed.request.cpu_limit is not None:
             package = max(len(p.cpus) for p in self._engine.layout.machine.packages)
             self.counts["burstable cross"] += (
@@ -156,11 +156,11 @@ class ChangingNode:
         counts["avoidable cores"] += more and (*touched, len(cores)) > fewest
         counts["strangers' cores"] += any(core & others for core in cores)
 
-    def _judge_changes(self, decision: Decision, told: dict[str, tuple[CPUSet, CPUSet]]) -> None:
+    def _judge_changes(self, decision: Decision, sent: dict[str, tuple[CPUSet, CPUSet]]) -> None:
         for change in decision.changes:
             request = self._engine.state.placed[change.container_id].request
             self.counts["squeezed"] += request.shared > 0 and len(change.cpus) < len(
-                told[change.container_id][0]
+                sent[change.container_id][0]
             )
 
     def _touched(self, cpus: CPUSet) -> _Counts:
@@ -206,7 +206,7 @@ def _fewest(state: State, n: int) -> _Counts:
     without a request do not count.
     """
     tree, free, cores = state.layout.tree, state.supply.free_cpus(), state.layout.machine.cores
-    weights = {}
+    weights: dict[CPUSet, list[int]] = {}
     for at, level in enumerate(LEVELS):
         for cpus in _domains(state, level):
             weights.setdefault(cpus, [*_NONE])[at] = 1

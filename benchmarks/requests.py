@@ -154,7 +154,7 @@ class Requests:
         return Timing.of(self.floor[CREATE]["request"])
 
     def sections(self) -> Iterator[Section]:
-        rows = [
+        rows: list[tuple[str, ...]] = [
             ("the floor", method, *_pair(Timing.of(self.floor[method]["request"])), *4 * ("",))
             for method in METHODS
         ]

@@ -53,11 +53,11 @@ async def synchronize(service: Service, request: pb.SynchronizeRequest) -> tuple
     answer = await service.answer("Synchronize", payload, received=0, budget=math.inf)
     taken = (time.perf_counter() - began) * 1e3
     updates = pb.SynchronizeResponse.FromString(answer).update
-    told = {update.container_id: update.linux.resources.cpu for update in updates}
+    updated = {update.container_id: update.linux.resources.cpu for update in updates}
     for container in request.containers:  # as the runtime does
-        if container.id in told:
-            container.linux.resources.cpu.MergeFrom(told[container.id])
-    return taken, len(told)
+        if container.id in updated:
+            container.linux.resources.cpu.MergeFrom(updated[container.id])
+    return taken, len(updated)
 
 
 async def measure(containers: int) -> dict[str, tuple[float, float, int]]:
