@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nri_policy.backoff import backoff
@@ -27,7 +28,7 @@ from nri_policy.cluster.settings import (
 )
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
-from nri_policy.settings import Problem, SettingsError
+from nri_policy.settings import SettingsError
 from nri_policy.settings.sources.file import WatchedFile
 
 log = logging.getLogger(__name__)
@@ -46,14 +47,12 @@ Key = tuple[str, str]
 class PlacementFile(WatchedFile):
     """The settings of the cluster side in one file."""
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "configs/cluster/settings.yaml")
+
     def load(self) -> Settings:
         """Return the settings that are in the file now; SettingsError, also where there is none."""
-        try:
-            text = self.read()
-        except OSError as error:
-            problem = f"cannot be read: {error.strerror}; configs/cluster/settings.yaml is a sample"
-            raise SettingsError(str(self.path), (Problem("", problem),)) from error
-        return load(text, str(self.path))
+        return load(self.read(), str(self.path))
 
 
 class LiveSettings:

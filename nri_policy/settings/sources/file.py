@@ -21,17 +21,25 @@ _Version = tuple[str, int, int, int, int] | None  # None: there is no file
 
 
 class WatchedFile:
-    """A file that may be replaced."""
+    """A file of settings that may be replaced; *sample* shows what may be in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sample: str) -> None:
         self.path = path
+        self._sample = sample
         self._known = self._seen = self._version()
 
     def read(self) -> bytes:
-        """Return what is in the file now, so much of it that it is seen to be too much; OSError."""
+        """Return what is in the file now, so much of it that it is seen to be too much.
+
+        SettingsError where there is none, or it cannot be read.
+        """
         self._known = self._version()
-        with self.path.open("rb") as file:
-            return file.read(MAX_SIZE + 1)
+        try:
+            with self.path.open("rb") as file:
+                return file.read(MAX_SIZE + 1)
+        except OSError as error:
+            problem = f"cannot be read: {error.strerror}; {self._sample} is a sample"
+            raise SettingsError(str(self.path), (Problem("", problem),)) from error
 
     def changed(self) -> bool:
         """Return whether there is another file than what was loaded or told of last.
@@ -57,14 +65,12 @@ class WatchedFile:
 class SettingsFile(WatchedFile):
     """The settings of a node in one file."""
 
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "configs/settings.yaml")
+
     def load(self) -> Settings:
         """Return the settings that are in the file now; SettingsError, also where there is none."""
-        try:
-            text = self.read()
-        except OSError as error:
-            problem = f"cannot be read: {error.strerror}; configs/settings.yaml is a sample"
-            raise SettingsError(str(self.path), (Problem("", problem),)) from error
-        return load(text, str(self.path))
+        return load(self.read(), str(self.path))
 
 
 async def watch(

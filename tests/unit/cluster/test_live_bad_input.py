@@ -262,6 +262,14 @@ def test_how_long_a_group_has_waited_is_known_after_a_restart() -> None:
     assert play.world.let_go("large") == (8, 8)
 
 
+def fill(play: Play, **completions: int | None) -> None:
+    """Have these Jobs, of four pods at a time, take all nodes."""
+    play.world.delete("pods", "web")
+    for name, count in completions.items():
+        play.world.submit(name, 4, 2, RACK, job={"completions": count} if count else ())
+    play.rest()
+
+
 def succeed(play: Play, *names: str) -> None:
     for name in names:
         play.world.put(
@@ -275,11 +283,7 @@ def test_the_place_of_a_pod_that_succeeded_is_given_back_once() -> None:
     """A Job that goes on with other pods needs it; one that does not gives it to the next group."""
     play = Play()
     world = play.world
-    world.delete("pods", "web")
-    world.submit("on", 4, 2, RACK, job={"completions": 6})
-    world.submit("end", 4, 2, RACK)
-    world.submit("old", 4, 2, RACK)
-    play.rest()
+    fill(play, on=6, end=None, old=None)
     world.submit("next", 2, 2, RACK)
     play.rest()
     succeed(play, "on-0", "on-1")
@@ -305,11 +309,7 @@ def test_a_place_that_was_given_back_is_lost_to_the_group_though_nobody_remember
         world.put("jobs", world.objects["jobs"]["end"] | {"status": {"succeeded": pods}})
         play.rest()
 
-    world.delete("pods", "web")
-    world.submit("end", 4, 2, RACK, job={"completions": 5})
-    world.submit("old", 4, 2, RACK)
-    world.submit("older", 4, 2, RACK)
-    play.rest()
+    fill(play, end=5, old=None, older=None)
     world.submit("next", 1, 2, RACK)
     succeed(play, "end-0", "end-1")
     assert world.let_go("next") == (1, 1)
