@@ -50,7 +50,7 @@ def command() -> None:
 @form_option
 @click.pass_context
 def check(context: click.Context, file: Path, source: Source, every: bool, form: str) -> None:
-    """Check a settings file, and show what it sets.
+    """Check a settings file, and show what differs from the defaults.
 
     All errors are reported at once. If you name a machine, also says whether the daemon would start
     on it. Exits with 78 if anything is wrong.
@@ -202,9 +202,9 @@ def _remarks(texts: Sequence[str]) -> Iterator[RenderableType]:
 
 
 def _table(settings: Sequence[EffectiveSetting], *, every: bool) -> Iterator[RenderableType]:
-    """Yield the table of what was set, or of *every* field, and how many are left out."""
+    """Yield the table of what differs from the defaults, or of *every* field."""
     table = Columns("field", "value", *(["set by"] if every else []))
-    shown_settings = [each for each in settings if every or each.origin != "default"]
+    shown_settings = [each for each in settings if every or not each.is_default]
     for each in shown_settings:
         value = each.value
         shown = value if isinstance(value, str) and value else json.dumps(value)
@@ -212,8 +212,9 @@ def _table(settings: Sequence[EffectiveSetting], *, every: bool) -> Iterator[Ren
             Text(each.field),
             Text(_NONE.get(each.field, "all") if value is None else shown),
             *([Text(each.origin)] if every else []),
-            style="dim" if each.origin == "default" else "",
+            style="dim" if each.is_default else "",
         )
-    yield table
+    if shown_settings:
+        yield table
     if left := len(settings) - len(shown_settings):
         yield Text(f"{left} other fields have their defaults: --all shows them", style="dim")

@@ -191,27 +191,30 @@ class EffectiveSetting(Struct, frozen=True, kw_only=True):
     field: str  # its path in `spec`
     value: Any  # as in YAML
     origin: str  # who set it: a file, an object, or `default`
+    is_default: bool  # the value is the default, whoever set it
 
 
 def effective(settings: Settings) -> tuple[EffectiveSetting, ...]:
     """Return every field that has an effect."""
-    return tuple(
-        EffectiveSetting(field=path, value=value, origin=settings.origin if given else "default")
-        for path, value, given in _effective(settings, "", settings.given)
-    )
+    return tuple(_effective(settings, "", settings.given, settings.origin))
 
 
 def _effective(
-    section: Section, above: str, given: Collection[str]
-) -> Iterator[tuple[str, Any, bool]]:
+    section: Section, above: str, given: Collection[str], origin: str
+) -> Iterator[EffectiveSetting]:
     for name, known in _fields(type(section)).items():
         value, path = getattr(section, known.field.name), _join(above, name)
         if name in section.LATER:
             continue
         if isinstance(value, Section):
-            yield from _effective(value, path, given)
+            yield from _effective(value, path, given, origin)
         else:
-            yield path, _plain(value), path in given
+            yield EffectiveSetting(
+                field=path,
+                value=_plain(value),
+                origin=origin if path in given else "default",
+                is_default=value == known.default,
+            )
 
 
 class _Known(NamedTuple):

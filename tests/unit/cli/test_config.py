@@ -19,7 +19,7 @@ from tests.support.daemon import served
 from .test_asking import beside_a_daemon, run
 
 HEAD = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
-GOOD = "spec:\n  reservedResources: {cpu: 2}\n  unlimitedBurstable: numa\n"
+GOOD = "spec:\n  reservedResources: {cpu: 2}\n  unlimitedBurstable: numa\n  colocatePods: false\n"
 
 
 @pytest.fixture(name="check")
@@ -56,6 +56,7 @@ def test_only_what_differs_from_the_defaults_is_shown(check: Check) -> None:
     rows = {line.split()[0]: line.split()[1:] for line in shown.splitlines() if line}
     assert rows["unlimitedBurstable"] == ["numa"]
     assert "pinCPU" not in rows
+    assert "colocatePods" not in rows, "it is in the file, with its default"
     assert "other fields have their defaults: --all shows them" in shown
 
 

@@ -112,11 +112,14 @@ def test_every_field_that_has_an_effect_is_told_with_who_set_it() -> None:
     }
     assert shown["pinCPU"].value is True
     assert shown["colocatePods"] == EffectiveSetting(
-        field="colocatePods", value=False, origin="default"
+        field="colocatePods", value=False, origin="default", is_default=True
     )
+    assert (shown["pinCPU"].origin, shown["pinCPU"].is_default) == ("a file", True)
+    assert (shown["audit"].origin, shown["audit"].is_default) == ("a file", False)
     assert shown["reservedResources.cpu"].value == "750m"
+    assert not shown["reservedResources.cpu"].is_default, "it has no default"
     assert shown["availableResources.memory"].value is None
-    assert "rebalance" not in shown, "it has no effect"
+    assert "rebalance" not in told, "it has no effect"
 
 
 def test_every_field_is_read() -> None:
