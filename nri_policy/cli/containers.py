@@ -11,7 +11,7 @@ from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.fitting import Columns
-from nri_policy.cli.holdings import HEADINGS, cells
+from nri_policy.cli.holdings import HEADINGS, cells, short
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pinning import left_alone
@@ -56,8 +56,14 @@ def _show(namespace: str | None, key: str, control_socket: Path, form: str) -> N
         name: each for name, each in named if namespace is None or name.startswith(f"{namespace}/")
     }
     if form == "table":
+        placed = {name: each for name, each in containers.items() if each.sort is not None}
+        problems = [
+            Text(f"{'error' if name in placed else 'refused'}: {short(name)}: {each.error}", "red")
+            for name, each in containers.items()
+            if each.error
+        ]
         notes = [Text(f"\nnote: {note}")] if note else []
-        print_drawing(_table(containers, marks), *notes)
+        print_drawing(_table(placed, marks), *problems, *notes)
     else:
         print_document(containers, form)
 
@@ -83,8 +89,7 @@ def _table(containers: Containers, marks: Mapping[str, Mark]) -> Columns | Text:
             letter(marks, name),
             *cells(name, each),
             *([Text(str(each.classes or ""))] if in_classes else []),
-            Text("refused" if each.error else each.state),
-            Text(each.error or "; ".join(each.updated_by or ())),
-            style="red" if each.error else "",
+            Text(each.state),
+            Text("; ".join(map(short, each.updated_by or ()))),
         )
     return table

@@ -39,14 +39,14 @@ _STARTED = (
     " --control-socket"
 )
 _ALLOWED = (
-    "root may ask it (try sudo), and the members of the group nri-policy where there is one when"
-    " it starts"
+    "only root (try sudo) and members of the group nri-policy may ask it; the group must exist"
+    " when the daemon starts"
 )
 _OWNERS = (
-    "the daemon does not offer that on its socket: it is of another version, or the group"
-    " nri-policy may open the socket, which may ask but change nothing"
+    "the daemon does not offer that on its socket: it has another version, or members of the group"
+    " nri-policy can open the socket, and they may not change anything"
 )
-_OTHER_VERSION = "the daemon is of another version; use the program that runs as the daemon"
+_OTHER_VERSION = "the daemon has another version; use the program that runs as the daemon"
 _BUSY = "its log may say more"
 _OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
 

@@ -14,7 +14,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     if status is None:
         return
     if isinstance(status, str):
-        remedy = "run systemctl start nri-policy; if the daemon ends at once, see its log"
+        remedy = "if the daemon ends at once after its start, see its log"
         yield Finding("daemon", Verdict.WARNING, status, remedy)
         return
     if status.latest_reload is not None and not status.latest_reload.accepted:
