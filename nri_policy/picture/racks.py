@@ -17,7 +17,7 @@ _CELL = 22  # pixels, with the gap
 _ACROSS = 16  # hosts in a row of a block
 _TOP = 22
 _GAP = 14
-_WIDTH = 1560
+_WIDTH, _NARROW = 1560, 358  # pixels; for a screen, and for a phone
 _SHADES = 10
 
 
@@ -46,28 +46,34 @@ def document(blocks: Sequence[Block]) -> str:
 
 def page_of(title: str, blocks: Sequence[Block], notes: Sequence[str]) -> str:
     """Return a page with the picture and *notes* below it."""
-    picture = Element("div", _svg(blocks, Verbatim("style", "racks.css")), class_="wide")
+    style = Verbatim("style", "racks.css")
+    broad = _svg(blocks, style, class_="broad")
+    narrow = _svg(blocks, width=_NARROW, class_="narrow")
+    picture = Element("div", broad, narrow, class_="wide")
     parts = [section("Hosts", picture)]
     if notes:
         parts.append(section("Notes", render_list(notes)))
     return page(title, *parts)
 
 
-def _svg(blocks: Sequence[Block], *styles: Element) -> Element:
+def _svg(
+    blocks: Sequence[Block], *styles: Element, width: int = _WIDTH, class_: str | None = None
+) -> Element:
     content: list[Element] = []
     x = y = _GAP
     right = high = 0
-    y = _draw_key(content, y)
+    y = _draw_key(content, y, width)
+    across = min(_ACROSS, (width - _GAP) // _CELL)
     for block in blocks:
-        columns = min(_ACROSS, max(1, len(block.cells)))
-        width = max(columns * _CELL, 8 * _CELL)
+        columns = min(across, max(1, len(block.cells)))
+        block_width = max(columns, 8) * _CELL
         height = _TOP + -(-len(block.cells) // columns) * _CELL
-        if x > _GAP and x + width > _WIDTH:
+        if x > _GAP and x + block_width > width:
             x, y, high = _GAP, y + high + _GAP, 0
-        content.append(group(x, y, *_drawn(block, columns, width), class_="rack"))
-        x += width + _GAP
+        content.append(group(x, y, *_drawn(block, columns, block_width), class_="rack"))
+        x += block_width + _GAP
         right, high = max(right, x), max(high, height)
-    width, height = max(right, 40 * _CELL), y + high + _GAP
+    width, height = max(right, min(width, 40 * _CELL)), y + high + _GAP
     return Element(
         "svg",
         *styles,
@@ -77,17 +83,20 @@ def _svg(blocks: Sequence[Block], *styles: Element) -> Element:
         width=width,
         height=height,
         role="img",
+        class_=class_,
     )
 
 
-def _draw_key(content: list[Element], y: int) -> int:
-    """Draw what the shades mean; return where the blocks begin."""
+def _draw_key(content: list[Element], y: int, width: int) -> int:
+    """Draw what the shades mean, in so many pixels; return where the blocks begin."""
     shades = [
         group(shade * _CELL, 0, _square(shade), class_="host") for shade in range(_SHADES + 1)
     ]
-    label = Element("text", "free to full (the fuller of CPU and memory)", x=12 * _CELL, y=15)
-    content.append(group(_GAP, y, *shades, label, class_="key"))
-    return y + _CELL + _GAP
+    meaning = "free to full (the fuller of CPU and memory)"
+    beside = 12 * _CELL + len(meaning) * LETTER <= width - _GAP
+    at = {"x": 12 * _CELL, "y": 15} if beside else {"x": 0, "y": 15 + _CELL}
+    content.append(group(_GAP, y, *shades, Element("text", meaning, **at), class_="key"))
+    return y + (1 if beside else 2) * _CELL + _GAP
 
 
 def _drawn(block: Block, columns: int, width: int) -> list[Element]:
