@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-_WIDTH, _LEFT, _RIGHT, _ROW, _BAR = 900, 190, 60, 40, 20
+_WIDTH, _LEFT, _RIGHT, _ROW, _BAR = 900, 190, 80, 40, 20
 _COLOURS = ("#0b7285", "#e67700", "#5f3dc4", "#868e96")
 _STYLE = "text{font:12px sans-serif;fill:#777}line{stroke:#c2255c;stroke-width:2}"
 

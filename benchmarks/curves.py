@@ -8,8 +8,8 @@ from html import escape
 
 Curve = Sequence[tuple[float, float]]
 
-_WIDTH, _HEIGHT = 360, 240
-_LEFT, _TOP, _RIGHT, _BOTTOM = 52, 28, 92, 34
+_WIDTH, _HEIGHT = 390, 240
+_LEFT, _TOP, _RIGHT, _BOTTOM = 52, 28, 132, 34
 _LINE = 12  # between two names
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)  # between two ticks, in µs
 _MOST_TICKS = 6
@@ -46,15 +46,15 @@ def _chart(title: str, across: str, curves: Mapping[str, Curve]) -> str:
         (left, height), (right, _) = at(xs[0], y), at(xs[-1], y)
         drawn.append(f'<line x1="{left}" y1="{height}" x2="{right}" y2="{height}"/>')
         drawn.append(_text(left - 6, height + 4, f"{y}", "end"))
-    lowest = 0.0  # where the last name stands: names must not cover each other
+    highest = float(_HEIGHT)  # where the last name stands: names must not cover each other
     for (name, curve), colour in sorted(
-        zip(curves.items(), _COLOURS, strict=False), key=lambda named: -named[0][1][-1][1]
+        zip(curves.items(), _COLOURS, strict=False), key=lambda named: named[0][1][-1][1]
     ):
         line = " L".join(f"{x},{y}" for x, y in (at(*point) for point in curve))
         drawn.append(f'<path d="M{line}" stroke="{colour}"/>')
         right, height = at(*curve[-1])
-        lowest = max(height + 4, lowest + _LINE)
-        drawn.append(_text(right + 5, lowest, name))
+        highest = min(height + 4, highest - _LINE)
+        drawn.append(_text(right + 5, highest, name))
     return "".join(drawn)
 
 

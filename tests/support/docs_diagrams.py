@@ -6,6 +6,7 @@ Made of what the program knows: the table of criteria, and a scenario that it pl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from nri_policy.cpuset import CPUSet
@@ -15,6 +16,7 @@ from nri_policy.picture.svg import draw
 from nri_policy.picture.svg_parts import LETTER, LINE, Drawn, group, line, stack
 
 _CELL = 20
+_ACROSS = 90  # letters of a line
 _CALLS = (  # from, to, what
     (0, 1, "CRI: create container"),
     (1, 2, "NRI: CreateContainer"),
@@ -55,16 +57,18 @@ def calls() -> str:
 def criteria() -> str:
     """Return the picture of the order in which criteria are asked."""
     elements: list[Element] = []
-    longest = max(len(each.doc) for each in CRITERIA)
+    y = 0
     for number, each in enumerate(CRITERIA):
-        y = number * 32
         if number:
             elements.append(Element("path", class_="branch", d=f"M85 {y - 8}V{y}"))
         title = Element("text", f"{number + 1}. {each.heading}", class_="title", x=10, y=16)
         box = Element("rect", class_="box", width=170, height=24, rx=4)
         elements.append(group(0, y, box, title))
-        elements.append(Element("text", each.doc, class_="caption", x=186, y=y + 16))
-    table = Drawn(tuple(elements), 186 + longest * LETTER, len(CRITERIA) * 32)
+        texts = wrap(each.doc, _ACROSS)
+        for at, text in enumerate(texts):
+            elements.append(Element("text", text, class_="caption", x=186, y=y + 16 + at * LINE))
+        y += 32 + (len(texts) - 1) * LINE
+    table = Drawn(tuple(elements), 186 + _ACROSS * LETTER, y)
     heading = "The first criterion on which two pools differ decides between them"
     return draw([stack([line(heading, "heading"), table])])
 
