@@ -119,7 +119,7 @@ def test_every_field_that_has_an_effect_is_told_with_who_set_it() -> None:
     assert shown["reservedResources.cpu"].value == "750m"
     assert not shown["reservedResources.cpu"].is_default, "it has no default"
     assert shown["availableResources.memory"].value is None
-    assert "rebalance" not in told, "it has no effect"
+    assert "rebalance" not in shown, "it has no effect"
 
 
 def test_every_field_is_read() -> None:
