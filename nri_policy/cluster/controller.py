@@ -12,27 +12,26 @@ that nobody knows: what it promises stays promised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 
 from msgspec.structs import replace
 
+from nri_policy.cluster.attempts import Attempts
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.failure import Failures
 from nri_policy.cluster.gathering import Incomplete, Member, check_gated, check_members, gather
 from nri_policy.cluster.group import PlacementGroup, Status, disagreement, hosts_of
-from nri_policy.cluster.group_statistics import GroupStatistics
 from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Job, Key
 from nri_policy.cluster.node import Node
 from nri_policy.cluster.occupancy import Occupancy
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.pod_changes import PodChanges
-from nri_policy.cluster.preemption import victims
-from nri_policy.cluster.queue import Queue, seconds_between
+from nri_policy.cluster.problems import Problems
+from nri_policy.cluster.queue import seconds_between
 from nri_policy.cluster.seen_groups import SeenGroup, SeenGroups
-from nri_policy.cluster.service_spread import RecentFailures
 from nri_policy.cluster.settings import Settings
 from nri_policy.cluster.writes import (
     CreateGroup,
@@ -46,7 +45,6 @@ from nri_policy.cluster.writes import (
     with_status,
 )
 from nri_policy.cluster.zone import NodeZones
-from nri_policy.units import parse_duration
 
 
 class Controller:
@@ -54,36 +52,36 @@ class Controller:
 
     def __init__(self, settings: Settings, now: Callable[[], float]) -> None:
         self.engine = Engine(settings)
-        self.queue: Queue[Key] = Queue(parse_duration(settings.groups.timeout))
-        self.problems: dict[Key, str] = {}  # what a group lacks, or what is wrong with it
-        self.statistics = GroupStatistics()
         self.members = Members()
         self._levels = {level for each in settings.topologies for level in each.levels}
         self._occupancy = Occupancy(self.engine, self.members, self._levels)
         self._gate = settings.groups.gate
-        self._preemption = settings.groups.preemption
         self._changes = PodChanges(self._gate, self._levels, self._occupancy)
-        self._fail_fast = settings.failure.fail_fast
         self._now = now
-        self._empty = Engine(settings)  # the same nodes, with nothing on them
         self._failures = Failures(settings.failure, now)
         self.groups = SeenGroups()
+        self.problems = Problems(self.groups)
+        self.attempts = Attempts(
+            settings,
+            now,
+            engine=self.engine,
+            groups=self.groups,
+            members=self.members,
+            occupancy=self._occupancy,
+            changes=self._changes,
+            problems=self.problems,
+        )
+        self.queue = self.attempts.queue
         self._again: dict[Key, float] = {}  # when to look at a group again without news
         self._latest = ""  # the time of the cluster, as far as it is known
-        self._crashes: RecentFailures[Key] = RecentFailures(now)
-        self._ending: dict[Key, Key] = {}  # pods that are about to be gone, and their groups
         self._dirty: dict[Key, None] = {}
         self._notices: list[Write] = []
 
     def configure(self, settings: Settings) -> None:
         """Go on with other settings; groups that wait are looked at anew."""
         self.engine.configure(settings)
-        self._empty.configure(settings)
-        self.queue.timeout = parse_duration(settings.groups.timeout)
-        self.queue.changed()
+        self.attempts.configure(settings)
         self._gate = self._changes.gate = settings.groups.gate
-        self._preemption = settings.groups.preemption
-        self._fail_fast = settings.failure.fail_fast
         self._failures.configure(settings.failure)
         self._levels.clear()  # others read the same set
         self._levels.update(level for each in settings.topologies for level in each.levels)
@@ -94,28 +92,25 @@ class Controller:
         old = self.engine.nodes.get(node.name)
         if old != node:
             self.engine.set_node(node)
-            self._empty.set_node(node)
-            self.queue.changed()
+            self.attempts.set_node(node)
             self._look_at_hosts(old, node)
 
     def remove_node(self, name: str) -> None:
         """Take in that a node went."""
         old = self.engine.nodes.get(name)
         self.engine.remove_node(name)
-        self._empty.remove_node(name)
+        self.attempts.remove_node(name)
         self._look_at_hosts(old, None)
 
     def set_zones(self, zones: NodeZones) -> None:
         """Take in what a node's zones have left."""
         self.engine.set_zones(zones)
-        every = tuple(replace(each, free=each.total) for each in zones.zones)
-        self._empty.set_zones(replace(zones, zones=every))
-        self.queue.changed()
+        self.attempts.set_zones(zones)
 
     def remove_zones(self, node: str) -> None:
         """Take in that a node's zones went, or are not to be trusted."""
         self.engine.remove_zones(node)
-        self._empty.remove_zones(node)
+        self.attempts.remove_zones(node)
 
     def set_job(self, job: Job) -> None:
         """Take in that a Job came or changed."""
@@ -139,31 +134,27 @@ class Controller:
         for group in (joined.left, joined.group):
             if group is not None:
                 self._dirty[group] = None
-        self._ending.pop(key, None)
-        if joined.group is not None and pod.deleted and pod.node and not pod.finished:
-            self._ending[key] = joined.group
-        if joined.problem and self._gate in pod.gates and self._say(key, joined.problem):
+        ended = pod.finished and (old is None or not old.finished)
+        self.attempts.see_pod(pod, joined.group, ends=ended and old is not None)
+        if joined.problem and self._gate in pod.gates and self.problems.say(key, joined.problem):
             self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
         if joined.group is None:
             self.engine.set_pod(pod)
         else:
             self._occupancy.count(joined.group, pod)
-        if pod.finished and (old is None or not old.finished):
+        if ended:
             self.queue.changed()
-            if joined.group is not None and old is not None and pod.node and pod.phase == "Failed":
-                self._crashes.add(joined.group, pod.node)
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """Take in that a pod went."""
         key = (namespace, name)
         self._changes.forget(key)
-        self._ending.pop(key, None)
-        self.problems.pop(key, None)
+        self.attempts.remove_pod(key)
+        self.problems.forget(key)
         group = self.members.remove_pod(key)
         if group is not None:
             self._dirty[group] = None
         self.engine.remove_pod(namespace, name)
-        self.queue.changed()
 
     def set_group(
         self, group: PlacementGroup, revision: str, owners: frozenset[str] = frozenset()
@@ -242,7 +233,7 @@ class Controller:
         for key in dirty:
             writes += self._asking(self._look_at(key))
         for key in self.queue.due(now):
-            writes += self._asking(self._place(key))
+            writes += self._asking(self.attempts.place(key))
         return writes
 
     def _asking(self, writes: Iterator[Write]) -> Iterator[Write]:
@@ -264,13 +255,13 @@ class Controller:
             if any(self._gate in each.pod.gates for each in members):
                 yield from self._create(key, members)
             else:
-                self._say(key, "")
+                self.problems.say(key, "")
             return
         owners = {one.uid for each in members for one in each.pod.owners if one.controller}
         if seen.owners and owners and not seen.owners & owners:
             self.queue.remove(key)
             message = "the PlacementGroup of this name belongs to others than these pods"
-            if self._say(key, message):
+            if self.problems.say(key, message):
                 yield Notice(key, "OtherOwner", message)
         elif seen.group.status.assignments:
             yield from self._keep(seen, members)
@@ -288,11 +279,11 @@ class Controller:
             group = gather(key, members, self._levels, self.members.spared(key))
         except (Incomplete, DocumentError) as problem:
             reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
-            if self._say(key, str(problem)):  # there is no group yet that one could look at
+            if self.problems.say(key, str(problem)):  # there is no group yet that one could look at
                 first = min(each.pod.name for each in members)
                 yield Notice((key[0], first), reason, str(problem), pod=True)
             return
-        self._say(key, "")
+        self.problems.say(key, "")
         owners = {
             owner.uid: owner for each in members for owner in each.pod.owners if owner.controller
         }
@@ -308,7 +299,7 @@ class Controller:
         except (Incomplete, DocumentError) as problem:
             self.queue.remove(key)
             if members or group.status.state != "Unplaceable":  # else it says why they had to go
-                yield from self._tell(seen, "Waiting", str(problem))
+                yield from self.problems.tell(seen, "Waiting", str(problem))
         else:
             if key not in self.queue:
                 created = max((each.pod.created for each in members), default="")
@@ -330,107 +321,12 @@ class Controller:
         unhealthy = self._unhealthy(group)
         yield from self._changes.fail_lost(group, members, unhealthy)
         if unhealthy and (key not in self.queue or unhealthy != group.status.unhealthy_nodes):
-            yield from self._replace(seen, unhealthy)
+            yield from self.attempts.replace(seen, unhealthy)
         elif not unhealthy:
             self.queue.remove(key)
             yield from self._run(seen)
         if self.engine.groups[key] is group:  # else it has other places soon
             yield from self._changes.open(group, self.members.of(key), unhealthy)
-
-    def _place(self, key: Key) -> Iterator[Write]:
-        """Try to place a group of the queue, or what it has lost."""
-        seen = self.groups[key]
-        if seen.group.status.assignments:
-            yield from self._replace(seen, seen.group.status.unhealthy_nodes)
-            return
-        try:
-            asked = with_status(seen.group, Status())
-            status = self.engine.place(asked, self._crashes.of(key))
-            hopeless = not status.assignments and not self._empty.place(asked).assignments
-        except DocumentError as error:
-            status, hopeless = Status(state="Unplaceable", message=str(error)), True
-        if status.assignments:
-            self.statistics.placed(self.queue.waited(key, self._now()))
-            self.queue.remove(key)
-            placed = with_status(seen.group, status)
-            self.engine.set_group(placed)  # promised from now on
-            yield WriteStatus(placed, seen.revision)
-            yield Notice(key, "Placed", "")
-        else:
-            leaving = False
-            if self._preemption and not hopeless:
-                if not self._is_somebody_leaving() and not (yield from self._preempt(asked)):
-                    return  # it is tried again in the next step
-                leaving = self._is_somebody_leaving()
-            self.queue.refused(key, hopeless=hopeless, holds=leaving)
-            self.statistics.tries["unplaceable" if hopeless else "no room"] += 1
-            yield from self._tell(seen, "Unplaceable" if hopeless else "Waiting", status.message)
-
-    def _preempt(self, group: PlacementGroup) -> Generator[Write, None, bool]:
-        """Yield which groups lose their places so that *group* fits; their pods go next.
-
-        Return whether that is decided: nobody is chosen while one of them is about to change.
-        """
-        found = victims(self.engine, group) or []
-        keys = [(each.namespace, each.name) for each in found]
-        if any(self.groups.is_under_way(key) or self._changes.under_way(key) for key in keys):
-            return False
-        for key in keys:
-            message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
-            lost = with_status(self.groups[key].group, Status(message=message, evicted="Preempted"))
-            self.engine.set_group(lost)
-            self._occupancy.recount(key, lost)
-            self.statistics.preemptions += 1
-            yield WriteStatus(lost, self.groups[key].revision)
-            yield Notice(key, "Preempted", message)
-        return True
-
-    def _is_somebody_leaving(self) -> bool:
-        """Whether pods of groups that have no places any more are still there."""
-        groups = {*self._ending.values()} | self.groups.evicted()
-        return any(
-            not self.engine.groups[key].status.assignments
-            for key in groups
-            if key in self.engine.groups
-        ) or any(
-            isinstance(each, WriteStatus) and each.group.status.evicted
-            for each in self.groups.under_way()
-        )
-
-    def _replace(self, seen: SeenGroup, unhealthy: list[str]) -> Iterator[Write]:
-        """Try to place anew what failed hosts had of a group; the rest stays."""
-        group = seen.group
-        key = (group.namespace, group.name)
-        if self._changes.under_way(key):
-            return  # a pod may be on its way to a place that the group would not have any more
-        degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy)
-        try:
-            found = self.engine.place(with_status(group, degraded))
-        except DocumentError as error:
-            found = Status(state="Unplaceable", message=str(error))
-        if found.assignments:
-            self.queue.remove(key)
-            self.statistics.replacements += 1
-            status = replace(found, given_back=group.status.given_back)
-            reason = "Replaced"
-        elif self._fail_fast and all(
-            any(owner.controller for owner in each.pod.owners) for each in self.members.live(key)
-        ):
-            self.queue.remove(key)
-            status = Status(state="Unplaceable", message=found.message, evicted="NodeFailed")
-            reason = "Unplaceable"
-        else:
-            if key not in self.queue:
-                self.queue.put(key, group.priority, self._now())
-            self.queue.refused(key, hopeless=False)
-            status, reason = replace(degraded, message=found.message), "Degraded"
-        if status != group.status and not self.groups.is_under_way(key):
-            changed = with_status(group, status)
-            self.engine.set_group(changed)
-            self._occupancy.recount(key, changed)  # pods on failed hosts stay until they are gone
-            yield WriteStatus(changed, seen.revision)
-            text = f"failed: {', '.join(unhealthy)}"
-            yield Notice(key, reason, f"{text}; {status.message}" if status.message else text)
 
     def _unhealthy(self, group: PlacementGroup) -> list[str]:
         """Return the hosts of a group that failed, but for those that it no longer needs."""
@@ -469,26 +365,6 @@ class Controller:
         levels = {level for each in topologies if each is not None for level in each.levels}
         missing = self._failures.missing_label(hosts_of(group), levels)
         return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"
-
-    def _tell(self, seen: SeenGroup, state: str, message: str) -> Iterator[Write]:
-        """Yield the status that says why a group waits, and an Event, unless they are said."""
-        group = seen.group
-        key = (group.namespace, group.name)
-        said = (group.status.state, group.status.message) == (state, message)
-        if not said and not self.groups.is_under_way(key):
-            status = replace(group.status, state=state, message=message)
-            yield WriteStatus(with_status(group, status), seen.revision)
-        if self._say(key, message):
-            yield Notice(key, state, message)
-
-    def _say(self, key: Key, problem: str) -> bool:
-        """Note what a group lacks; return whether that is news."""
-        if not problem:
-            self.problems.pop(key, None)
-            return False
-        news = self.problems.get(key) != problem
-        self.problems[key] = problem
-        return news
 
     def _look_at_hosts(self, old: Node | None, new: Node | None) -> None:
         """Look at the groups that have places on hosts whose health has changed."""

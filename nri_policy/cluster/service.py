@@ -186,7 +186,7 @@ class Service:
                 written.add_metric(labels, number)
             yield written
             controller = self.writer.controller
-            yield from controller.statistics.collect(
+            yield from controller.attempts.statistics.collect(
                 controller.groups.states(),
                 controller.queue.oldest(self._now()),
                 len(controller.queue),

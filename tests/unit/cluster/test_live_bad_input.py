@@ -35,7 +35,7 @@ def named(play: Play, group: str, sizes: dict[str, str], **annotations: str) -> 
 
 
 def said(play: Play, about: str) -> str:
-    return next(text for key, text in play.controller.problems.items() if key[1] == about)
+    return next(text for key, text in play.controller.problems.texts.items() if key[1] == about)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,202 @@
+"""Attempts to place groups: those that wait, and what others have lost with a host.
+
+Owns the queue, who has to leave for whom, and what came of each attempt, in numbers. The result of
+an attempt is promised in the engine at once, and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+
+from msgspec.structs import replace
+
+from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.group import PlacementGroup, Status
+from nri_policy.cluster.group_statistics import GroupStatistics
+from nri_policy.cluster.members import Members
+from nri_policy.cluster.membership import Key
+from nri_policy.cluster.node import Node
+from nri_policy.cluster.occupancy import Occupancy
+from nri_policy.cluster.pod import Pod
+from nri_policy.cluster.pod_changes import PodChanges
+from nri_policy.cluster.preemption import victims
+from nri_policy.cluster.problems import Problems
+from nri_policy.cluster.queue import Queue
+from nri_policy.cluster.seen_groups import SeenGroup, SeenGroups
+from nri_policy.cluster.service_spread import RecentFailures
+from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.writes import Notice, Write, WriteStatus, with_status
+from nri_policy.cluster.zone import NodeZones
+from nri_policy.units import parse_duration
+
+
+class Attempts:
+    """The groups that wait, and how they are placed."""
+
+    def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
+        self,
+        settings: Settings,
+        now: Callable[[], float],
+        *,
+        engine: Engine,
+        groups: SeenGroups,
+        members: Members,
+        occupancy: Occupancy,
+        changes: PodChanges,
+        problems: Problems,
+    ) -> None:
+        self.queue: Queue[Key] = Queue(parse_duration(settings.groups.timeout))
+        self.statistics = GroupStatistics()
+        self._now = now
+        self._engine = engine
+        self._groups = groups
+        self._members = members
+        self._occupancy = occupancy
+        self._changes = changes
+        self._problems = problems
+        self._preemption = settings.groups.preemption
+        self._fail_fast = settings.failure.fail_fast
+        self._empty = Engine(settings)  # the same nodes, with nothing on them
+        self._crashes: RecentFailures[Key] = RecentFailures(now)
+        self._ending: dict[Key, Key] = {}  # pods that are about to be gone, and their groups
+
+    def configure(self, settings: Settings) -> None:
+        """Go on with other settings; groups that wait are tried again."""
+        self._empty.configure(settings)
+        self.queue.timeout = parse_duration(settings.groups.timeout)
+        self.queue.changed()
+        self._preemption = settings.groups.preemption
+        self._fail_fast = settings.failure.fail_fast
+
+    def set_node(self, node: Node) -> None:
+        """Take in that a node came or changed."""
+        self._empty.set_node(node)
+        self.queue.changed()
+
+    def remove_node(self, name: str) -> None:
+        """Take in that a node went."""
+        self._empty.remove_node(name)
+
+    def set_zones(self, zones: NodeZones) -> None:
+        """Take in what a node's zones have left."""
+        every = tuple(replace(each, free=each.total) for each in zones.zones)
+        self._empty.set_zones(replace(zones, zones=every))
+        self.queue.changed()
+
+    def remove_zones(self, node: str) -> None:
+        """Take in that a node's zones went, or are not to be trusted."""
+        self._empty.remove_zones(node)
+
+    def see_pod(self, pod: Pod, group: Key | None, *, ends: bool) -> None:
+        """Take in a pod of a group, or of none; *ends*: it was running when it was seen last."""
+        key = (pod.namespace, pod.name)
+        self._ending.pop(key, None)
+        if group is not None and pod.deleted and pod.node and not pod.finished:
+            self._ending[key] = group
+        if ends and group is not None and pod.node and pod.phase == "Failed":
+            self._crashes.add(group, pod.node)
+
+    def remove_pod(self, key: Key) -> None:
+        """Take in that a pod went."""
+        self._ending.pop(key, None)
+        self.queue.changed()
+
+    def place(self, key: Key) -> Iterator[Write]:
+        """Try to place a group of the queue, or what it has lost."""
+        seen = self._groups[key]
+        if seen.group.status.assignments:
+            yield from self.replace(seen, seen.group.status.unhealthy_nodes)
+            return
+        try:
+            asked = with_status(seen.group, Status())
+            status = self._engine.place(asked, self._crashes.of(key))
+            hopeless = not status.assignments and not self._empty.place(asked).assignments
+        except DocumentError as error:
+            status, hopeless = Status(state="Unplaceable", message=str(error)), True
+        if status.assignments:
+            self.statistics.placed(self.queue.waited(key, self._now()))
+            self.queue.remove(key)
+            placed = with_status(seen.group, status)
+            self._engine.set_group(placed)  # promised from now on
+            yield WriteStatus(placed, seen.revision)
+            yield Notice(key, "Placed", "")
+        else:
+            leaving = False
+            if self._preemption and not hopeless:
+                if not self._is_somebody_leaving() and not (yield from self._preempt(asked)):
+                    return  # it is tried again in the next step
+                leaving = self._is_somebody_leaving()
+            self.queue.refused(key, hopeless=hopeless, holds=leaving)
+            self.statistics.tries["unplaceable" if hopeless else "no room"] += 1
+            yield from self._problems.tell(
+                seen, "Unplaceable" if hopeless else "Waiting", status.message
+            )
+
+    def _preempt(self, group: PlacementGroup) -> Generator[Write, None, bool]:
+        """Yield which groups lose their places so that *group* fits; their pods go next.
+
+        Return whether that is decided: nobody is chosen while one of them is about to change.
+        """
+        found = victims(self._engine, group) or []
+        keys = [(each.namespace, each.name) for each in found]
+        if any(self._groups.is_under_way(key) or self._changes.under_way(key) for key in keys):
+            return False
+        for key in keys:
+            message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
+            lost = with_status(
+                self._groups[key].group, Status(message=message, evicted="Preempted")
+            )
+            self._engine.set_group(lost)
+            self._occupancy.recount(key, lost)
+            self.statistics.preemptions += 1
+            yield WriteStatus(lost, self._groups[key].revision)
+            yield Notice(key, "Preempted", message)
+        return True
+
+    def _is_somebody_leaving(self) -> bool:
+        """Whether pods of groups that have no places any more are still there."""
+        groups = {*self._ending.values()} | self._groups.evicted()
+        return any(
+            not self._engine.groups[key].status.assignments
+            for key in groups
+            if key in self._engine.groups
+        ) or any(
+            isinstance(each, WriteStatus) and each.group.status.evicted
+            for each in self._groups.under_way()
+        )
+
+    def replace(self, seen: SeenGroup, unhealthy: list[str]) -> Iterator[Write]:
+        """Try to place anew what failed hosts had of a group; the rest stays."""
+        group = seen.group
+        key = (group.namespace, group.name)
+        if self._changes.under_way(key):
+            return  # a pod may be on its way to a place that the group would not have any more
+        degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy)
+        try:
+            found = self._engine.place(with_status(group, degraded))
+        except DocumentError as error:
+            found = Status(state="Unplaceable", message=str(error))
+        if found.assignments:
+            self.queue.remove(key)
+            self.statistics.replacements += 1
+            status = replace(found, given_back=group.status.given_back)
+            reason = "Replaced"
+        elif self._fail_fast and all(
+            any(owner.controller for owner in each.pod.owners) for each in self._members.live(key)
+        ):
+            self.queue.remove(key)
+            status = Status(state="Unplaceable", message=found.message, evicted="NodeFailed")
+            reason = "Unplaceable"
+        else:
+            if key not in self.queue:
+                self.queue.put(key, group.priority, self._now())
+            self.queue.refused(key, hopeless=False)
+            status, reason = replace(degraded, message=found.message), "Degraded"
+        if status != group.status and not self._groups.is_under_way(key):
+            changed = with_status(group, status)
+            self._engine.set_group(changed)
+            self._occupancy.recount(key, changed)  # pods on failed hosts stay until they are gone
+            yield WriteStatus(changed, seen.revision)
+            text = f"failed: {', '.join(unhealthy)}"
+            yield Notice(key, reason, f"{text}; {status.message}" if status.message else text)
