@@ -1,7 +1,7 @@
 """The bill of materials of the environment that runs this: a CycloneDX 1.6 document.
 
-Lists all that is installed there but pip. Needs nothing but Python's standard library, so that
-nothing has to be in the environment for this.
+Lists all that is installed there but pip. Needs nothing but Python's standard library: a library
+for this, cyclonedx, would be in the environment, and so in the list of what is delivered.
 
     ENVIRONMENT/bin/python tools/sbom.py nri-policy.cdx.json
 

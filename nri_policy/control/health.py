@@ -1,4 +1,8 @@
-"""The standard gRPC health service: whether the daemon knows its containers and serves."""
+"""The standard gRPC health service: whether the daemon knows its containers and serves.
+
+Not that of grpcio-health-checking: it lets any number of clients watch, and each takes one of the
+calls that the endpoint serves at a time.
+"""
 
 from __future__ import annotations
 

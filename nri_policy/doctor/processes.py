@@ -1,4 +1,8 @@
-"""The host's processes by their command lines, as far as we may see them."""
+"""The host's processes by their command lines, as far as we may see them.
+
+Not by psutil: it asks the kernel for the affinity of a process, by an id of our own PID namespace,
+while the host is whatever is below a root folder. Its files are read by `Host`, bounded.
+"""
 
 from __future__ import annotations
 
