@@ -33,14 +33,14 @@ def command(context: click.Context, control_socket: Path, form: str) -> None:
     with asking(control_socket) as client:
         report, note = client.audit(), left_alone(client.settings())
     if form == "table":
-        print_drawing(*_drawn(report), *([Text(f"note: {note}")] if note else []))
+        print_drawing(*_draw(report), *([Text(f"note: {note}")] if note else []))
     else:
         print_document(report, form)
     if report.drifts:
         context.exit(Exit.NO)
 
 
-def _drawn(report: AuditReport) -> Iterator[RenderableType]:
+def _draw(report: AuditReport) -> Iterator[RenderableType]:
     drifts = report.drifts
     astray = len({drift.container for drift in drifts})
     if drifts:

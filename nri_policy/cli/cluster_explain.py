@@ -72,7 +72,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
 
 def _print(name: str, explanation: Explanation, form: str) -> None:
     if form == "table":
-        print_drawing(*_drawn(name, explanation))
+        print_drawing(*_draw(name, explanation))
     else:
         print_document(explanation, form)
 
@@ -96,7 +96,7 @@ def _read(asked: tuple[Path, ...]) -> PlacementGroup:
     return groups[0]
 
 
-def _drawn(name: str, explanation: Explanation) -> Iterator[Table | Text]:
+def _draw(name: str, explanation: Explanation) -> Iterator[Table | Text]:
     yield Text(f"{name}: {explanation.status.message or 'it fits'}")
     for each in explanation.pod_sets:
         yield Text("")

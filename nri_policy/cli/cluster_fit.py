@@ -89,7 +89,7 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     except (APIError, KubeconfigError) as error:
         raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
     if form == "table":
-        print_drawing(_drawn(rows, assumed=assumed))
+        print_drawing(_draw(rows, assumed=assumed))
     else:
         print_document([msgspec.to_builtins(row) for row in rows], form)
     context.exit(0 if any(row.fits for row in rows) else Exit.NO)
@@ -125,7 +125,7 @@ async def _fetch(kubeconfig: Path | None) -> dict[str, Any]:
         await client.close()
 
 
-def _drawn(rows: Sequence[NodeFit], *, assumed: bool) -> Table:
+def _draw(rows: Sequence[NodeFit], *, assumed: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("node", "fits", "score", "zones", *(["promised"] if assumed else []), "reason"):
         table.add_column(name, justify="right" if name in ("score", "promised") else "left")

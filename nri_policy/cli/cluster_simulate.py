@@ -46,7 +46,7 @@ def simulate(context: click.Context, source: ClusterSource, scenario: Path, form
         except DocumentError as error:
             raise Failure(f"{scenario}: step {number}: {error}") from error
     if form == "table":
-        print_drawing(*_drawn(played))
+        print_drawing(*_draw(played))
     elif form in ("svg", "html"):
         report = tree_report(engine, topology_name(engine, None))
         shown = blocks(report, placed_on_hosts(engine.groups.values()))
@@ -85,7 +85,7 @@ def _apply(value: Any, scenario: Path) -> list[Any]:
     return [*read_documents(text_of(path), str(path))]
 
 
-def _drawn(played: list[Played]) -> Iterator[Table | Text]:
+def _draw(played: list[Played]) -> Iterator[Table | Text]:
     for number, each in enumerate(played, start=1):
         yield Text(f"step {number}: {_title(each.step)}", style="bold")
         table = Table(box=None, pad_edge=False, show_header=False)

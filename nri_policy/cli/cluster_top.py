@@ -25,14 +25,14 @@ def top(source: ClusterSource, watch: bool, form: str) -> None:
         _, snapshot = source.load()
         rows = group_rows(snapshot.groups, snapshot.pods)
         if form == "table":
-            print_drawing(_drawn(rows))
+            print_drawing(_draw(rows))
         else:
             print_document(rows, form)
 
     repeat(show, watch=watch)
 
 
-def _drawn(rows: list[GroupRow]) -> Table:
+def _draw(rows: list[GroupRow]) -> Table:
     states = Counter(row.state for row in rows)
     title = ", ".join(f"{number} {state}" for state, number in states.items())
     table = Table(box=None, pad_edge=False, caption=title or "no groups", caption_justify="left")

@@ -40,7 +40,7 @@ def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, 
     report = tree_report(engine, topology_name(engine, topology), zones=zones)
     match form:
         case "table":
-            print_drawing(*_drawn(report, every=every))
+            print_drawing(*_draw(report, every=every))
         case "svg":
             print_page(racks.document(blocks(report, {})))
         case "html":
@@ -125,7 +125,7 @@ def _depth(report: TreeReport) -> int:
     return len(report.levels)
 
 
-def _drawn(report: TreeReport, *, every: bool) -> Iterable[Table | Text]:
+def _draw(report: TreeReport, *, every: bool) -> Iterable[Table | Text]:
     depth = len(report.levels) if every else _depth(report)
     shown = report.levels[:depth]
     named = {name for each in report.domains for name, value in each.total.items() if value}

@@ -87,7 +87,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     )
     findings = examine(gather(where))
     if form == "table":
-        print_drawing(*_drawn(findings))
+        print_drawing(*_draw(findings))
     else:
         print_document([{**asdict(each), "verdict": each.verdict.value} for each in findings], form)
     context.exit(0 if all(each.passes for each in findings) else Exit.NO)
@@ -99,7 +99,7 @@ def _below(host_root: Path, config: Path) -> Path:
     return below if below.exists() else config
 
 
-def _drawn(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+def _draw(findings: Sequence[Finding]) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2, 0, 0))
     for each in findings:
         text = Text(each.found, overflow="fold")

@@ -180,7 +180,7 @@ class Frame:
             shown += lines(*self._pools())
             refused = lines(*_render_refused(scene))
             room -= len(shown) + len(decisions) + len(refused)
-            table = lines("", occupants(self._chosen(scene, room), self.snapshot.used))
+            table = lines("", occupants(self._choose(scene, room), self.snapshot.used))
             most = max(room - min(len(table), _FEWEST_ROWS), room // 2)
             picture = lines(Drawing(scene))
             picture = picture if len(picture) <= most else _cut(lines(Rows(scene)), most, lines)
@@ -202,7 +202,7 @@ class Frame:
         text.append(f" · {HELP}", "dim")
         return text
 
-    def _chosen(self, scene: Scene, room: int) -> Scene:
+    def _choose(self, scene: Scene, room: int) -> Scene:
         """Return the scene with the rows of its table as the reader wants them."""
         if self.view == View():
             return replace(scene, occupants=_most_telling_first(scene, room))
@@ -224,7 +224,7 @@ class Frame:
         )
         for tick, each in self.snapshot.decisions[:_SHOWN_DECISIONS]:
             line = Text(f"{tick:%H:%M:%S} ", no_wrap=True, overflow="ellipsis")
-            yield line.append(" · ".join(_said(each)))
+            yield line.append(" · ".join(_decision_lines(each)))
 
 
 def _render_refused(scene: Scene) -> Iterator[RenderableType]:
@@ -237,7 +237,7 @@ def _render_refused(scene: Scene) -> Iterator[RenderableType]:
         yield Text(f"and {len(names) - _SHOWN_REFUSALS} more refused", "red")
 
 
-def _said(decision: Decision) -> Iterator[str]:
+def _decision_lines(decision: Decision) -> Iterator[str]:
     """Yield what a decision was about and what came of it."""
     yield " ".join(filter(None, (decision.event, short(decision.container))))
     if decision.summary:

@@ -86,7 +86,7 @@ def command(
         raise Failure(f"{file}: the journal has no record that a replay can start from")
     report = _report(file, course)
     if form == "table":
-        print_drawing(*_drawn(report))
+        print_drawing(*_draw(report))
     else:
         print_document(report, form)
     context.exit(Exit.NO if course.differences and course.alternative is None else 0)
@@ -162,7 +162,7 @@ def _changes(recorded: Statistics, replayed: Statistics) -> dict[str, TwoFates]:
     return {name: each for name, each in pairs.items() if each.recorded != each.replayed}
 
 
-def _drawn(report: ReplayReport) -> Iterator[RenderableType]:
+def _draw(report: ReplayReport) -> Iterator[RenderableType]:
     """Yield the report for people."""
     yield Text(f"{report.records} records, {report.since} to {report.until}", style="bold")
     if report.skipped:

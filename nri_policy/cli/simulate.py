@@ -92,7 +92,7 @@ class _Show:
         self.results.append(result)
         self.strips.append(strip)
         if self.form == "table":
-            print_drawing(*_drawn(strip))
+            print_drawing(*_draw(strip))
 
     def end(self) -> None:
         if self.form == "svg":
@@ -133,7 +133,7 @@ async def _play(
         if stay is None:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="nri-policy-")))
         else:
-            folder = _made(stay)
+            folder = _make(stay)
         stack.enter_context(_refusals_shown())
         show_warnings()
         node = SimulatedNode(machine, settings, folder, stack)
@@ -153,7 +153,7 @@ async def _play(
                 await _stay(node.daemon, folder)
 
 
-def _made(folder: Path) -> Path:
+def _make(folder: Path) -> Path:
     """Make a folder for a node's state; Failure where something exists already."""
     try:
         folder.mkdir(mode=0o700, parents=True)
@@ -218,7 +218,7 @@ def _strip(step: Step, result: Result, after: Scene | None) -> Strip:
     return Strip(heading=heading, problems=tuple(problems), scene=after)
 
 
-def _drawn(strip: Strip) -> Iterator[RenderableType]:
+def _draw(strip: Strip) -> Iterator[RenderableType]:
     yield Text(f"\n{strip.heading}", "bold")
     for problem in strip.problems:
         yield Text(problem, "red")

@@ -192,7 +192,7 @@ def _picture(now: Running, report: WhatIfReport, form: str) -> None:
         case "html":
             print_page(page("What if", *_sections(before, after, report)))
         case _:
-            print_drawing(*_drawn(before, after, report, len(now.placed)))
+            print_drawing(*_draw(before, after, report, len(now.placed)))
 
 
 def _sections(before: Scene, after: Scene, report: WhatIfReport) -> Iterator[Element]:
@@ -206,7 +206,7 @@ def _sections(before: Scene, after: Scene, report: WhatIfReport) -> Iterator[Ele
         yield section("Warnings", render_list(report.warnings))
 
 
-def _drawn(
+def _draw(
     before: Scene, after: Scene, report: WhatIfReport, placed: int
 ) -> Iterator[RenderableType]:
     if report.settings is not None:

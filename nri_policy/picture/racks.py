@@ -70,7 +70,7 @@ def _svg(
         height = _TOP + -(-len(block.cells) // columns) * _CELL
         if x > _GAP and x + block_width > width:
             x, y, high = _GAP, y + high + _GAP, 0
-        content.append(group(x, y, *_drawn(block, columns, block_width), class_="rack"))
+        content.append(group(x, y, *_draw(block, columns, block_width), class_="rack"))
         x += block_width + _GAP
         right, high = max(right, x), max(high, height)
     width, height = max(right, min(width, 40 * _CELL)), y + high + _GAP
@@ -99,7 +99,7 @@ def _draw_key(content: list[Element], y: int, width: int) -> int:
     return y + (1 if beside else 2) * _CELL + _GAP
 
 
-def _drawn(block: Block, columns: int, width: int) -> list[Element]:
+def _draw(block: Block, columns: int, width: int) -> list[Element]:
     drawn = [Element("text", cut(block.title, int(width / LETTER)), class_="title", x=0, y=14)]
     for number, cell in enumerate(block.cells):
         row, column = divmod(number, columns)

@@ -44,7 +44,7 @@ def document(strips: Sequence[Strip]) -> str:
     """Return an SVG file with the strips one below the other."""
     several = len(strips) > 1
     return draw(
-        _drawn(strip, f"s{number}-" if several else "")
+        _draw(strip, f"s{number}-" if several else "")
         for number, strip in enumerate(strips, start=1)
     )
 
@@ -82,7 +82,7 @@ def _svg(width: int, height: int, *content: Element, **attributes: str | None) -
     )
 
 
-def _drawn(strip: Strip, prefix: str) -> Drawn:
+def _draw(strip: Strip, prefix: str) -> Drawn:
     parts = [line(strip.heading, "heading")] if strip.heading else []
     parts += [line(problem, "problem") for problem in strip.problems]
     if scene := strip.scene:

@@ -79,7 +79,7 @@ class Link(IntEnum):
     BASE = 2  # not an event: everything that ran then, for a replay to start from
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class StoreContents(Struct, frozen=True, kw_only=True):
     """What containers hold, and where."""
 
     grants: Mapping[str, StoredGrant]  # by container id
@@ -93,7 +93,7 @@ class Held(Struct, frozen=True, kw_only=True):
         return Earlier(reserved=self.reserved, exclusive=exclusive)
 
 
-NOTHING = Held(grants={}, machine=None, reserved=EMPTY)
+NOTHING = StoreContents(grants={}, machine=None, reserved=EMPTY)
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def settle(path: Path) -> None:
             connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def read_held(connection: sqlite3.Connection, path: Path) -> Held:
+def read_held(connection: sqlite3.Connection, path: Path) -> StoreContents:
     """Return what is stored; DamagedStoreError where it cannot be read, StoreError."""
     with translate_errors(path):
         rows = connection.execute("SELECT container, sum, form FROM grants").fetchall()
@@ -187,10 +187,10 @@ def read_held(connection: sqlite3.Connection, path: Path) -> Held:
             grants[container.decode()] = decode_grant(form)
     except (AttributeError, TypeError, ValueError) as error:
         raise DamagedStoreError(path, f"its content cannot be read: {error}") from error
-    return Held(grants=grants, machine=machine, reserved=reserved)
+    return StoreContents(grants=grants, machine=machine, reserved=reserved)
 
 
-def check_machine(held: Held, path: Path, machine: Machine) -> None:
+def check_machine(held: StoreContents, path: Path, machine: Machine) -> None:
     """Raise DamagedStoreError where *held* is of another machine, whatever has gone offline."""
     if held.machine is None:
         return

@@ -46,22 +46,22 @@ class History:
 
     def names(self) -> frozenset[str]:
         """Return the containers, as namespace/pod/name, that a decision is known about."""
-        return self._asked(Journal.names, frozenset())
+        return self._ask(Journal.names, frozenset())
 
     def explained(self, full_name: str) -> ExplanationReport | None:
         """Return the latest decision about a container."""
-        return self._asked(lambda journal: _find_explanation(journal, full_name), None)
+        return self._ask(lambda journal: _find_explanation(journal, full_name), None)
 
     def placed(self, full_name: str, container_id: str) -> ExplanationReport | None:
         """Return the decision that gave this very container its place.
 
         None where it is not the latest one that is known about its name.
         """
-        return self._asked(lambda journal: _find_placement(journal, full_name, container_id), None)
+        return self._ask(lambda journal: _find_placement(journal, full_name, container_id), None)
 
     def changes(self, container_id: str, pod_id: str) -> tuple[ChangeReport, ...]:
         """Return what changed a container lately, the latest first: when, why, to which CPUs."""
-        return self._asked(lambda journal: _life(journal, container_id, pod_id)[0], ())
+        return self._ask(lambda journal: _changes_of(journal, container_id, pod_id)[0], ())
 
     def page(self, after: int, limit: int, full_name: str) -> JournalPage:
         """Return records with higher numbers than *after*, oldest first.
@@ -70,9 +70,9 @@ class History:
         """
         most = min(limit or MOST_RECORDS, MOST_RECORDS)
         nothing = JournalPage(records=(), more=False)
-        return self._asked(lambda journal: _page(journal, after, most, full_name), nothing)
+        return self._ask(lambda journal: _page(journal, after, most, full_name), nothing)
 
-    def _asked(self, question: Callable[[Journal], _Answer], nothing: _Answer) -> _Answer:
+    def _ask(self, question: Callable[[Journal], _Answer], nothing: _Answer) -> _Answer:
         try:
             with open_journal(self._path) as journal:
                 return question(journal)
@@ -87,8 +87,8 @@ def _find_explanation(journal: Journal, full_name: str) -> ExplanationReport | N
         return None
     changes: tuple[ChangeReport, ...] = ()
     ended = None
-    if (asked := _asked(record)) is not None:
-        changes, ended = _life(journal, *asked)
+    if (asked := _ids_of(record)) is not None:
+        changes, ended = _changes_of(journal, *asked)
     return replace(
         explanation_report(_explanation(record, full_name)),
         classes=class_items(record.decision.classes, {}),
@@ -104,7 +104,7 @@ def _find_placement(
     record = journal.latest(full_name)
     if record is None or record.refusal is not None or record.decision.explanation is None:
         return None
-    asked = _asked(record)
+    asked = _ids_of(record)
     if asked is None or asked[0] != container_id:
         return None
     return explanation_report(record.decision.explanation)
@@ -123,7 +123,7 @@ def _explanation(record: Record, full_name: str) -> Explanation:
     )
 
 
-def _asked(record: Record) -> tuple[str, str] | None:
+def _ids_of(record: Record) -> tuple[str, str] | None:
     """Return the ids of the container asked about and of its pod, empty where that is not told."""
     match record.event:
         case Created(container=container):
@@ -133,7 +133,7 @@ def _asked(record: Record) -> tuple[str, str] | None:
     return None
 
 
-def _life(
+def _changes_of(
     journal: Journal, container_id: str, pod_id: str
 ) -> tuple[tuple[ChangeReport, ...], str | None]:
     """Return what changed a container lately, and when it ended, None where that is not known."""

@@ -21,7 +21,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.node import NodeView, Outcome
 from nri_policy.store.database import (
     NOTHING,
-    Held,
+    StoreContents,
     check_machine,
     open_database,
     open_for_reading,
@@ -103,7 +103,7 @@ class Store:
             self._connection.close()
         self._connection = self._writer = None
 
-    def _open(self, machine: Machine) -> tuple[Writer, Held]:
+    def _open(self, machine: Machine) -> tuple[Writer, StoreContents]:
         """Open the database, setting aside one that is no use; StoreError, UnsafeStoreError."""
         folder = self.path.parent
         with translate_errors(self.path):
@@ -115,7 +115,7 @@ class Store:
             secure(folder)
             return self._read(machine)
 
-    def _read(self, machine: Machine) -> tuple[Writer, Held]:
+    def _read(self, machine: Machine) -> tuple[Writer, StoreContents]:
         """Open the database and take in what is stored; StoreError, DamagedStoreError."""
         connection = open_database(self.path)
         try:
@@ -151,7 +151,7 @@ class Store:
             self._settling.start()
 
 
-def _readable(path: Path, machine: Machine) -> Held:
+def _readable(path: Path, machine: Machine) -> StoreContents:
     """Return what a store that cannot be written holds, nothing if it cannot be read either."""
     try:
         with closing(open_for_reading(path)) as connection:

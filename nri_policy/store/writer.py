@@ -17,7 +17,7 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import NodeView, Outcome, Placed
-from nri_policy.store.database import Held, Link, checksum, transaction
+from nri_policy.store.database import Link, StoreContents, checksum, transaction
 from nri_policy.store.forms import encode, encode_decision, encode_event, encode_settings
 
 # The journal keeps this much: days of a busy node, and never a noticeable part of a disk.
@@ -41,7 +41,7 @@ _RECORD = (
 class Writer:
     """Writes to one open database."""
 
-    def __init__(self, connection: sqlite3.Connection, found: Held) -> None:
+    def __init__(self, connection: sqlite3.Connection, found: StoreContents) -> None:
         """Take the database and the grants that are in it; sqlite3.Error."""
         self._connection = connection
         # by container id, as they are in the database; None: to be written anew
