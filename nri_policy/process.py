@@ -140,7 +140,7 @@ async def run(file: SettingsFile, options: Options) -> None:
 def _end(number: signal.Signals, ended: asyncio.Event) -> None:
     """End in order when told to, and at once when told again: what is stored is stored."""
     if ended.is_set():
-        log.warning("ended", extra={"reason": f"told twice, by {number.name}"})
+        log.warning("ended", extra={"reason": f"{number.name} came a second time"})
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
     ended.set()

@@ -349,7 +349,7 @@ class Auditor:
             )
         if before.tries == MOST_TRIES and not before.given_up:
             log.warning(
-                "drift-stays",
+                "drift-not-repaired",
                 extra={
                     "container": decided.name,
                     "what": deviation.kind,

@@ -100,7 +100,7 @@ class Presence:
             await self._source.release(sorted(ended))
         before, self.strangers = self.strangers, frozenset(first.strangers) & {*second.strangers}
         if new := self.strangers - before:
-            log.warning("not-in-the-books", extra={"cgroups": ",".join(sorted(new))})
+            log.warning("unknown-container", extra={"cgroups": ",".join(sorted(new))})
             await self._source.admit(sorted(new))
 
     async def _look(self) -> _Seen:

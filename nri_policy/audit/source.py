@@ -60,7 +60,7 @@ class NodeSource:
 
     async def admit(self, cgroups: Collection[str]) -> None:
         """Have the runtime list its containers: some in *cgroups* are not known."""
-        log.info("registering-anew", extra={"cgroups": len(cgroups)})
+        log.info("registering-again", extra={"cgroups": len(cgroups)})
         self._findings.unknown(cgroups)
         if self._session.can_register:
             self._session.reconnect()

@@ -66,8 +66,8 @@ def _uevents(
         monitor.start()
     except (ImportError, OSError) as error:
         log.info(
-            "kernel-unheard",
-            extra={"reason": str(error), "text": f"looking every {PERIOD_UNHEARD:g} s"},
+            "no-kernel-events",
+            extra={"reason": str(error), "text": f"checking every {PERIOD_UNHEARD:g} s instead"},
         )
         yield False
         return
@@ -140,7 +140,7 @@ class Hotplug:
                         trouble = str(error)
                         log.warning(
                             "hardware-unreadable",
-                            extra={"reason": trouble, "text": "it is as it was"},
+                            extra={"reason": trouble, "text": "the earlier state is used"},
                         )
                     seen, pause = None, AGAIN
                     continue

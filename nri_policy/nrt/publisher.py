@@ -163,7 +163,7 @@ class Publisher:
                     await self._sink.remove()
         except (PublishError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._pace.farewell:g} s"
-            log.warning("nrt-left-behind", extra={"to": self._sink.name, "reason": reason})
+            log.warning("nrt-stop-failed", extra={"to": self._sink.name, "reason": reason})
         except Exception:  # the daemon ends all the same, and the other places hear of it
             log.exception("nrt-fault", extra={"to": self._sink.name})
 

@@ -128,7 +128,7 @@ class Metrics:
         self._findings = Counter(
             "nri_policy_findings",
             "Containers found on another one's exclusive CPUs, without a process, or unknown.",
-            what=("overlap", "ended-unheard", "not-in-the-books"),
+            what=("overlap", "ended-without-event", "unknown-container"),
         )
         self._store_errors = Counter(
             "nri_policy_store_errors", "Decisions that could not be stored at once."

@@ -190,7 +190,7 @@ class Enforcement:
 
         reading = asyncio.ensure_future(asyncio.to_thread(read))
         if not await self._clock.done_within(MAX_SURVEY, reading):
-            log.warning("look-slow", extra={"containers": len(paths)})
+            log.warning("cgroups-slow", extra={"containers": len(paths)})
             return {}
         return reading.result()
 
@@ -207,7 +207,7 @@ class Enforcement:
         self._looks.add(look)
         look.add_done_callback(self._looks.discard)
         if not await self._clock.done_within(MAX_WAIT, look):
-            log.warning("look-slow", extra={"container": placed.container.full_name})
+            log.warning("cgroups-slow", extra={"container": placed.container.full_name})
 
     async def look(self, *also: str) -> Sequence[Case]:
         """Look at all that is in doubt, and at *also*; put in force what cannot wait.

@@ -22,8 +22,8 @@ class Finding(StrEnum):
     """What was found, as metrics name it."""
 
     OVERLAP = "overlap"  # a container on a CPU that is somebody else's own
-    ENDED = "ended-unheard"  # one that has ended, and no runtime said so
-    UNKNOWN = "not-in-the-books"  # one that runs, and no runtime said so
+    ENDED = "ended-without-event"  # one that has ended, and no runtime said so
+    UNKNOWN = "unknown-container"  # one that runs, and no runtime said so
 
 
 class Findings:
@@ -59,7 +59,7 @@ class Findings:
     def ended(self, container: Container) -> None:
         """Take note of a container that was released, though the runtime has not said so."""
         text = "has no process any more, but the runtime did not report its end; its CPUs are free"
-        self._found(Finding.ENDED, container, "EndedUnheard", text)
+        self._found(Finding.ENDED, container, "EndedWithoutEvent", text)
 
     def unknown(self, cgroups: Collection[str]) -> None:
         """Take note of cgroups with processes that no runtime told us of."""

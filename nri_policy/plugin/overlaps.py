@@ -58,7 +58,7 @@ class Overlaps:
             try:
                 await self.look()
             except Exception:
-                log.exception("look-failed")
+                log.exception("overlap-check-failed")
 
     async def look(self) -> None:
         """Have whoever is on CPUs of somebody else's own leave them."""

@@ -297,7 +297,7 @@ class PolicyPlugin:
             self.pids[container.id] = container.pid
         if container.id in self._node.view.placed:
             return False
-        log.warning("missed", extra={"container": container.id})
+        log.warning("creation-missed", extra={"container": container.id})
         decision = self._decisions.decide(
             Created(container=self.pods.container(pod, container), admitted=True, unheard=True)
         )
@@ -316,7 +316,7 @@ class PolicyPlugin:
             placed = self._node.view.placed
             gone = [placed[each].container for each in container_ids if each in placed]
             for each in gone:
-                log.warning("ended-unheard", extra={"container": each.id})
+                log.warning("ended-without-event", extra={"container": each.id})
                 self._decisions.decide(Stopped(container_id=each.id))
                 self._forget(each.id)
         return gone

@@ -284,7 +284,7 @@ class UpdateQueue:
         self.refused[each] = self._unsent.pop(each, now)
         del self._tries[each]
         log.error(
-            "not-taken",
+            "update-refused",
             extra={
                 "container": self._node.view.placed[each].container.full_name,
                 "cpus": now.cpus,

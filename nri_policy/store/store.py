@@ -166,4 +166,4 @@ def _move_log(path: Path) -> None:
     try:
         settle(path)
     except StoreError as error:  # the log keeps everything: the next time will do
-        log.warning("store-not-settled", extra={"error": str(error)})
+        log.warning("store-not-checkpointed", extra={"error": str(error)})

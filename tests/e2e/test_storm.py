@@ -134,12 +134,12 @@ def test_a_storm_of_changes_leaves_a_runtime_that_answers(
 
     def unexplained() -> int:
         """Return how many registrations have another reason, or are still to come."""
-        reasons = ("event=sending way=", "event=registering-anew")
+        reasons = ("event=sending way=", "event=registering-again")
         made = daemon.counted("event=synchronized")
         return made - 1 - sum(daemon.counted(each) for each in reasons)
 
     assert eventually(unexplained, lambda number: number == 0) == 0
-    assert not daemon.counted("event=not-taken")
+    assert not daemon.counted("event=update-refused")
     assert daemon.counted("event=reloaded") > QUIET
     assert storm.calls["pods"] > 1
     log.info(

@@ -196,4 +196,4 @@ def test_a_daemon_that_is_told_twice_to_end_does_so_at_once(
     stubborn.send_signal(second)
     _, said = stubborn.communicate(timeout=30)
     assert stubborn.returncode == -second
-    assert f"event=ended reason='told twice, by {second.name}'" in said
+    assert f"event=ended reason='{second.name} came a second time'" in said

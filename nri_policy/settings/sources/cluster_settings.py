@@ -186,7 +186,7 @@ class ClusterSettings:
 
     def _say(self, level: Scope, policy: PolicyObject | None) -> None:
         if self._troubles.pop(level, None):
-            log.info("cluster-settings-heard", extra={"scope": level.name.lower()})
+            log.info("cluster-settings-read", extra={"scope": level.name.lower()})
         counts = self._known.say(level, policy)
         if counts:
             self._keep()
@@ -207,7 +207,7 @@ class ClusterSettings:
             self._troubles[level] = str(error)
             log.warning(
                 "cluster-settings-unknown",
-                extra={"reason": str(error), "text": "the old ones stay"},
+                extra={"reason": str(error), "text": "the old settings stay in force"},
             )
 
     def _attempted(self, level: Scope) -> None:
@@ -256,7 +256,7 @@ class ClusterSettings:
             new.write_text(json.dumps(form))
             new.replace(self._kept)
         except OSError as error:
-            log.warning("settings-not-kept", extra={"path": self._kept, "error": str(error)})
+            log.warning("settings-not-saved", extra={"path": self._kept, "error": str(error)})
 
 
 def _without_pinning(settings: Settings) -> Settings:
@@ -287,5 +287,5 @@ def _read(kept: Path) -> Known:
     except FileNotFoundError:
         return Known()
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        log.warning("kept-settings-unreadable", extra={"path": kept, "error": str(error)})
+        log.warning("saved-settings-unreadable", extra={"path": kept, "error": str(error)})
         return Known()

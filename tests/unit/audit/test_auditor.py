@@ -235,7 +235,7 @@ async def test_repair_that_does_not_help_ends_after_some_tries(
     assert len(node.resent) == MOST_TRIES
     (drift,) = node.auditor.report.drifts
     assert (drift.tries, drift.curable) == (MOST_TRIES, False)
-    assert caplog.text.count("event=drift-stays") == 1
+    assert caplog.text.count("event=drift-not-repaired") == 1
     node.put(1)
     await node.auditor.round()
     node.put(1, "0-7")

@@ -389,7 +389,7 @@ async def test_an_end_without_an_answer_takes_no_longer_than_it_may(
     node = Node(farewell=0.01)
     async with node.running():
         node.shelf.gate.clear()
-    assert "event=nrt-left-behind" in caplog.text
+    assert "event=nrt-stop-failed" in caplog.text
 
 
 async def test_a_fault_at_the_end_keeps_nothing_from_ending(

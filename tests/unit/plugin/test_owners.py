@@ -373,7 +373,7 @@ async def test_a_container_that_ends_unheard_is_released(
         ends, stays = it.runtime.containers
         it.runtime.vanish(ends)
         await it.daemon.auditor.round()
-        assert [each.reason for each in events] == ["EndedUnheard"]
+        assert [each.reason for each in events] == ["EndedWithoutEvent"]
         assert [*it.daemon.status.doubts()] == [f"default/ends/main {GONE}"]
         assert [*it.daemon.node.view.placed] == [stays.id]
         assert await it.start(pod("next", "1")) == []

@@ -232,7 +232,9 @@ async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
                 assert it.update_queue.take() == []
         await until(lambda: bool(it.update_queue.refused))
         assert it.update_queue.refused == {it.ids[0]: it.placement(0)}
-        assert [r.levelno for r in caplog.records if "not-taken" in r.message] == [logging.ERROR]
+        assert [r.levelno for r in caplog.records if "update-refused" in r.message] == [
+            logging.ERROR
+        ]
         it.note(0)
         assert it.update_queue.refused == {}
         await it.wait(PATIENCE)

@@ -379,7 +379,7 @@ async def test_what_cannot_be_kept_counts_all_the_same(
         assert len(cluster.loads) == 2, "the file's settings count again"
         await cluster.put(policy("default", cpu=3))
         assert reserved(cluster.loads[-1]) == 3
-    assert caplog.text.count("event=settings-not-kept") == 2
+    assert caplog.text.count("event=settings-not-saved") == 2
 
 
 async def test_an_object_whose_status_cannot_be_written_does_not_keep_the_others_waiting(
