@@ -43,7 +43,7 @@ CRITERIA = (
     Criterion(
         name="hints",
         heading="near devices",
-        doc="how many of the places of devices and mounts are here, 1.00 is all; more is better",
+        doc="part of the devices and mounts that are near the pool, 1.00 is all; more is better",
         reason="it contains most of the devices and mounts",
         lack="farther from the devices and mounts",
         columns=(Column.HINTS, Column.HINTS_NONZERO),
@@ -67,8 +67,8 @@ CRITERIA = (
     Criterion(
         name="memory_burst",
         heading="memory to grow",
-        doc="whether memory can grow to the limit here; Burstable without a limit: levels off the"
-        " preferred one, fewer are better",
+        doc="whether memory can grow to the limit here; Burstable without a limit: levels between"
+        " the pool and the preferred level, fewer are better",
         reason="its memory can grow there up to its limit",
         lack="less memory to grow into, or farther away",
         columns=(Column.MEMORY_BURST,),
@@ -76,9 +76,10 @@ CRITERIA = (
     Criterion(
         name="cpu_burst",
         heading="CPU to grow",
-        doc="CPU missing below the limit, a quarter of it more across NUMA nodes, another across"
-        " packages where one could hold it; without a limit: levels off the preferred one,"
-        " then CPU to grow into",
+        doc="with a CPU limit: CPU that is missing to reach it, plus a quarter of the limit if the"
+        " pool crosses NUMA nodes, and another if a package could hold the limit and the pool is"
+        " wider; less is better. Without a limit: levels between the pool and the preferred level,"
+        " fewer are better; then CPU to grow, more is better",
         reason="it leaves most room to burst",
         lack="less room to burst",
         columns=(Column.BURST_LEVEL, Column.BURST_ROOM),
