@@ -50,7 +50,7 @@ def parse_cpu(value: str | float) -> int:
 
     Raises ValueError for anything else, and for negative or absurdly large amounts.
     """
-    return _parse(value, 1000, "a CPU quantity, as in 2, 1.5 or 750m")
+    return _parse(value, 1000, "a CPU quantity, such as 2, 1.5 or 750m")
 
 
 def parse_bytes(value: str | float) -> int:
@@ -58,7 +58,7 @@ def parse_bytes(value: str | float) -> int:
 
     Raises ValueError for anything else, and for negative or absurdly large amounts.
     """
-    return _parse(value, 1, "a memory quantity, as in 512Mi, 2G or 1073741824")
+    return _parse(value, 1, "a memory quantity, such as 512Mi, 2G or 1073741824")
 
 
 def parse_exact(value: str | float) -> int:
@@ -67,7 +67,7 @@ def parse_exact(value: str | float) -> int:
     Exact, as Kubernetes compares them: what is finer is rounded away from zero, what is beyond
     2^63-1 units is that. Raises ValueError for what is no quantity.
     """
-    sign, numerator, denominator = _ratio(value, "a quantity, as in 2, 1.5, 750m or 512Mi")
+    sign, numerator, denominator = _ratio(value, "a quantity, such as 2, 1.5, 750m or 512Mi")
     amount = -(-numerator * BILLIONTHS // denominator)
     return sign * min(amount, MAX_AMOUNT * BILLIONTHS)
 
@@ -77,7 +77,7 @@ def parse_duration(text: str) -> float:
 
     Raises ValueError for anything else, and for negative or absurdly long ones.
     """
-    wanted = "a duration, as in 60s, 1h30m or 250ms"
+    wanted = "a duration, such as 60s, 1h30m or 250ms"
     match = None
     if isinstance(text, str) and len(text) <= _MAX_LENGTH:
         match = _DURATION.fullmatch(text)
@@ -88,9 +88,9 @@ def parse_duration(text: str) -> float:
         for whole, fraction, unit in _DURATION_PART.findall(match[2])
     )
     if match[1] == "-" and nanoseconds:
-        raise ValueError(f"{quoted(text)} is negative; expected is {wanted}")
+        raise ValueError(f"{quoted(text)} is negative; expected: {wanted}")
     if nanoseconds > MAX_AMOUNT:  # Go counts them in 64 bits
-        raise ValueError(f"{quoted(text)} is too long; expected is {wanted}")
+        raise ValueError(f"{quoted(text)} is too long; expected: {wanted}")
     return nanoseconds / 10**9
 
 
@@ -118,13 +118,13 @@ def format_time(seconds: float) -> str:
 def _parse(value: str | float, scale: int, wanted: str) -> int:
     """Return ceil(*value* · *scale*)."""
     if isinstance(value, int) and abs(value) > MAX_AMOUNT:
-        raise ValueError(f"{quoted(value)} is out of range; expected is {wanted}")
+        raise ValueError(f"{quoted(value)} is out of range; expected: {wanted}")
     sign, numerator, denominator = _ratio(value, wanted)
     amount = -(-numerator * scale // denominator)
     if sign < 0 and amount:
-        raise ValueError(f"{quoted(value)} is negative; expected is {wanted}")
+        raise ValueError(f"{quoted(value)} is negative; expected: {wanted}")
     if amount > MAX_AMOUNT:
-        raise ValueError(f"{quoted(value)} is out of range; expected is {wanted}")
+        raise ValueError(f"{quoted(value)} is out of range; expected: {wanted}")
     return amount
 
 

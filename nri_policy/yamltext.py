@@ -96,7 +96,7 @@ def _explain(error: yaml.MarkedYAMLError, text: str, above: int) -> str:
         return str(error.problem)
     line = (text.splitlines()[mark.line : mark.line + 1] or [""])[0]
     indentation = line[: len(line) - len(line.lstrip())]
-    hint = " (indentation is by spaces, never by tabs)" if "\t" in indentation else ""
+    hint = " (indent with spaces, not with tabs)" if "\t" in indentation else ""
     return f"{_mark(mark, above)}: {error.problem}{hint}"
 
 
@@ -162,7 +162,7 @@ class _Reader:
     def _count(self, event: Any, size: int) -> None:
         self._values += size
         if self._values > MAX_VALUES:
-            raise _refusal(event, f"more than {MAX_VALUES} values, aliases written out")
+            raise _refusal(event, f"more than {MAX_VALUES} values, with aliases expanded")
 
     def _sequence(self, depth: int) -> _Read:
         items, size, height = list[Any](), 1, 0

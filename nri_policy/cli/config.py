@@ -124,7 +124,7 @@ def _agree(settings: Settings) -> None:
     )
     if beyond:
         raise CapacityError(
-            f"reservedResources.cpu: {beyond} is not among the CPUs of availableResources.cpu"
+            f"reservedResources.cpu: {beyond} is not in the CPUs of availableResources.cpu"
         )
 
 

@@ -66,7 +66,7 @@ def _parse(text: str) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
     for word in text.split():
         name, separator, value = word.rpartition(":")
         if not separator or not name or not value:
-            raise _wrong(word, "is not NAME:VALUE, as in rack:4 or memory:256Gi")
+            raise _wrong(word, "is not NAME:VALUE, such as rack:4 or memory:256Gi")
         if name in levels or name in resources or name in below:
             raise _wrong(word, f"names {name} again")
         if "host" not in levels:

@@ -245,7 +245,7 @@ class _Parser:
         """Add the levels left out, then check what only the whole can tell."""
         counts = self.spec.counts
         if not counts:
-            self._fail(len(self.text), "expected a level, as in package:2 core:4 pu:2")
+            self._fail(len(self.text), "expected a level, such as package:2 core:4 pu:2")
         if "core" not in counts:  # threads without cores are cores of one thread
             counts["core"] = counts.pop("pu", 1)
         counts.setdefault("pu", 1)

@@ -109,7 +109,7 @@ class Identity:
                 f"plugin name {self.name[:64]!r}: letters, digits and the characters _.+- are valid"
             )
         if not re.fullmatch(r"[0-9]{2}", self.index):
-            raise ValueError(f"plugin index {self.index[:64]!r}: two digits are valid, as in 05")
+            raise ValueError(f"plugin index {self.index[:64]!r}: two digits are valid, such as 05")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.pools.picker import Picker
 from nri_policy.refusal import Refused
 from nri_policy.settings import CPUAmount, Listed, Quantity, Settings
+from nri_policy.wording import counted
 
 
 class CapacityError(Refused):
@@ -77,7 +78,10 @@ def capacity_left(
     notes = []
     asked, online = settings.available.cpu, machine.online
     if asked is not None and not _list(asked, online) & online:
-        notes.append(f"availableResources.cpu: none of it is online: all of {online} is used")
+        notes.append(
+            "availableResources.cpu: none of these CPUs is online:"
+            f" all online CPUs {online} are used"
+        )
         asked = None
         settings = replace(settings, available=replace(settings.available, cpu=None))
     available = online if asked is None else _list(asked, online) & online
@@ -98,7 +102,8 @@ def capacity_left(
     else:
         if isinstance(wanted, Listed) and not _list(wanted, available) <= capacity.reserved:
             notes.append(
-                f"reservedResources.cpu: not all of it is online: {capacity.reserved} is reserved"
+                "reservedResources.cpu: some of these CPUs are offline:"
+                f" {capacity.reserved} is reserved"
             )
     return capacity, tuple(notes)
 
@@ -116,12 +121,12 @@ def _reserve(
         reserved = _list(wanted, available)
         if not reserved:
             raise CapacityError(
-                f"reservedResources.cpu: that leaves none of the available CPUs {available}"
+                f"reservedResources.cpu: it contains none of the available CPUs {available}"
             )
         lost = reserved - available
         if lost and not (earlier.reserved and lost <= machine.offline):
             raise CapacityError(
-                f"reservedResources.cpu: {lost} is not among the available CPUs {available}"
+                f"reservedResources.cpu: {lost} is not in the available CPUs {available}"
             )
         # what went offline under us is done without, for hotplug cannot be refused
         if reserved != lost:
@@ -135,8 +140,8 @@ def _reserve(
     candidates = available if earlier.exclusive else ordinary | kept
     if not 0 < count <= len(candidates):
         raise CapacityError(
-            f"reservedResources.cpu: cannot reserve {count} CPUs of the available, non-isolated"
-            f" {ordinary}"
+            f"reservedResources.cpu: cannot reserve {counted(count, 'CPU')}:"
+            f" the available CPUs that are not isolated are {ordinary or 'none'}"
         )
     # not beside an isolated thread, which shares its core's caches and pipelines
     quiet = ordinary & CPUSet.union(

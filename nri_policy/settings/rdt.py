@@ -21,7 +21,7 @@ _MASK = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _BANDWIDTH = re.compile(r"[0-9]{1,9}(?:%|MBps)")
 _IDS = re.compile(r"all|[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*")
 _ANY = -1  # a cache that no list names: it has the share of `all`
-_SHARE = "a share of a cache, as in 50%, 0-5 or 0xff0"
+_SHARE = "a share of a cache, such as 50%, 0-5 or 0xff0"
 
 
 def share(value: object) -> str:
@@ -47,13 +47,13 @@ def share(value: object) -> str:
 def bandwidth(value: object) -> Mapping[str, tuple[str, ...]]:
     """Read shares of memory bandwidth by cache ids."""
     if not isinstance(value, dict):
-        raise ValueError(f"{quoted(value)} is not a map of cache ids to lists, as in all: [50%]")
+        raise ValueError(f"{quoted(value)} is not a map of cache ids to lists, such as all: [50%]")
     for ids, amounts in value.items():
         if not _IDS.fullmatch(str(ids)):
-            raise ValueError(f"{quoted(ids)} is not a list of cache ids, as in all or 0-1")
+            raise ValueError(f"{quoted(ids)} is not a list of cache ids, such as all or 0-1")
         for amount in values.names(amounts):
             if not _BANDWIDTH.fullmatch(amount):
-                raise ValueError(f"{quoted(amount)} is not a bandwidth, as in 50% or 1000MBps")
+                raise ValueError(f"{quoted(amount)} is not a bandwidth, such as 50% or 1000MBps")
     return {str(ids): tuple(amounts) for ids, amounts in value.items()}
 
 
@@ -111,7 +111,7 @@ class Allocation(Section, frozen=True, kw_only=True):
         for name, shares in (("l2Allocation", self.l2), ("l3Allocation", self.l3)):
             for ids in shares:
                 if not _IDS.fullmatch(ids):
-                    yield name, f"{quoted(ids)} is not a list of cache ids, as in all or 0-1"
+                    yield name, f"{quoted(ids)} is not a list of cache ids, such as all or 0-1"
 
 
 class Partition(Allocation, frozen=True, kw_only=True):

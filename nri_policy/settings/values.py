@@ -126,7 +126,7 @@ class Endpoint:
 
 _Option = TypeVar("_Option", bound=StrEnum)
 
-_LISTED = "cpuset:LIST or exclude-cpuset:LIST, as in cpuset:0-3,8"
+_LISTED = "a list of CPUs, such as cpuset:0-3,8 or exclude-cpuset:4-63"
 _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 _NODE_ID = re.compile(r"[0-9]{1,4}")
 _MAX_NODE_ID = 1023  # the kernel's MAX_NUMNODES is 1 << 10 at most
@@ -234,7 +234,7 @@ def rate(value: object) -> int:
     """Read a rate, which is a quantity a second."""
     found = parse_bytes(value)  # type: ignore[arg-type]  # refuses other types itself
     if found == 0:
-        raise ValueError(f"{quoted(value)}: the kernel takes no limit of 0")
+        raise ValueError(f"{quoted(value)}: the kernel does not accept a limit of 0")
     return found
 
 
@@ -253,7 +253,7 @@ def frequency(value: object) -> str | int:
     if found is not None:
         return round(float(found[1]) * _KILOHERTZ[found[2]])
     if isinstance(value, str):
-        text = "a frequency, as in 3.2GHz, 2900000 (kHz), min, base or turbo"
+        text = "a frequency, such as 3.2GHz, 2900000 (kHz), min, base or turbo"
         raise ValueError(f"{quoted(value)} is not {text}")
     return natural(value)
 
@@ -311,14 +311,14 @@ def available_cpus(value: object) -> Listed:
 def reserved_cpus(value: object) -> CPUAmount:
     """Read a list of CPUs or an amount, either of at least something."""
     if value is None:
-        raise ValueError(f"a reservation is required: a quantity, as in 750m or 2, or {_LISTED}")
+        raise ValueError(f"it is required: an amount, such as 750m or 2, or {_LISTED}")
     listed = _parse_listed(value)
     if listed is not None:
         return listed
     try:
         milli_cpu = parse_cpu(value)  # type: ignore[arg-type]  # refuses other types itself
     except ValueError as error:
-        raise ValueError(f"{error}; or {_LISTED}") from None
+        raise ValueError(f"{error}, or {_LISTED}") from None
     if milli_cpu == 0:
         raise ValueError(f"{quoted(value)} reserves nothing; at least 1m is required")
     return Quantity(milli_cpu)
@@ -343,7 +343,7 @@ def endpoint(value: object) -> Endpoint | None:
         return None
     match = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match["port"]) > 65535:
-        raise ValueError(f"{quoted(value)} is not HOST:PORT, as in :8891 or 127.0.0.1:8891")
+        raise ValueError(f"{quoted(value)} is not HOST:PORT, such as :8891 or 127.0.0.1:8891")
     return Endpoint(match["host"].strip("[]"), int(match["port"]))
 
 
@@ -396,7 +396,7 @@ def plain(value: object) -> Any:  # noqa: PLR0911 - one form a type
 def _node_id(key: object) -> int:
     text = key if isinstance(key, str) else quoted(key)  # JSON's keys are texts
     if not _NODE_ID.fullmatch(text) or int(text) > _MAX_NODE_ID:
-        raise ValueError(f"{quoted(key)} is not a memory node id, as in 0 or 2")
+        raise ValueError(f"{quoted(key)} is not a memory node id, such as 0 or 2")
     return int(text)
 
 
@@ -407,7 +407,7 @@ def _parse_listed(value: object) -> Listed | None:
         return None
     cpus = CPUSet.parse(text)
     if not cpus:
-        raise ValueError(f"{quoted(value)} lists no CPU; expected is {_LISTED}")
+        raise ValueError(f"{quoted(value)} lists no CPU; expected: {_LISTED}")
     return Listed(cpus, kind == "exclude-cpuset")
 
 

@@ -127,7 +127,7 @@ def check_rdt_class(found: Found) -> None:
 
 def check_irq_affinity(found: Found) -> None:
     """Raise AnnotationError for what does not say which interrupts are claimed or masked."""
-    allowed = "a map as in {claim: [24], mask: ['*'], mode: mask-first}, or claim-first"
+    allowed = "a map such as {claim: [24], mask: ['*'], mode: mask-first}, or claim-first"
     value = yaml_map(found.key, found.value, allowed)
     lists = [value.get(name) or [] for name in ("claim", "mask")]
     if (
@@ -146,7 +146,7 @@ def check_irq_affinity(found: Found) -> None:
 
 def read_cold_start(found: Found) -> float | None:
     """Return the seconds in `duration: 60s`, None for zero; AnnotationError."""
-    allowed = "a map as in duration: 60s, from 0s to 1h"
+    allowed = "a map such as duration: 60s, from 0s to 1h"
     value = found.value
     if isinstance(value, str):
         value = yaml_map(found.key, value, allowed)
@@ -163,7 +163,7 @@ def read_cold_start(found: Found) -> float | None:
 
 def read_hint_filter(found: Found) -> HintFilter:
     """Return the filter in `{type: prefix, paths: [/dev/]}`; AnnotationError."""
-    allowed = "a map as in {type: prefix, paths: [/dev/]}, of type prefix or glob, to 256 paths"
+    allowed = "a map such as {type: prefix, paths: [/dev/]}, of type prefix or glob, to 256 paths"
     value = yaml_map(found.key, found.value, allowed)
     paths = value.get("paths")
     if (

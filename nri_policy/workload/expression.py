@@ -65,7 +65,7 @@ _SINGLE = ("name", "namespace", "qosclass", "id", "uid")
 _MAPS = ("labels", "tags")
 _KEYS = (
     f"a key: {', '.join(_SINGLE)}, {', '.join(f'{each}/K' for each in _MAPS)}, one of these after"
-    f" pod/, or up to {MAX_PARTS} joined as in :namespace:name"
+    f" pod/, or up to {MAX_PARTS} joined, such as :namespace:name"
 )
 
 

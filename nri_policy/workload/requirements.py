@@ -15,7 +15,8 @@ from nri_policy.units import parse_bytes, parse_cpu
 from nri_policy.workload.annotations import RESOURCES, AnnotationError
 
 _ALLOWED = (
-    'JSON as in {"containers": {"NAME": {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": …}}}'
+    "JSON such as"
+    ' {"containers": {"NAME": {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": …}}}'
 )
 _MAX_SIZE = 1 << 20  # characters
 

@@ -75,9 +75,9 @@ def test_a_memory_quantity_is_bytes_rounded_up(text: str | float, amount: int) -
     ],
 )  # fmt: skip
 def test_what_is_no_quantity_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a CPU quantity, as in 2, 1\.5 or 750m"):
+    with pytest.raises(ValueError, match=r"is not a CPU quantity, such as 2, 1\.5 or 750m"):
         parse_cpu(text)
-    with pytest.raises(ValueError, match=r"is not a memory quantity, as in 512Mi"):
+    with pytest.raises(ValueError, match=r"is not a memory quantity, such as 512Mi"):
         parse_bytes(text)
 
 
@@ -137,7 +137,7 @@ def test_a_duration_is_seconds(text: str, seconds: float) -> None:
     "text", ["", "+", "60", "s", ".s", "1 s", "1d", "1e3s", "1s2", "-", "+-0", "9" * 70 + "s", None]
 )
 def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration, as in 60s, 1h30m or 250ms"):
+    with pytest.raises(ValueError, match="is not a duration, such as 60s, 1h30m or 250ms"):
         parse_duration(text)
 
 

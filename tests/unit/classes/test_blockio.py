@@ -89,11 +89,11 @@ def test_a_runc_that_writes_one_line_gets_one() -> None:
     [
         (
             {"Devices": ["/dev/sda"], "ThrottleReadBps": 0},
-            "ThrottleReadBps: 0: the kernel takes no limit of 0",
+            "ThrottleReadBps: 0: the kernel does not accept a limit of 0",
         ),
         (
             {"Devices": ["/dev/sda"], "ThrottleWriteIOPS": "many"},
-            "ThrottleWriteIOPS: 'many' is not a memory quantity, as in 512Mi, 2G or 1073741824",
+            "ThrottleWriteIOPS: 'many' is not a memory quantity, such as 512Mi, 2G or 1073741824",
         ),
         ({"Weight": 9}, "Weight: 9 is not from 10 to 1000"),
         ({"Weight": "1001"}, "Weight: 1001 is not from 10 to 1000"),

@@ -46,14 +46,14 @@ BAD: list[tuple[Callable[[Any], object], Any, str]] = [
     (
         read_snapshot,
         {"nodes": [node(allocatable={"cpu": "many"})]},
-        "nodes[0].status.allocatable.cpu: 'many' is not a CPU quantity, as in 2, 1.5 or 750m",
+        "nodes[0].status.allocatable.cpu: 'many' is not a CPU quantity, such as 2, 1.5 or 750m",
     ),
     (
         read_snapshot,
         {"pods": [pod(containers=[{"resources": {"requests": {"cpu": "-1"}}}])]},
         (
             "pods[0].spec.containers[0].resources.requests.cpu: '-1' is negative;"
-            " expected is a CPU quantity, as in 2, 1.5 or 750m"
+            " expected: a CPU quantity, such as 2, 1.5 or 750m"
         ),
     ),
     (
@@ -80,7 +80,7 @@ BAD: list[tuple[Callable[[Any], object], Any, str]] = [
     (
         read_settings,
         {"spec": {"groups": {"timeout": "soon"}}},
-        "spec.groups.timeout: 'soon' is not a duration, as in 60s, 1h30m or 250ms",
+        "spec.groups.timeout: 'soon' is not a duration, such as 60s, 1h30m or 250ms",
     ),
 ]
 

@@ -156,7 +156,7 @@ async def test_a_whole_node_goes_and_comes_back(tmp_path: Path) -> None:
             assert "0" not in mems, name
         assert {name: after[name] for name in "abc"} == {name: before[name] for name in "abc"}
         notice, *_ = await it.notices()
-        assert notice.startswith("reservedResources.cpu: not all of it is online: ")
+        assert notice.startswith("reservedResources.cpu: some of these CPUs are offline: ")
         await it.become(SPEC)
         assert {name: it.runs()[name] for name in "abc"} == {name: before[name] for name in "abc"}
         assert it.runs()["kube-system/dns"][0] == "0"
@@ -181,7 +181,7 @@ async def test_settings_that_became_impossible_do_not_end_the_daemon(
             "availableResources.cpu",
             "reservedResources.cpu",
         ]
-        assert "none of it is online: all of 4-15 is used" in caplog.text
+        assert "none of these CPUs is online: all online CPUs 4-15 are used" in caplog.text
         assert await it.served.start(pod("new", "3")) == []
         await it.become(SPEC)
         assert await it.notices() == []

@@ -82,37 +82,46 @@ def test_available_cpus_are_parted_in_three(
             nodes.SMALL,
             None,
             "17",
-            "reservedResources.cpu: cannot reserve 17 CPUs of the available, non-isolated 0-15",
+            (
+                "reservedResources.cpu: cannot reserve 17 CPUs:"
+                " the available CPUs that are not isolated are 0-15"
+            ),
         ),
         (
             nodes.SMALL,
             "cpuset:4-5",
             "2001m",
-            "reservedResources.cpu: cannot reserve 3 CPUs of the available, non-isolated 4-5",
+            (
+                "reservedResources.cpu: cannot reserve 3 CPUs:"
+                " the available CPUs that are not isolated are 4-5"
+            ),
         ),
         (
             "package:1 core:4 isolated=0-3",
             None,
             "1",
-            "reservedResources.cpu: cannot reserve 1 CPUs of the available, non-isolated ",
+            (
+                "reservedResources.cpu: cannot reserve 1 CPU:"
+                " the available CPUs that are not isolated are none"
+            ),
         ),
         (
             nodes.SMALL,
             "cpuset:4-11",
             "cpuset:3-4",
-            "reservedResources.cpu: 3 is not among the available CPUs 4-11",
+            "reservedResources.cpu: 3 is not in the available CPUs 4-11",
         ),
         (
             nodes.SMALL + " offline=3",
             None,
             "cpuset:3",
-            "reservedResources.cpu: 3 is not among the available CPUs 0-2,4-15",
+            "reservedResources.cpu: 3 is not in the available CPUs 0-2,4-15",
         ),
         (
             nodes.SMALL,
             None,
             "exclude-cpuset:0-15",
-            "reservedResources.cpu: that leaves none of the available CPUs 0-15",
+            "reservedResources.cpu: it contains none of the available CPUs 0-15",
         ),
     ],
 )
@@ -126,7 +135,7 @@ def test_the_impossible_is_refused_with_its_reason(
 
 def test_no_reservation_is_no_settings() -> None:
     machine = nodes.machine()
-    with pytest.raises(ValueError, match="reservation is required"):
+    with pytest.raises(ValueError, match="reservedResources.cpu: it is required"):
         capacity_of(machine, nodes.settings(reservedResources={}), picker_of(machine))
 
 
@@ -135,11 +144,11 @@ def test_no_reservation_is_no_settings() -> None:
     [
         ("offline=4-15", None, "2", ("0-1", "", "2-3"), []),
         ("offline=1-15", None, "2", ("0", "", ""), ["cannot reserve 2 CPUs"]),
-        ("offline=0-3", "cpuset:0-3", "1", ("4", "", "5-15"), ["all of 4-15 is used"]),
+        ("offline=0-3", "cpuset:0-3", "1", ("4", "", "5-15"), ["all online CPUs 4-15 are used"]),
         ("offline=0-2", "cpuset:0-3", "cpuset:0", ("3", "", ""), ["CPUs 3: 3 is reserved"]),
         ("offline=0", None, "cpuset:0-2", ("1-2", "", "3-15"), ["1-15: 1-2 is reserved"]),
         ("offline=0-1", None, "exclude-cpuset:2-15", ("2", "", "3-15"), ["2-15: 2 is reserved"]),
-        ("offline=0-1 isolated=2-15", None, "1", ("2", "3-15", ""), ["non-isolated : 2 is"]),
+        ("offline=0-1 isolated=2-15", None, "1", ("2", "3-15", ""), ["are not isolated are none: 2 is"]),
     ],
 )
 def test_what_a_machine_has_left_of_what_is_asked(

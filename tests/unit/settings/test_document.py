@@ -52,10 +52,10 @@ SAMPLE = Path(__file__).parents[3] / "configs" / "settings.yaml"
 WANTED = "it has to be a document with apiVersion, kind, metadata, spec"
 HEAD = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
 AUDITS = "off, report, repair"
-LISTED = "cpuset:LIST or exclude-cpuset:LIST, as in cpuset:0-3,8"
-MEMORY = "a memory quantity, as in 512Mi, 2G or 1073741824"
-ENDPOINT = "HOST:PORT, as in :8891 or 127.0.0.1:8891"
-DURATION = "a duration, as in 60s, 1h30m or 250ms"
+LISTED = "a list of CPUs, such as cpuset:0-3,8 or exclude-cpuset:4-63"
+MEMORY = "a memory quantity, such as 512Mi, 2G or 1073741824"
+ENDPOINT = "HOST:PORT, such as :8891 or 127.0.0.1:8891"
+DURATION = "a duration, such as 60s, 1h30m or 250ms"
 RESERVED = {"reservedResources": {"cpu": "750m"}}
 
 
@@ -277,12 +277,12 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("reservedPoolNamespaces", ["a", 1], "1 in the list is not a string"),
         ("reservedPoolNamespaces", ["a["], "'a[' is not a glob: '[' is not complete"),
         ("availableResources.cpu", 2, f"2 is not {LISTED}"),
-        ("availableResources.cpu", "cpuset:", f"'cpuset:' lists no CPU; expected is {LISTED}"),
+        ("availableResources.cpu", "cpuset:", f"'cpuset:' lists no CPU; expected: {LISTED}"),
         ("availableResources.memory", "1Z", f"'1Z' is not {MEMORY}"),
         ("memoryKinds", ["dram"], "a list (1 entries) is not a map of memory node to kind"),
-        ("memoryKinds", {"x": "dram"}, "'x' is not a memory node id, as in 0 or 2"),
-        ("memoryKinds", {1024: "dram"}, "1024 is not a memory node id, as in 0 or 2"),
-        ("memoryKinds", {True: "dram"}, "true is not a memory node id, as in 0 or 2"),
+        ("memoryKinds", {"x": "dram"}, "'x' is not a memory node id, such as 0 or 2"),
+        ("memoryKinds", {1024: "dram"}, "1024 is not a memory node id, such as 0 or 2"),
+        ("memoryKinds", {True: "dram"}, "true is not a memory node id, such as 0 or 2"),
         ("memoryKinds", {1: "cxl"}, "'cxl' is not one of dram, pmem, hbm, device"),
         ("instrumentation.httpEndpoint", "8891", f"'8891' is not {ENDPOINT}"),
         ("instrumentation.httpEndpoint", ":65536", f"':65536' is not {ENDPOINT}"),
@@ -313,7 +313,7 @@ def test_an_empty_reservation_is_refused() -> None:
 @pytest.mark.parametrize("spec", [None, {}, {"reservedResources": None}, {"reservedResources": {}}])
 def test_a_reservation_is_required(spec: Any) -> None:
     (problem,) = problems_of(spec)
-    assert problem.startswith("reservedResources.cpu: a reservation is required: a quantity, as in")
+    assert problem.startswith("reservedResources.cpu: it is required: an amount, such as")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_class_has_a_share_of_its_partition(text: str) -> None:
 )
 def test_what_is_no_share_is_refused(text: str) -> None:
     assert problems_of({"classes": {"gold": share_of(text)}}) == [
-        f"l3Allocation.all.unified: '{text}' is not a share of a cache, as in 50%, 0-5 or 0xff0"
+        f"l3Allocation.all.unified: '{text}' is not a share of a cache, such as 50%, 0-5 or 0xff0"
     ]
 
 
