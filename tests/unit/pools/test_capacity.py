@@ -135,7 +135,7 @@ def test_the_impossible_is_refused_with_its_reason(
 
 def test_no_reservation_is_no_settings() -> None:
     machine = nodes.machine()
-    with pytest.raises(ValueError, match="reservedResources.cpu: it is required"):
+    with pytest.raises(ValueError, match=r"reservedResources\.cpu: it is required"):
         capacity_of(machine, nodes.settings(reservedResources={}), picker_of(machine))
 
 
@@ -148,7 +148,13 @@ def test_no_reservation_is_no_settings() -> None:
         ("offline=0-2", "cpuset:0-3", "cpuset:0", ("3", "", ""), ["CPUs 3: 3 is reserved"]),
         ("offline=0", None, "cpuset:0-2", ("1-2", "", "3-15"), ["1-15: 1-2 is reserved"]),
         ("offline=0-1", None, "exclude-cpuset:2-15", ("2", "", "3-15"), ["2-15: 2 is reserved"]),
-        ("offline=0-1 isolated=2-15", None, "1", ("2", "3-15", ""), ["are not isolated are none: 2 is"]),
+        (
+            "offline=0-1 isolated=2-15",
+            None,
+            "1",
+            ("2", "3-15", ""),
+            ["are not isolated are none: 2 is"],
+        ),
     ],
 )
 def test_what_a_machine_has_left_of_what_is_asked(
