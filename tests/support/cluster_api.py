@@ -106,6 +106,7 @@ class ClusterAPI:
         task = asyncio.create_task(self._serve(reader, writer))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
+        task.add_done_callback(lambda _: writer.transport.abort())  # also if it never began
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -121,8 +122,6 @@ class ClusterAPI:
                 await self._answer(method, target, json.loads(body or b"null"), writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
-        finally:
-            writer.transport.abort()
 
     async def _answer(
         self, method: str, target: str, body: Any, writer: asyncio.StreamWriter
