@@ -21,7 +21,14 @@ from nri_policy.cluster.attempts import Attempts
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.failure import Failures
-from nri_policy.cluster.gathering import Incomplete, Member, check_gated, check_members, gather
+from nri_policy.cluster.gathering import (
+    Incomplete,
+    Member,
+    check_gated,
+    check_members,
+    gather,
+    owner_names,
+)
 from nri_policy.cluster.group import PlacementGroup, Status, disagreement, hosts_of
 from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Job, Key
@@ -45,6 +52,7 @@ from nri_policy.cluster.writes import (
     with_status,
 )
 from nri_policy.cluster.zone import NodeZones
+from nri_policy.wording import counted
 
 
 class Controller:
@@ -326,7 +334,7 @@ class Controller:
             self.queue.remove(key)
             yield from self._run(seen)
         if self.engine.groups[key] is group:  # else it has other places soon
-            yield from self._changes.open(group, self.members.of(key), unhealthy)
+            yield from self._changes.open(group, self._first_served(seen), unhealthy)
 
     def _unhealthy(self, group: PlacementGroup) -> list[str]:
         """Return the hosts of a group that failed, but for those that it no longer needs."""
@@ -351,13 +359,35 @@ class Controller:
         phases = self._occupancy.phases(key)
         running = phases["Running"] + max(phases["Succeeded"], group.status.given_back)
         state = "Running" if running >= sum(each.count for each in group.pod_sets) else "Placed"
-        status = replace(
-            group.status, state=state, message=self._unlabelled(group), unhealthy_nodes=[]
-        )
+        message = self._unlabelled(group)
+        if many := self._too_many(group):
+            of = ", ".join(owner_names(many))
+            message = (
+                f"it has {counted(len(many), 'pod')}, more than places: those of {of or key[1]}"
+            )
+        status = replace(group.status, state=state, message=message, unhealthy_nodes=[])
         if status != group.status:
             yield WriteStatus(with_status(group, status), seen.revision)
             if group.status.unhealthy_nodes:
                 yield Notice(key, "Healthy", "")
+
+    def _too_many(self, group: PlacementGroup) -> list[Member]:
+        """Return the pods of a group if they are more than its places."""
+        members = self.members.live((group.namespace, group.name))
+        places = sum(place.count for each in group.status.assignments for place in each.domains)
+        return members if len(members) > places else []
+
+    def _first_served(self, seen: SeenGroup) -> list[Member]:
+        """Return the pods that may get places: where they are too many, not those of new owners."""
+        members = self.members.of((seen.group.namespace, seen.group.name))
+        if not seen.owners or not self._too_many(seen.group):
+            return members
+        return [
+            each
+            for each in members
+            if self._gate not in each.pod.gates
+            or any(one.uid in seen.owners for one in each.pod.owners)
+        ]
 
     def _unlabelled(self, group: PlacementGroup) -> str:
         """Return which of a group's hosts have lost a label: nothing more goes there."""

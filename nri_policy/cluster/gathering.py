@@ -7,7 +7,7 @@ count; what the labels that placing adds to a pod's selector say does not tell p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -124,22 +124,21 @@ def pod_set_names(
     return found
 
 
+def owner_names(members: Iterable[Member]) -> list[str]:
+    """Return the kinds and names of the controllers that own *members*, in order."""
+    owners = (owner for each in members for owner in each.pod.owners if owner.controller)
+    return sorted({f"{owner.kind} {owner.name}" for owner in owners})
+
+
 def _check_complete(key: Key, members: Sequence[Member], spared: int) -> None:
     """Raise what is wrong with the number of *members*."""
     sizes = {each.membership.size for each in members}
     if len(sizes) > 1:
         texts = ", ".join(sorted(str(size) if size else "that of its Jobs" for size in sizes))
         raise DocumentError("", f"pods of group {quoted(key[1])} disagree on its size: {texts}")
-    owners = {
-        (owner.kind, owner.name)
-        for each in members
-        if each.membership.part is None
-        for owner in each.pod.owners
-        if owner.controller
-    }
+    owners = owner_names([each for each in members if each.membership.part is None])
     if len(owners) > 1 and key[1].startswith("job-"):
-        texts = ", ".join(sorted(f"{kind} {name}" for kind, name in owners))
-        raise DocumentError("", f"group {quoted(key[1])} has several owners: {texts}")
+        raise DocumentError("", f"group {quoted(key[1])} has several owners: {', '.join(owners)}")
     (size,) = sizes or {0}
     there = len(members)
     if size is None:
@@ -147,7 +146,8 @@ def _check_complete(key: Key, members: Sequence[Member], spared: int) -> None:
     if there + spared < size:
         raise Incomplete(f"{there} of {counted(size, 'pod')} are there, {size - there} are missing")
     if there > size:
-        text = f"group {quoted(key[1])} has {counted(there, 'pod')}, but a size of {size}"
+        of = f" of {', '.join(owner_names(members))}" if len(owner_names(members)) > 1 else ""
+        text = f"group {quoted(key[1])} has {counted(there, 'pod')}{of}, but a size of {size}"
         raise DocumentError("", text)
 
 

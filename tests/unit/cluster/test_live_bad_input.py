@@ -217,6 +217,60 @@ def test_a_group_of_another_owner_is_not_taken_for_this_one() -> None:
     assert play.world.let_go("j") == (2, 2)
 
 
+def named_by(play: Play, job: str, pods: int, size: int) -> None:
+    """A Job whose pods name the group g."""
+    play.world.submit(job, pods, 1, RACK)
+    for item in play.world.pods_of(job).values():
+        item["metadata"]["labels"] |= {"placement.nri/group": "g", SIZE: str(size)}
+        play.world.put("pods", item)
+
+
+def test_two_owners_whose_pods_are_too_many_for_one_group_wait() -> None:
+    play = Play()
+    named_by(play, "a", 2, 2)
+    named_by(play, "b", 2, 2)
+    assert good(play)
+    assert said(play, "g") == "group 'g' has 4 pods of Job a, Job b, but a size of 2"
+    assert ("a-0", "Malformed") in play.world.events
+    assert "g" not in play.world.objects["groups"]
+    assert play.world.let_go("a") == play.world.let_go("b") == (0, 2)
+    play.world.finish("b")
+    play.rest()
+    assert play.world.let_go("a") == (2, 2)
+
+
+def test_two_owners_of_which_each_has_a_part_of_a_group_share_it() -> None:
+    play = Play()
+    named_by(play, "launcher", 1, 3)
+    named_by(play, "workers", 2, 3)
+    assert good(play)
+    assert (play.world.let_go("launcher"), play.world.let_go("workers")) == ((1, 1), (2, 2))
+    owners = play.world.objects["groups"]["g"]["metadata"]["ownerReferences"]
+    assert [each["uid"] for each in owners] == ["u-launcher", "u-workers"]
+
+
+def test_a_second_owner_that_comes_later_takes_no_place_of_the_first() -> None:
+    play = Play()
+    named_by(play, "b", 2, 2)
+    play.rest()
+    named_by(play, "a", 2, 2)
+    assert good(play)
+    status = play.world.group("g").status
+    assert status.message == "it has 4 pods, more than places: those of Job a, Job b"
+    assert status.state == "Running"
+    item = play.world.objects["pods"]["b-1"]
+    play.world.put("pods", item | {"status": {"phase": "Failed"}})
+    play.world.make_pod("b", 1, "b-1-again")
+    item = play.world.objects["pods"]["b-1-again"]
+    item["metadata"]["labels"] |= {"placement.nri/group": "g", SIZE: "2"}
+    play.world.put("pods", item)
+    play.rest()
+    assert (play.world.let_go("a"), play.world.let_go("b")) == ((0, 2), (2, 2))
+    play.world.finish("a")
+    play.rest()
+    assert play.world.group("g").status.message == ""
+
+
 def test_clocks_that_jump_change_no_order_and_end_no_wait() -> None:
     """Age is what the API server says of the pods, whatever our clock does, and when we began."""
     play = Play()
