@@ -40,3 +40,20 @@ def test_the_argument_that_is_added_is_one_of_the_command() -> None:
     (kustomization,) = documents("kustomization.yaml")
     (operation,) = yaml.safe_load(kustomization["patches"][0]["patch"])
     assert operation["value"] in {name for each in run.params for name in each.opts}
+
+
+def test_two_replicas_are_not_guarded_by_a_budget_and_may_both_go_at_an_update() -> None:
+    """One replica is ready at most: a budget would keep the leader's node from being drained."""
+    every = [
+        each
+        for path in (CONFIGS.parents[1] / "cluster", CONFIGS)
+        for file in path.glob("*.yaml")
+        for each in yaml.safe_load_all(file.read_text())
+        if isinstance(each, dict)  # a patch is a list
+    ]
+    (deployment,) = [each for each in every if each.get("kind") == "Deployment"]
+    assert deployment["spec"]["replicas"] == 2
+    assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 2
+    chart = CONFIGS.parents[1] / "helm" / "nri-policy" / "templates" / "cluster.yaml"
+    assert not [each for each in every if each.get("kind") == "PodDisruptionBudget"]
+    assert "PodDisruptionBudget" not in chart.read_text()

@@ -15,6 +15,7 @@ from tests.unit.cluster.objects import HOSTNAME
 RACK = "example.com/rack"
 EXECUTE = {"key": "x", "value": "1", "effect": "NoExecute"}
 SCHEDULE = {"key": "x", "value": "1", "effect": "NoSchedule"}
+PREFER = {"key": "x", "value": "1", "effect": "PreferNoSchedule"}
 SLOW: Object = {"failure": {"policy": "Fixed30s", "failFast": True}}
 PATIENT: Object = {"failure": {"policy": "PodTermination", "failFast": False}}
 
@@ -36,6 +37,7 @@ CASES = {
     "deleted": Case("deleted", then="replaced"),
     "deleted, after 30 s all the same": Case("deleted", settings=SLOW, then="replaced"),
     "without a Ready condition": Case("unknown", then="replaced"),
+    "without a Ready condition, Fixed30s": Case("unknown", settings=SLOW, then="replaced"),
     "not ready, its pods run": Case("not ready", seconds=600.0),
     "not ready, its pods end": Case("not ready", pods="end", then="replaced"),
     "not ready, its pods never got there": Case("not ready", pods="wait", then="replaced"),
@@ -43,7 +45,12 @@ CASES = {
     "not ready, Fixed30s": Case("not ready", seconds=30.0, settings=SLOW, then="replaced"),
     "NoExecute, its pods run": Case(EXECUTE, seconds=600.0),
     "NoExecute, its pods end": Case(EXECUTE, pods="end", then="replaced"),
+    "NoExecute, its pods never got there": Case(EXECUTE, pods="wait", then="replaced"),
+    "NoExecute, Fixed30s, too early": Case(EXECUTE, seconds=29.0, settings=SLOW),
     "NoExecute, Fixed30s": Case(EXECUTE, seconds=30.0, settings=SLOW, then="replaced"),
+    "NoExecute, another taint is tolerated": Case(
+        EXECUTE, pods="end", tolerated=[{"key": "y", "operator": "Exists"}], then="replaced"
+    ),
     "NoExecute, tolerated": Case(
         EXECUTE, pods="end", tolerated=[{"key": "x", "operator": "Exists"}]
     ),
@@ -60,6 +67,24 @@ CASES = {
         tolerated=[{"key": "x", "operator": "Exists", "tolerationSeconds": 60}],
         then="replaced",
     ),
+    "NoExecute, tolerated for a minute, Fixed30s, too early": Case(
+        EXECUTE,
+        seconds=89.0,
+        settings=SLOW,
+        tolerated=[{"key": "x", "operator": "Exists", "tolerationSeconds": 60}],
+    ),
+    "NoExecute, tolerated for a minute, Fixed30s": Case(
+        EXECUTE,
+        seconds=90.0,
+        settings=SLOW,
+        tolerated=[{"key": "x", "operator": "Exists", "tolerationSeconds": 60}],
+        then="replaced",
+    ),
+    "NoSchedule, tolerated": Case(
+        SCHEDULE, pods="end", tolerated=[{"key": "x", "operator": "Exists"}]
+    ),
+    "PreferNoSchedule, its pods end": Case(PREFER, pods="end"),
+    "NoSchedule, its pods never got there": Case(SCHEDULE, pods="wait", then="replaced"),
     "NoSchedule, its pods run": Case(SCHEDULE, seconds=600.0),
     "NoSchedule, Fixed30s, its pods run": Case(SCHEDULE, seconds=600.0, settings=SLOW),
     "NoSchedule, its pods end": Case(SCHEDULE, pods="end", then="replaced"),

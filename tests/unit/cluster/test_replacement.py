@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+
+import pytest
 
 from nri_policy.cluster import offline
 from tests.unit.cluster.objects import HOSTNAME, Object, group, node, placed, pod_set, settings
@@ -34,6 +37,94 @@ def replaced(failed: str, request: Object | None, where: dict[str, int], **more:
     own = {**given, "status": {"assignments": given["status"]["assignments"]}}
     cluster = {"nodes": nodes(failed), "groups": [own], **more}
     return offline.place(cluster, given, USING)
+
+
+RACKS = {"level": "example.com/rack", "size": 4}
+PAIRS = {"level": HOSTNAME, "size": 2}
+BLOCK = {"preferred": "example.com/block"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Pods of a group by host; xa1 fails."""
+
+    request: Object | None
+    where: dict[str, int]
+    then: dict[str, int] | str  # the whole assignment, or the end of the message
+    full: str = ""  # hosts without room
+
+
+CASES = {
+    "required: where the rest is": Case(REQUIRED, {"xa1": 2, "xa2": 1}, {"xa2": 3}),
+    "required, its domain is full: refused, though there is room elsewhere": Case(
+        REQUIRED, {"xa1": 2, "xa2": 4}, 'resource "cpu": 2, topologyDomain: 6', full="xa3"
+    ),
+    "required, no rest: anywhere": Case(REQUIRED, {"xa1": 4}, {"xb1": 4}, full="xa2 xa3"),
+    "preferred: anywhere": Case(
+        BLOCK, {"xa1": 4, "xa2": 1}, {"xa2": 1, "yc1": 4}, full="xb1 xb2 xb3 xa3"
+    ),
+    "a broken slice: in its domain": Case(
+        BLOCK | {"slices": [RACKS]}, {"xa1": 2, "xa2": 2, "xb1": 4}, {"xa2": 4, "xb1": 4}
+    ),
+    "a broken slice whose domain is full: refused": Case(
+        BLOCK | {"slices": [RACKS]},
+        {"xa1": 2, "xa2": 2, "xb1": 4},
+        'resource "cpu": 2, topologyDomain: 6',
+        full="xa2 xa3",
+    ),
+    "a slice of which none is left is not broken: anywhere": Case(
+        BLOCK | {"slices": [RACKS]},
+        {"xa1": 4, "xb1": 4},
+        {"xb1": 4, "yc1": 4},
+        full="xa2 xa3 xb2 xb3",
+    ),
+    "an inner layer is looked at first": Case(
+        BLOCK | {"slices": [{"level": "example.com/block", "size": 4}, RACKS | {"size": 2}]},
+        {"xa1": 1, "xa2": 1, "xb1": 2},
+        {"xa2": 2, "xb1": 2},
+        full="xb2 xb3",  # which make xb the tightest rack
+    ),
+    "slices alone, no whole slice: refused": Case(
+        {"slices": [RACKS]}, {"xa1": 3, "xa2": 1}, "topology level not specified"
+    ),
+    "slices alone, an inner layer divides what is missing": Case(
+        {"slices": [RACKS, PAIRS]}, {"xa1": 2, "xa2": 2}, {"xa2": 4}
+    ),
+    "the answer is the whole assignment": Case(
+        REQUIRED, {"xa1": 1, "xa2": 1, "xa3": 2}, {"xa2": 1, "xa3": 3}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_where_what_a_failed_host_had_goes(name: str) -> None:
+    case = CASES[name]
+    given = assigned("xa1", case.request, case.where)
+    others = []
+    for number, host in enumerate(case.full.split()):
+        room = 4 - case.where.get(host, 0)
+        place = [{"values": [host], "count": room}]
+        status = {"assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": place}]}
+        others.append(group(pod_set(room), name=f"full{number}", status=status))
+    own = {**given, "status": {"assignments": given["status"]["assignments"]}}
+    found = offline.place({"nodes": nodes("xa1"), "groups": [own, *others]}, given, USING)
+    if isinstance(case.then, str):
+        assert found["message"].endswith(case.then)
+    else:
+        assert placed(found) == {"main": case.then}
+
+
+def test_excluded_hosts_count_by_taint_before_the_domain_and_by_the_domain_before_room() -> None:
+    given = assigned("xa1", REQUIRED, {"xa1": 4, "xa2": 4})
+    tainted = nodes("xa1")
+    for each in tainted:
+        if each["metadata"]["name"] in ("xa3", "yc1"):
+            each["spec"]["taints"] = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
+    own = {**given, "status": {"assignments": given["status"]["assignments"]}}
+    status = offline.place({"nodes": tainted, "groups": [own]}, given, USING)
+    assert status["message"].endswith(
+        'excluded: resource "cpu": 1, taint "k=v:NoSchedule": 2, topologyDomain: 5'
+    )
 
 
 def test_the_rest_stays_and_a_required_domain_is_kept() -> None:
