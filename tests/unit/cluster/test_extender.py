@@ -447,14 +447,28 @@ def test_objects_come_in_pages(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as api:
             for number in range(1100):
+                api.objects["pods"][f"default/p{number}"] = pod(f"p{number}", 1)
+            async with replica(api):
+                pages = [query for _, path, query in api.requests if path == "/api/v1/pods"]
+                assert [each.get("continue") for each in pages[:3]] == [None, "500", "1000"]
+
+    asyncio.run(play())
+
+
+def test_what_no_page_of_a_new_list_has_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nri_policy.kube.client.PAGE", 3)
+
+    async def play() -> None:
+        async with cluster(tmp_path) as api:
+            for number in range(8):
                 item = pod(f"p{number}", 1)
                 item["spec"]["nodeName"] = "a"
                 api.objects["pods"][f"default/p{number}"] = item
             async with replica(api) as at:
-                pages = [query for _, path, query in api.requests if path == "/api/v1/pods"]
-                assert [each.get("continue") for each in pages[:3]] == [None, "500", "1000"]
                 known = {*at.service.zones.pods()}
-                assert len(known) == 1100
+                assert len(known) == 8
                 del api.objects["pods"]["default/p7"]  # nobody is told
                 api.forget()
                 await api.put("nodes", api.objects["nodes"]["b"])  # ends all watches
