@@ -66,12 +66,12 @@ def test_cpus_that_are_not_available_cannot_be_reserved_on_any_machine(check: Ch
         "  reservedResources: {cpu: 'cpuset:3,100-101'}\n"
     )
     assert result.exit_code == Exit.SETTINGS
-    assert "line 6, column 23: spec.reservedResources.cpu: 100-101 is not among" in result.stdout
+    assert "line 6, column 23: spec.reservedResources.cpu: 100-101 is not in" in result.stdout
     result = check(
         "spec:\n  availableResources: {cpu: 'exclude-cpuset:0-3'}\n"
         "  reservedResources: {cpu: 'cpuset:3-5'}\n"
     )
-    assert "3 is not among the CPUs of availableResources.cpu" in result.stdout
+    assert "3 is not in the CPUs of availableResources.cpu" in result.stdout
     fine = check(
         "spec:\n  availableResources: {cpu: 'cpuset:0-3'}\n  reservedResources: {cpu: 'cpuset:3'}\n"
     )

@@ -80,7 +80,7 @@ def test_a_capture_that_is_none_is_a_no_that_names_it(tmp_path: Path) -> None:
     ("spec", "complaint"),
     [
         ("{}", "spec.reservedResources.cpu"),
-        ('{reservedResources: {cpu: "cpuset:99"}}', "reservedResources.cpu: 99 is not among"),
+        ('{reservedResources: {cpu: "cpuset:99"}}', "reservedResources.cpu: 99 is not in"),
     ],
 )
 def test_bad_settings_are_code_78(tmp_path: Path, spec: str, complaint: str) -> None:
