@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
+
+class Clock(Struct, frozen=True, kw_only=True):
     """A monotonic reading and a sleep of the same time, in seconds."""
 
     now: Callable[[], float] = time.monotonic

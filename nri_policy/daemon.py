@@ -11,10 +11,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nri_policy.audit.auditor import Auditor, Reader
 from nri_policy.audit.cgroup import Cgroups
@@ -73,8 +75,7 @@ class ContainerCgroups(Reader, Writer, Cpusets, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(Struct, frozen=True, kw_only=True):
     """What an engine's session has around it."""
 
     state_dir: Path

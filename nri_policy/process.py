@@ -13,9 +13,11 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.daemon import Daemon, Environment
 from nri_policy.hardware.discovery import discover
@@ -48,8 +50,7 @@ LOCK = ".lock"  # no container's id
 AGAIN = 5.0  # seconds until what failed beside the daemon is started again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """Where the daemon finds and leaves things."""
 
     host_root: Path

@@ -12,8 +12,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from nri_policy.audit.comparison import Cpuset, Decided, Deviation, Kind, Observed, compare
 from nri_policy.audit.first_process import FirstProcess

@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of, visible
@@ -35,8 +36,7 @@ _INNER = "container"
 _Read = TypeVar("_Read")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hierarchy:
+class _Hierarchy(Struct, frozen=True, kw_only=True):
     """Where the controllers are, and what the cpuset controller calls its files."""
 
     mount: str
@@ -68,8 +68,7 @@ _V2 = _Hierarchy(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OpenCgroup:
+class _OpenCgroup(Struct, frozen=True, kw_only=True):
     """Where a container's cgroup is, with the folder of its cpuset controller open."""
 
     tree: Tree

@@ -13,8 +13,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.classes import Scheduling, parse_limits
@@ -33,8 +34,7 @@ class Kind(StrEnum):
     IO = "io"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class Decided(Struct, frozen=True, kw_only=True):
     """Where a running container is to be; an empty set is not looked at."""
 
     container_id: str
@@ -47,16 +47,14 @@ class Decided:
     limits: tuple[tuple[str, str], ...] = ()  # of I/O: files of its cgroup, and what they hold
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cpuset:
+class Cpuset(Struct, frozen=True, kw_only=True):
     """One set of a cgroup."""
 
     written: CPUSet  # empty where nothing was
     effective: CPUSet  # what it may use
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(Struct, frozen=True, kw_only=True):
     """What the kernel says of a container."""
 
     cpus: Cpuset
@@ -67,8 +65,7 @@ class Observed:
     limits: Mapping[str, str] = field(default_factory=dict)  # files of its cgroup about I/O
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deviation:
+class Deviation(Struct, frozen=True, kw_only=True):
     """One thing about a container that is not as decided."""
 
     kind: Kind

@@ -9,8 +9,9 @@ import ctypes
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nri_policy.classes import Scheduling
 from nri_policy.settings import REALTIME, IOClass, SchedulingPolicy
@@ -30,8 +31,7 @@ _IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31, "ppc64le": 274, "s39
 _PROCESS, _CLASS_SHIFT = 1, 13  # IOPRIO_WHO_PROCESS, IOPRIO_CLASS_SHIFT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstProcess:
+class FirstProcess(Struct, frozen=True, kw_only=True):
     """What a process runs with."""
 
     policy: SchedulingPolicy | None  # None: one that is not known here

@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 log = logging.getLogger(__name__)
 
 GRACE = 2.0  # seconds between the two looks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Present:
+class Present(Struct, frozen=True, kw_only=True):
     """A container that runs, by the books."""
 
     container_id: str
@@ -28,8 +28,7 @@ class Present:
     pid: int  # of its first process; 0 where the runtime does not say
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class Books(Struct, frozen=True, kw_only=True):
     """What a look is held against."""
 
     running: Sequence[Present]
@@ -67,8 +66,7 @@ class Reader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _Seen(Struct, frozen=True, kw_only=True):
     ended: Collection[str]  # container ids
     strangers: Collection[str]  # cgroups
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from nri_policy.audit.comparison import Deviation
 from nri_policy.report import AuditReport, DriftReport
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class Drift(Struct, frozen=True, kw_only=True):
     """A container that is not as decided, and what was done about it."""
 
     container_id: str
@@ -25,8 +24,7 @@ class Drift:
         return self.deviation.curable and not self.given_up
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """The outcome of one audit."""
 
     time: float = 0.0  # seconds since the epoch; 0 before the first

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from msgspec import Struct
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
@@ -13,8 +13,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.report import format_cpus
 
 
-@dataclass(frozen=True, slots=True)
-class BreakableText:
+class BreakableText(Struct, frozen=True):
     """A text in parts, at least one; a line has as many as fit."""
 
     parts: tuple[str, ...]

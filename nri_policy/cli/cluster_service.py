@@ -5,13 +5,13 @@ from __future__ import annotations
 import http.client
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
 import msgspec
+from msgspec import Struct
 
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.wording import quoted
@@ -24,8 +24,7 @@ _Type = TypeVar("_Type")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """Where it is, and as whom we ask."""
 
     url: str

@@ -6,12 +6,12 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from nri_policy.cli.cluster_run import read_cluster_settings
 from nri_policy.cli.cluster_service import Service, service_options
@@ -44,8 +44,7 @@ documents_option = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSource:
+class ClusterSource(Struct, frozen=True):
     """Where to read a cluster from."""
 
     files: tuple[Path, ...]

@@ -7,7 +7,8 @@ them bridges, and virtual functions by the dozen.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.machine import Device
@@ -25,8 +26,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Functions of one name in one place."""
 
     kind: str

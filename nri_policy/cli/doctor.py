@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
+from msgspec.structs import asdict
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text

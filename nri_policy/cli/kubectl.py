@@ -12,11 +12,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TextIO
 
 import click
+from msgspec import Struct
 
 from nri_policy.cli import Program
 from nri_policy.cli.failure import Exit, Failure
@@ -27,8 +27,7 @@ _ENDED = "command terminated with exit code "  # what kubectl adds where the com
 _ALLOW = "docs/kubernetes.md, From kubectl, has the rights that this takes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(Struct, frozen=True, kw_only=True):
     """The cluster that kubectl talks to."""
 
     options: Sequence[str]  # of kubectl, that say which it is
@@ -90,8 +89,7 @@ def _terminal() -> list[str]:
     return [f"{name}={value}" for name, value in known.items() if value]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """The pod and the node that a command is about."""
 
     node: str

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from threading import Event, Thread
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.segment import Segment
@@ -41,8 +42,7 @@ _Line = list[Segment]
 _Told = tuple[datetime, Decision]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonSnapshot:
+class DaemonSnapshot(Struct, frozen=True, kw_only=True):
     """What there is to be seen of the daemon at one moment."""
 
     scene: Scene | None  # the last one known, None if there was none yet
@@ -155,13 +155,12 @@ def show(look: Callable[[], DaemonSnapshot], console: Console, moments: Iterable
             live.update(Frame(now, snapshot, view), refresh=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A snapshot, cut to the terminal."""
 
     tick: datetime
     snapshot: DaemonSnapshot
-    view: View = View()  # noqa: RUF009 - it is frozen
+    view: View = View()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         def lines(*parts: RenderableType) -> list[_Line]:

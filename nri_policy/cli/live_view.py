@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.picture.occupant import Occupant
 
@@ -14,8 +16,7 @@ _ORDERS = {"p": "placed", "n": "name", "c": "CPU", "u": "CPU in use"}
 HELP = "q ends · order: p placed, n name, c CPU, u used · j k scroll"
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """A choice; `pressed` makes another one of it."""
 
     order: str = "placed"

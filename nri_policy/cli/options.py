@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.hardware.capture import open_capture
@@ -31,8 +31,7 @@ _NO_KINDS: Mapping[int, MemoryKind] = MappingProxyType({})
 _MOST_SETTINGS = 1 << 20  # bytes; the loader refuses longer texts and says so
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """Where to read a machine from; this host, if nothing is given."""
 
     host_root: Path | None = None

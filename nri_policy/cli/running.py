@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.control.client import Client
 from nri_policy.picture.scene import Scene, scene
 from nri_policy.report import Containers, MachineReport, PoolReport
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class Running(Struct, frozen=True, kw_only=True):
     """The hardware, the pools made of it and who holds what."""
 
     machine: MachineReport

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TextIO
 
 import click
-from msgspec import structs
+from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -159,7 +158,7 @@ def _settings(path: str) -> str:
 def _compare(now: Running, report: WhatIfReport) -> tuple[Scene, Scene]:
     """Return the pictures of now and of what would be, those CPUs marked that change hands."""
     changed = {
-        name: structs.replace(
+        name: replace(
             now.containers[name],
             pool=change.after.pool,
             exclusive=change.after.exclusive,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 
 from nri_policy.cluster.assignment import Assignment
 from nri_policy.cluster.cluster_state import ClusterState

@@ -8,8 +8,8 @@ what they have beside the containers after them, and the pod's own requests coun
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy._numa_fit import CONTAINER, INIT, POD, SIDECAR
@@ -27,8 +27,7 @@ _SHARED, _HOST, _ALWAYS = 1, 2, 4
 _ON_EVERY_NODE = (CPU, MEMORY, "pods", "ephemeral-storage")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """What the pod in all or one container asks.
 
     *stays* says that it holds it while the next ones start.
@@ -39,8 +38,7 @@ class Step:
     amounts: tuple[tuple[str, int], ...]  # resource and billionths
 
 
-@dataclass(frozen=True, slots=True)
-class NumaRequest:
+class NumaRequest(Struct, frozen=True):
     """What a pod asks of NUMA zones; equal ones fit alike, so that it is a key."""
 
     qos: str

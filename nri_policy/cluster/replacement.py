@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
+from msgspec import Struct
 
 from nri_policy.cluster.assignment import Assignment, Placed
 from nri_policy.cluster.group import PodSet, Request, Status
@@ -118,8 +118,7 @@ def leaf_kept(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> int:
     return leaf
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
+class _Search(Struct, frozen=True):
     """The pods that failed nodes took with them."""
 
     tree: Tree

@@ -12,9 +12,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from nri_policy.cluster.annotations import MAX_LAYERS, read_request
 from nri_policy.cluster.assignment import MAX_COUNT
@@ -30,8 +30,7 @@ class Unplaceable(Exception):  # noqa: N818 - an answer, not a fault
     """A pod set cannot be placed; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(Struct, frozen=True, kw_only=True):
     """Pod sets that are placed in one step: workers, and their leader if they have one."""
 
     workers: PodSet
@@ -43,8 +42,7 @@ class Unit:
         return (self.workers,) if self.leader is None else (self.workers, self.leader)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """A request on one topology; levels by index."""
 
     level: int

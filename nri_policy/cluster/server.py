@@ -14,11 +14,11 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
@@ -35,8 +35,7 @@ KEEP_ALIVE = 300  # seconds that a connection may be idle
 Verb = Callable[[bytes], Awaitable[bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listen:
+class Listen(Struct, frozen=True, kw_only=True):
     """Where to listen, and as whom."""
 
     host: str = "127.0.0.1"
@@ -55,8 +54,7 @@ class Listen:
             raise ValueError(f"without a certificate only loopback is listened on, not {self.host}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class Answers(Struct, frozen=True, kw_only=True):
     """What the server asks, by path."""
 
     verbs: dict[str, Verb]

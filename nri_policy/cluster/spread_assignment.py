@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from nri_policy.cluster.assignment import Assignment, Placed
 from nri_policy.cluster.group import PodSet, Request, Status
@@ -24,8 +24,7 @@ from nri_policy.cluster.tree import Tree
 from nri_policy.cluster.usage import nodes_named
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """What a pod set is packed into, and its leader's leaf, -1 without one."""
 
     nodes: frozenset[str]

@@ -10,10 +10,10 @@ import re
 from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy._counts import Counts
@@ -40,8 +40,7 @@ _WEIGHT = re.compile(
 _MAX_DIGITS = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Preference:
+class Preference(Struct, frozen=True):
     """Spread over the values of a node label, by weight; *packed*: fill as few as possible."""
 
     key: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from nri_policy.cluster.assignment import Assignment
 from nri_policy.cluster.document import Amounts
@@ -16,8 +17,7 @@ from nri_policy.cluster.settings import ZONE_LEVEL
 POD_SET_LABEL = "placement.nri/pod-set"
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Pods that an assignment puts somewhere: *count* times *amounts* at a leaf."""
 
     levels: Sequence[str]

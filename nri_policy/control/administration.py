@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 
 import grpc
+from msgspec.structs import asdict
 
 from nri_policy.control.handler import service_handler
 from nri_policy.proto import control_pb2 as pb

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.engine.event import (
     Created,
@@ -36,8 +38,7 @@ class LaggingError(Exception):
     """A watcher did not keep up with the decisions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """The latest refusal of a container's creation or resize."""
 
     explanation: Explanation

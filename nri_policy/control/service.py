@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, Protocol
 
 import grpc
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from nri_policy.classes import Classes
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.kube.client import NODES, Client, Kind, Object
 from nri_policy.kube.connection import access
@@ -31,8 +33,7 @@ _REVIEWS = Kind(group="authorization.k8s.io", version="v1", plural="selfsubjecta
 _PATIENCE = 3.0  # seconds for a request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Struct, frozen=True, kw_only=True):
     """How it is with the cluster."""
 
     trouble: Trouble | None = None  # of looking up our Node and its topology

@@ -9,11 +9,13 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from queue import Empty, Queue
 from time import monotonic
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from nri_policy.classes import Equipment
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
@@ -38,8 +40,7 @@ from nri_policy.yamltext import MAX_SIZE
 PATIENCE = 8.0  # seconds for everything
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class Where(Struct, frozen=True, kw_only=True):
     """Which node to look at, and where the daemon's own files are for us."""
 
     host_root: Path = Path("/")
@@ -52,8 +53,7 @@ class Where:
     node_name: str = field(default_factory=lambda: platform.node().lower())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class Kernel(Struct, frozen=True, kw_only=True):
     """What the kernel says of itself."""
 
     numa_balancing: bool = False
@@ -62,8 +62,7 @@ class Kernel:
     cgroups_writable: bool = True  # by who runs here; a service may be allowed less
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
+class Folder(Struct, frozen=True, kw_only=True):
     """Who may do what with a folder; the mode is None where there is no such folder."""
 
     path: Path
@@ -71,8 +70,7 @@ class Folder:
     owner: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtimes:
+class Runtimes(Struct, frozen=True, kw_only=True):
     """The container runtimes: as configured, and as the one that is asked calls itself."""
 
     configs: tuple[RuntimeConfig, ...] = ()
@@ -86,8 +84,7 @@ class Runtimes:
         return self.configs[0] if self.configs else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """What is known of a node."""
 
     where: Where

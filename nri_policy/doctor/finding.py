@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Verdict(StrEnum):
@@ -15,8 +16,7 @@ class Verdict(StrEnum):
     ERROR = "error"  # the daemon does not work, or works against somebody
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that a check found; the remedy is empty where there is nothing to do."""
 
     check: str

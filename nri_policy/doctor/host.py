@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 _MOST = 1 << 20  # bytes of a file
 _LINKS = 40  # as many as the kernel follows
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """The host whose root folder is *root*."""
 
     root: Path

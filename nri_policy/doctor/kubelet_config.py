@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.processes import Process, find_named
@@ -15,8 +16,7 @@ FILE = "/var/lib/kubelet/config.yaml"
 _STATE = "/var/lib/kubelet/cpu_manager_state"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletConfig:
+class KubeletConfig(Struct, frozen=True, kw_only=True):
     """What matters to us of a kubelet's configuration; the defaults are the kubelet's own."""
 
     origin: str  # where it was read

@@ -10,8 +10,9 @@ from __future__ import annotations
 import posixpath
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.processes import Process, find_named
@@ -28,8 +29,7 @@ _MOST_FILES = 100  # imports may go round in circles, or far
 _Table = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeConfig:
+class RuntimeConfig(Struct, frozen=True, kw_only=True):
     """How a container runtime is configured; None is what its files do not say."""
 
     name: str  # as the runtime calls itself

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+from msgspec import Struct
 
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto.cri_pb2 import VersionRequest, VersionResponse
@@ -18,8 +18,7 @@ _PATIENCE = 2.0  # seconds
 _CREDENTIALS = struct.Struct("3i")  # process, user, group; unix(7)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Socket:
+class Socket(Struct, frozen=True, kw_only=True):
     """A socket's file: whether it is there, and what connecting to it comes to."""
 
     path: Path

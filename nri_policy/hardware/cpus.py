@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.sysfs import Folder, TopologyError, Tree
@@ -21,8 +22,7 @@ _UNKNOWN = {65535, 0xFFFFFFFF}  # -1 that went through the u16 and u32 of some k
 _FIELD = re.compile(r"(?m)^(processor|physical id|core id)[ \t]*:[ \t]*(\d{1,9})[ \t]*$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CPUSets:
+class CPUSets(Struct, frozen=True, kw_only=True):
     """Which CPUs there are. `online` is never empty."""
 
     online: CPUSet

@@ -16,8 +16,9 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.devices import ADDRESS, place_of
@@ -37,8 +38,7 @@ _NVIDIA_GPUS = "proc/driver/nvidia/gpus"
 _NVIDIA_MINOR = re.compile(r"^Device Minor:\s*(\d+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Locality:
+class Locality(Struct, frozen=True, kw_only=True):
     """What something is near to."""
 
     cpus: CPUSet  # online ones; some, but not all

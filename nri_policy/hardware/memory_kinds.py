@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPUINFO_LIMIT
@@ -26,8 +27,7 @@ _NVIDIA = "proc/driver/nvidia/gpus"
 _KNIGHTS = re.compile(r"(?m)^cpu family[ \t]*: 6\nmodel[ \t]*: (87|133)$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """All that the rules may look at."""
 
     tree: Tree

@@ -9,7 +9,8 @@ lies within one die, a die within one package; package ids, and die ids in a pac
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPU, CPUPosition
@@ -19,8 +20,7 @@ from nri_policy.hardware.notes import Notes
 _NOWHERE = CPUPosition()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nesting:
+class Nesting(Struct, frozen=True, kw_only=True):
     """The groups of a machine's online CPUs, each tuple in order of its lowest CPU."""
 
     groups: tuple[Group, ...]

@@ -7,7 +7,8 @@ nothing of files.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.synthetic_spec import MemoryOnly, Spec
@@ -15,8 +16,7 @@ from nri_policy.hardware.synthetic_spec import MemoryOnly, Spec
 _UNITS = ("package", "die", "numa", "l3", "cluster", "l2")  # levels whose sets of CPUs are needed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Core:
+class Core(Struct, frozen=True, kw_only=True):
     """A core to be; its number counts within the package."""
 
     units: dict[str, int]  # level -> number of the unit in the whole machine
@@ -25,8 +25,7 @@ class Core:
     efficiency: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLayout:
+class NodeLayout(Struct, frozen=True, kw_only=True):
     """A NUMA node to be."""
 
     id: int
@@ -37,8 +36,7 @@ class NodeLayout:
     memory: int  # bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """A machine to be. `members` has the CPUs of every unit, by (level, number)."""
 
     spec: Spec

@@ -34,6 +34,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NoReturn
 
+from msgspec import Struct
+
 from nri_policy.cpuset import EMPTY, CPUSet
 
 LEVELS = ("package", "die", "numa", "l3", "cluster", "l2", "core", "pu")
@@ -86,8 +88,7 @@ class SpecError(Exception):
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryOnly:
+class MemoryOnly(Struct, frozen=True, kw_only=True):
     """A CPU-less node near each unit of a level."""
 
     level: str

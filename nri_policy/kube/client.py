@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from http.client import BAD_REQUEST, responses
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -32,8 +31,7 @@ _MAX_TEXT = 300  # characters of a server's words
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(Struct, frozen=True, kw_only=True):
     """What an object is, as the API's paths name it."""
 
     group: str = ""
@@ -58,16 +56,14 @@ class Kind:
 NODES = Kind(plural="nodes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """All objects that were asked for, at one moment."""
 
     items: list[Object]
     revision: str  # to watch from
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Struct, frozen=True, kw_only=True):
     """Some of the objects of a list, as JSON text."""
 
     items: list[Raw]

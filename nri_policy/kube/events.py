@@ -13,12 +13,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from http.client import CONFLICT, FORBIDDEN, INTERNAL_SERVER_ERROR, TOO_MANY_REQUESTS
 from itertools import count
 from typing import NoReturn
+
+from msgspec import Struct
 
 from nri_policy.backoff import backoff
 from nri_policy.kube.client import Client, Kind, Object
@@ -39,8 +40,7 @@ _MAX_NAME = 200  # characters of the subject's name in the event's
 _DELAY = partial(backoff, least=1.0, most=60.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(Struct, frozen=True, kw_only=True):
     """The object that an event is about."""
 
     kind: str
@@ -59,8 +59,7 @@ class Subject:
         return Subject(kind="Node", name=name, uid=name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """What is to be said of an object."""
 
     about: Subject

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from nri_policy import yamltext
 from nri_policy.kubelet import runtimespec
@@ -43,8 +43,7 @@ _TEMPLATED: dict[str, tuple[str, str | None]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Making:
+class Making(Struct, frozen=True, kw_only=True):
     """What makes containers of a pod on a node."""
 
     kubelet: Kubelet

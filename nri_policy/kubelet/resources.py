@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from nri_policy.kubelet.manifest import (
     Amounts,
@@ -33,8 +33,7 @@ _HUGEPAGES = "hugepages-"
 _OBJECT_VOLUMES = {"config_map": "configmap", "downward_api": "downward-api"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kubelet:
+class Kubelet(Struct, frozen=True, kw_only=True):
     """The kubelet of one node: its facts that show in what it asks for."""
 
     memory_capacity: int = 64 << 30  # bytes

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto.nri_pb2 import (
@@ -93,8 +94,7 @@ class Plugin(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Struct, frozen=True, kw_only=True):
     """A plugin's name, and the index that orders it among the others of the node.
 
     Raises ValueError for what a runtime would turn away.

@@ -7,8 +7,9 @@ wire, 2.1-2.3); which release ships which NRI is known to `nri.versions`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from nri_policy.nri.versions import Version, bundled_nri
 from nri_policy.proto import nri_pb2 as nri
@@ -29,8 +30,7 @@ _ADJUSTMENT_SINCE: list[tuple[str, tuple[int, int, int], tuple[str, ...]]] = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(Struct, frozen=True, kw_only=True):
     """A release of a container runtime."""
 
     name: str  # "containerd" or "cri-o"

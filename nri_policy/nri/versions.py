@@ -7,9 +7,10 @@ else compares versions. Where a version cannot be told, each answer is the one t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import NamedTuple, Self
+
+from msgspec import Struct
 
 from nri_policy.proto import nri_pb2
 
@@ -115,8 +116,7 @@ DEFAULT_REGISTRATION_TIMEOUT_MS = 5000
 DEFAULT_REQUEST_TIMEOUT_MS = 2000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class Runtime(Struct, frozen=True, kw_only=True):
     """The runtime at the other end, as it presented itself in Configure."""
 
     name: str

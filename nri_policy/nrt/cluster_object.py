@@ -13,7 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.kube.client import NODES, Client, Kind
 from nri_policy.kube.errors import APIError
@@ -38,8 +40,7 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _Known(Struct, frozen=True, kw_only=True):
     """What has to be known of a cluster to write there."""
 
     owner: Object  # reference to our Node

@@ -14,10 +14,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import partial
 from typing import NoReturn, Protocol
+
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from nri_policy.backoff import backoff
 from nri_policy.nrt.reading import Feed, Object, Reading
@@ -67,8 +69,7 @@ class Phase(StrEnum):
     OFF = "off"  # the settings do not want it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
+class Publication(Struct, frozen=True, kw_only=True):
     """How it goes with one copy of the object. Counters begin with the daemon."""
 
     to: str  # for people
@@ -89,8 +90,7 @@ class Publication:
         return pb.Publication(**{name: value for name, value in named.items() if value})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Written(Struct, frozen=True, kw_only=True):
     """What a write came to."""
 
     version: str = ""
@@ -114,8 +114,7 @@ class Sink(Protocol):
         """Remove the object, if it is there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Pace(Struct, frozen=True, kw_only=True):
     """The clock that a publisher goes by."""
 
     now: Callable[[], float] = time.monotonic
@@ -270,7 +269,7 @@ class Publisher:
         return due
 
     def _note(self, **changed: object) -> None:
-        self.publication = replace(self.publication, **changed)  # type: ignore[arg-type]  # as named
+        self.publication = replace(self.publication, **changed)
 
 
 @asynccontextmanager

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from nri_policy.engine.layout import Layout
 from nri_policy.node import Node
@@ -34,8 +35,7 @@ PodName = tuple[str, str]  # namespace and name
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """One state of the node."""
 
     node: str

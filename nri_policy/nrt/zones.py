@@ -27,7 +27,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.layout import Layout
@@ -55,8 +56,7 @@ _TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
+class Amounts(Struct, frozen=True, kw_only=True):
     """What may change with every decision; all else in the zones is the layout's."""
 
     numa_milli: tuple[int, ...]  # left for one new Guaranteed container, by NUMA id

@@ -17,10 +17,11 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from msgspec import Struct
 
 from nri_policy.observability.exporter import Exporter, ScrapeError
 from nri_policy.settings import Endpoint as Address
@@ -38,8 +39,7 @@ _TEXT = "text/plain; charset=utf-8"
 Check = Callable[[], str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probes:
+class Probes(Struct, frozen=True, kw_only=True):
     """What the probes ask; called on threads of the endpoint, they must not wait."""
 
     alive: Check

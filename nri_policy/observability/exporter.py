@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
@@ -26,8 +26,7 @@ class ScrapeError(Exception):
     """The daemon's loop did not answer in time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
+class _Taken(Struct, frozen=True, kw_only=True):
     """A picture, and when it was taken."""
 
     picture: Picture

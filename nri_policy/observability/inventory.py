@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from msgspec import Struct
 from prometheus_client.core import GaugeMetricFamily
 
 from nri_policy.cpuset import CPUSet
@@ -35,8 +35,7 @@ class Shortcoming(StrEnum):
     CLASS = "class"  # its runtime or node cannot give it all that its classes say
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Picture(Struct, frozen=True, kw_only=True):
     """A state as it was at one moment."""
 
     layout: Layout

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.machine import MemoryKind
@@ -15,8 +16,7 @@ from nri_policy.wording import natural
 from nri_policy.workload.request import Sort
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Area:
+class Area(Struct, frozen=True, kw_only=True):
     """A pool as it is drawn."""
 
     name: str

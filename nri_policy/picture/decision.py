@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.picture.markup import Element
 from nri_policy.picture.svg import draw
@@ -17,8 +18,7 @@ _BOX = 22  # height
 _LONGEST = 90  # characters of a reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class Decided(Struct, frozen=True, kw_only=True):
     """A decision about one container."""
 
     heading: str

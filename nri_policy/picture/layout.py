@@ -8,9 +8,11 @@ pool, also offline ones, have a box of their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from math import ceil
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.picture.area import Area
@@ -22,8 +24,7 @@ _Thing = TypeVar("_Thing")
 _Core = tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics:
+class Metrics(Struct, frozen=True, kw_only=True):
     """The sizes of things in a renderer's unit."""
 
     cell: int  # breadth of a core
@@ -41,8 +42,7 @@ class Metrics:
     writing: int  # a box is as broad as its cells need, and for its writing at most so
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A core in a box; None stands for a thread that is drawn elsewhere, or nowhere."""
 
     x: int
@@ -50,8 +50,7 @@ class Cell:
     threads: _Core
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Box(Struct, frozen=True, kw_only=True):
     """A pool, or CPUs in no pool. Places are relative to the box around."""
 
     x: int = 0
@@ -65,8 +64,7 @@ class Box:
     cells: tuple[Cell, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """Where everything is drawn."""
 
     width: int
@@ -79,8 +77,7 @@ def plan(scene: Scene, width: int, metrics: Metrics) -> Plan:
     return _Planner(scene, metrics).plan(width)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """Things beside and below each other."""
 
     width: int

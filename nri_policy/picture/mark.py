@@ -8,9 +8,10 @@ of them took it first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from zlib import crc32
+
+from msgspec import Struct
 
 # Lower-case letters stand for CPUs that are nobody's own.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -37,8 +38,7 @@ COLOURS = {
 _PALETTE = tuple(COLOURS)
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """How a container is told from others."""
 
     letter: str

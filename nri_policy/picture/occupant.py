@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.report import ContainerReport, cpu_amount
@@ -14,8 +15,7 @@ from nri_policy.workload.request import Sort
 _LONGEST_LIST = 20  # characters of CPUs in a change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occupant:
+class Occupant(Struct, frozen=True, kw_only=True):
     """A container and what it holds."""
 
     name: str  # namespace/pod/container

@@ -7,7 +7,8 @@ a page; who is there is in the title that a pointer brings up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.picture.markup import Element, Verbatim
 from nri_policy.picture.page import page, render_list, section
@@ -21,8 +22,7 @@ _WIDTH, _NARROW = 1560, 358  # pixels; for a screen, and for a phone
 _SHADES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A host: the share of it that is used, from 0 to 1, and the pods that are placed there now."""
 
     name: str
@@ -31,8 +31,7 @@ class Cell:
     pods: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A rack."""
 
     title: str

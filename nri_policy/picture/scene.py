@@ -8,8 +8,10 @@ shown (`wording.printable`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.picture.area import Area, areas_of
@@ -55,8 +57,7 @@ LETTERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CPUUse:
+class CPUUse(Struct, frozen=True):
     """What a CPU is for now, and whose own it is."""
 
     use: Use
@@ -68,8 +69,7 @@ class CPUUse:
         return self != earlier and not {self.use, earlier.use} <= common
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class Scene(Struct, frozen=True, kw_only=True):
     """Who runs where at one moment."""
 
     machine: MachineReport

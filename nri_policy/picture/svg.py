@@ -7,7 +7,8 @@ give the same text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.picture.markup import Element, Verbatim
 from nri_policy.picture.occupant import Occupant
@@ -31,8 +32,7 @@ _MOST_ROWS = 40
 _LONGEST = 44  # characters of a cell
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strip:
+class Strip(Struct, frozen=True, kw_only=True):
     """A scene with what is written above it."""
 
     heading: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.picture.layout import Metrics
 from nri_policy.picture.markup import Element
@@ -28,8 +29,7 @@ METRICS = Metrics(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """Elements that stand below each other."""
 
     elements: tuple[Element, ...]

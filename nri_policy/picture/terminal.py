@@ -7,9 +7,10 @@ without colour each thread has a line of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import groupby
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -37,8 +38,7 @@ METRICS = Metrics(
 _IN_COLOUR = replace(METRICS, abreast=2)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """What a CPU looks like: a letter with its colours, and its colour where it is half a cell."""
 
     letter: str
@@ -59,8 +59,7 @@ _BLANK = Look(" ", "", "")
 _MOVED = " underline"
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(Struct, frozen=True):
     """A scene, printed by rich: the machine's size, the floor plan, and what its letters mean."""
 
     scene: Scene
@@ -82,8 +81,7 @@ class Drawing:
         yield _key(scene, colour=colour)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """A scene in as few lines as there can be: no boxes, but their names before their cores."""
 
     scene: Scene

@@ -18,8 +18,9 @@ Knows no files and no clock of its own; `enforcement` looks and acts.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Phase(StrEnum):
@@ -38,8 +39,7 @@ SETTLED = (Phase.STARTING, Phase.RUNNING)
 LIVING = (Phase.STARTING, Phase.RUNNING, Phase.UPDATING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class Sent(Struct, frozen=True, kw_only=True):
     """The latest change of a container that was sent and not seen in force."""
 
     since: float  # seconds of a monotonic clock

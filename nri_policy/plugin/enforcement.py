@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
+from msgspec import Struct
+
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.synchronization import parse_cpus
@@ -48,8 +50,7 @@ class Cgroups(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
+class Overlap(Struct, frozen=True, kw_only=True):
     """A container that was found on CPUs of somebody else's own."""
 
     container: Container

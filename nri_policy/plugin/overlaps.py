@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NoReturn, Protocol
+
+from msgspec import Struct
 
 from nri_policy.clock import Clock
 from nri_policy.cpuset import EMPTY, CPUSet
@@ -31,8 +32,7 @@ class Cpusets(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ContainerCPUs:
+class _ContainerCPUs(Struct, frozen=True, kw_only=True):
     """Where a container is to be."""
 
     container_id: str

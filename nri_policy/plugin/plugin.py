@@ -10,9 +10,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from google.protobuf.message import Message
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.classes import Equipment
@@ -55,8 +55,7 @@ from nri_policy.workload.pod import Container, ContainerState
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
+class Sources(Struct, frozen=True, kw_only=True):
     """What else is asked about containers, and the time."""
 
     locator: Locator | None = None  # None: devices and mounts are no hints

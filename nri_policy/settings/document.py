@@ -11,12 +11,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cache, reduce
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
 from msgspec import NODEFAULT, Struct, structs
-from msgspec.structs import FieldInfo, fields
+from msgspec.structs import FieldInfo, fields, replace
 
 from nri_policy.settings.mistaken import find_mistake
 from nri_policy.settings.schema import Settings
@@ -34,8 +33,7 @@ _Settings = TypeVar("_Settings")
 _Section = TypeVar("_Section", bound=Section)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One thing that is wrong: the path of the field, empty for the whole document, and what."""
 
     path: str

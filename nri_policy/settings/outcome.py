@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reload:
+class Reload(Struct, frozen=True, kw_only=True):
     """The outcome of reading the settings again."""
 
     accepted: bool  # as a whole; else the ones before stay in force, as a whole

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.glob import Glob
@@ -98,16 +99,14 @@ class OnExit(StrEnum):
     WIDEN = "widen"
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """The CPUs of a list (`cpuset:LIST`), or all but these (`exclude-cpuset:LIST`)."""
 
     cpus: CPUSet
     excluded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """An amount of CPU; which CPUs is up to the policy."""
 
     milli_cpu: int
@@ -116,8 +115,7 @@ class Quantity:
 CPUAmount = Listed | Quantity
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """Where a server listens; an empty host is every address."""
 
     host: str
@@ -190,8 +188,7 @@ def choices(options: Iterable[_Option]) -> Callable[[object], tuple[_Option, ...
     return read
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(Struct, frozen=True):
     """The reader of one of some words."""
 
     words: tuple[str, ...]

@@ -17,11 +17,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from google.protobuf.message import DecodeError, Message
+from msgspec import Struct
 
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.release import Release
@@ -54,8 +54,7 @@ class ContainerBackend(Protocol):
         """Change containers; return the updates that failed and whose failure matters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True, kw_only=True):
     """How long plugins may take, in seconds; `deadline` makes the timers."""
 
     registration: float = 5.0

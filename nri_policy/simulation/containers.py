@@ -10,6 +10,8 @@ import asyncio
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import Struct
+
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.kubelet.manifest import PodManifest
@@ -46,8 +48,7 @@ _NRI_STATES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class Update(Struct, frozen=True, kw_only=True):
     """Resources of a container changed, after its creation."""
 
     cause: str  # the event and its subject, as in "CreateContainer default/pod1/c0"

@@ -17,7 +17,8 @@ How far Go's consumer lags behind its socket is up to its scheduler. Here the fr
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from nri_policy.nri import mux, ttrpc
 from nri_policy.nri.errors import RemoteProtocolError
@@ -27,8 +28,7 @@ QUEUED_FRAMES = 256
 MAX_BODY = 4 << 20  # bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """One ttrpc message."""
 
     conn: Conn

@@ -19,9 +19,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
@@ -52,8 +52,7 @@ class NodeError(Exception):
     """The daemon refuses a step, or does not come up; the text is what its user would see."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True, kw_only=True):
     """What the daemon holds."""
 
     containers: Containers
@@ -85,8 +84,7 @@ class PlayedNode(Protocol):
         """Return what the daemon holds; nothing if it does not run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mismatch:
+class Mismatch(Struct, frozen=True, kw_only=True):
     """A container is not as expected."""
 
     container: str  # `ns/pod/ctr`; "the last step" for its error
@@ -99,8 +97,7 @@ class Mismatch:
         return f"{self.container}:{field} want {self.want!r}, got {self.got!r}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """What is there after a step."""
 
     step: int  # the first is 1

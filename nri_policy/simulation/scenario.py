@@ -9,11 +9,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from nri_policy import yamltext
 from nri_policy.cpuset import CPUSet
@@ -56,29 +56,25 @@ class ScenarioError(Exception):
         self.within = within  # the path of the culprit in its step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeSettings:
+class ChangeSettings(Struct, frozen=True, kw_only=True):
     """New settings: the spec of a TopologyAwarePolicy, not validated here."""
 
     spec: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Apply:
+class Apply(Struct, frozen=True, kw_only=True):
     """Pods start, in this order."""
 
     pods: tuple[PodManifest, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
+class Delete(Struct, frozen=True, kw_only=True):
     """Pods or containers go: `pod`, `ns/pod`, `pod/ctr` or `ns/pod/ctr`."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resize:
+class Resize(Struct, frozen=True, kw_only=True):
     """A container is resized in place."""
 
     pod: str  # `pod` or `ns/pod`
@@ -86,44 +82,38 @@ class Resize:
     change: ResourceChange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advance:
+class Advance(Struct, frozen=True, kw_only=True):
     """The clock moves."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
+class Restart(Struct, frozen=True, kw_only=True):
     """The daemon or the runtime is killed and started again."""
 
     what: Literal["daemon", "runtime"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hotplug:
+class Hotplug(Struct, frozen=True, kw_only=True):
     """CPUs go offline or come online."""
 
     offline: CPUSet
     online: CPUSet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Devices:
+class Devices(Struct, frozen=True, kw_only=True):
     """These are all devices that the node's device plugins offer from now on, by resource."""
 
     devices: dict[str, list[PluginDevice]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disks:
+class Disks(Struct, frozen=True, kw_only=True):
     """These are all disks from now on: NUMA nodes by mount point."""
 
     nodes: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expect:
+class Expect(Struct, frozen=True, kw_only=True):
     """What containers should be like now; None for one that should not be there.
 
     `error` is a part of what the last step that was no `expect` should have failed with.

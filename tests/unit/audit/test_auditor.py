@@ -3,9 +3,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.audit.auditor import FIRST_LOOK, GRACE, MOST_LOOKS, MOST_TRIES, PERIOD, Auditor
 from nri_policy.audit.comparison import Cpuset, Decided, Observed

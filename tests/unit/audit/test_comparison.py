@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.audit.comparison import Cpuset, Decided, Deviation, Kind, Observed, compare
 from nri_policy.cpuset import CPUSet

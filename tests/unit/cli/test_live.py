@@ -10,13 +10,13 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from nri_policy.cli import main
 from nri_policy.cli.live import DaemonSnapshot, DaemonWatcher, Frame, show

@@ -6,9 +6,10 @@ import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from nri_policy.doctor.checks import examine
 from nri_policy.doctor.facts import Facts, Where, gather

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY
 from nri_policy.doctor.access import Access

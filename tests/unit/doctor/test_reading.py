@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from concurrent import futures
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.doctor import facts
 from nri_policy.doctor.checks import examine

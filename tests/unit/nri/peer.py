@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +101,7 @@ async def listening(path: Path) -> AsyncIterator[asyncio.Queue[Peer]]:
             writer.transport.abort()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SleepingClock(Clock):
+class SleepingClock(Clock, frozen=True, kw_only=True):
     """A clock that knows no time but that of its `sleep`."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:

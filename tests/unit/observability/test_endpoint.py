@@ -6,11 +6,11 @@ import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.nrt.publisher import Phase, PublishError, Trouble, Written
