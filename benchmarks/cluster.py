@@ -19,11 +19,11 @@ import msgspec
 
 from benchmarks import curves
 from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import PlacementGroup, PodSet, Request
-from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.pod import Container, PodSpec, Template
 from nri_policy.cluster.preemption import victims
-from nri_policy.cluster.settings import Settings, Topology
+from nri_policy.cluster.settings import ClusterSettings, Topology
 from tests.support import packing_twin as twin
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -32,10 +32,10 @@ MIB = 1 << 20
 PICTURE = Path(__file__).parent.parent / "docs" / "cluster-performance.svg"
 
 
-def nodes(count: int) -> list[Node]:
+def nodes(count: int) -> list[ClusterNode]:
     """Nodes in the order of their names, as the API server lists them."""
     return [
-        Node(
+        ClusterNode(
             name=f"node-{number:06}",
             labels={
                 "zone": f"zone-{number // 32 % 3}",
@@ -54,16 +54,18 @@ def nodes(count: int) -> list[Node]:
     ]
 
 
-SETTINGS = Settings(topologies=[Topology(levels=["zone", "rack", HOSTNAME])])
+SETTINGS = ClusterSettings(topologies=[Topology(levels=["zone", "rack", HOSTNAME])])
 
 
-def group(count: int, request: Request, pod: dict[str, int] | None = None) -> PlacementGroup:
+def group(
+    count: int, request: PlacementRequest, pod: dict[str, int] | None = None
+) -> PlacementGroup:
     spec = PodSpec(containers=(Container(name="c", requests=pod or POD, limits={}),))
     pod_set = PodSet(name="main", count=count, template=Template(spec=spec), request=request)
     return PlacementGroup(namespace="default", name="job", pod_sets=(pod_set,))
 
 
-def built(made: list[Node]) -> Engine:
+def built(made: list[ClusterNode]) -> Engine:
     engine = Engine(SETTINGS, made)
     engine.tree("default")
     return engine
@@ -85,9 +87,9 @@ def measured(count: int) -> dict[str, float]:
     made = nodes(count)
     engine = built(made)
     cold = {
-        "assign, a required rack": group(64, Request(required="rack")),
-        "assign, a preferred zone": group(256, Request(preferred="zone")),
-        "assign, unconstrained": group(64, Request(unconstrained=True)),
+        "assign, a required rack": group(64, PlacementRequest(required="rack")),
+        "assign, a preferred zone": group(256, PlacementRequest(preferred="zone")),
+        "assign, unconstrained": group(64, PlacementRequest(unconstrained=True)),
     }
     took: dict[str, float] = {}
     tree = engine.tree("default")
@@ -105,7 +107,7 @@ def measured(count: int) -> dict[str, float]:
 
     took["a pod comes or goes"] = timed(come_and_go, 9) / 2000
     some = [node for node in made if node.name in set(names[:100])]
-    down = [Node(node.name, node.labels, node.allocatable, ready=False) for node in some]
+    down = [ClusterNode(node.name, node.labels, node.allocatable, ready=False) for node in some]
 
     def fail() -> None:
         for gone, back in zip(down, some, strict=True):
@@ -126,12 +128,12 @@ def measured(count: int) -> dict[str, float]:
 
     took["a change, then the same rack"] = timed(change_and_place, 50)
     took["build from nodes in memory"] = timed(lambda: built(made), 5)
-    evenly = group(1000, Request(spread_over=["zone", "rack"]))
+    evenly = group(1000, PlacementRequest(spread_over=["zone", "rack"]))
     took["spread 1,000 pods"] = timed(lambda: engine.spread(evenly), 9, change)
     return took
 
 
-def plainly(made: list[Node]) -> float:
+def plainly(made: list[ClusterNode]) -> float:
     """The twin's time for a required rack, in µs."""
     paths = sorted((n.labels["zone"], n.labels["rack"], n.name) for n in made)
     by_name = {node.name: node.allocatable for node in made}
@@ -161,7 +163,7 @@ def plainly(made: list[Node]) -> float:
 def balanced() -> float:
     """One placement of Balanced on 2,500 nodes in racks of 50, cold, in µs."""
     made = [
-        Node(
+        ClusterNode(
             name=f"n{number:04}",
             labels={"zone": "z", "rack": f"r{number // 50:02}", HOSTNAME: f"n{number:04}"},
             allocatable={"cpu": 1000 * (4 + number * 7919 % 13), "pods": 110},
@@ -169,7 +171,7 @@ def balanced() -> float:
         for number in range(2500)
     ]
     engine = built(made)
-    asked = group(500, Request(preferred="rack", algorithm="Balanced"), {"cpu": 1000})
+    asked = group(500, PlacementRequest(preferred="rack", algorithm="Balanced"), {"cpu": 1000})
     assert engine.place(asked).state == "Placed"
     return timed(lambda: engine.place(asked), 9, engine.tree("default").forget)
 
@@ -183,7 +185,7 @@ def preemption() -> dict[str, float]:
     sizes.append(sum(node.allocatable["x/gpu"] for node in made) - sum(sizes))
     for number, size in enumerate(sizes):
         asked = msgspec.structs.replace(
-            group(size, Request(preferred="rack")),
+            group(size, PlacementRequest(preferred="rack")),
             name=f"job-{number}",
             priority=draw.randint(0, 4),
         )
@@ -192,7 +194,7 @@ def preemption() -> dict[str, float]:
         engine.set_group(msgspec.structs.replace(asked, status=status))
     took = {}
     for pods, level in ((112, "rack"), (1000, "zone")):
-        urgent = msgspec.structs.replace(group(pods, Request(required=level)), priority=9)
+        urgent = msgspec.structs.replace(group(pods, PlacementRequest(required=level)), priority=9)
         gone = victims(engine, urgent)
         assert gone
         name = f"preemption, {pods} pods in a {level}: {len(gone)} of 700 leave"

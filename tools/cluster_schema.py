@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from nri_policy.cluster.group import GroupObject
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from tools.settings_schema import CHART, ROOT, Schema, spec_schema, structural
 
 FOLDER = Path("configs/cluster")
@@ -72,7 +72,9 @@ def _described(name: str, schema: Schema) -> Schema:
 
 def generate(out: Path) -> None:
     """Write all of it below *out*."""
-    settings = json.loads(json.dumps(structural(spec_schema(Settings))))  # no part stands twice
+    settings = json.loads(
+        json.dumps(structural(spec_schema(ClusterSettings)))
+    )  # no part stands twice
     del settings["nullable"]
     _write(out, "settings-crd.yaml", {"spec": settings})
     whole = of_type(GroupObject)["properties"]

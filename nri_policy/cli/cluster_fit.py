@@ -20,7 +20,7 @@ from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.files import Files, read_documents
 from nri_policy.cluster.numa_report import NodeFit, node_fits
 from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.settings import Settings, read_settings
+from nri_policy.cluster.settings import ClusterSettings, read_settings
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.watch import PODS, ZONES
 from nri_policy.kube.client import NODES, Client
@@ -102,7 +102,7 @@ def _read(files: Sequence[Path]) -> Files:
     return given
 
 
-def _settings(config: Path | None, given: Files) -> Settings:
+def _settings(config: Path | None, given: Files) -> ClusterSettings:
     if config is None and given.settings is not None:
         return read_settings(given.settings)
     return read_cluster_settings(config)

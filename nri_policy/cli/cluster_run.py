@@ -13,7 +13,7 @@ import click
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cluster.lease import LeaseName
 from nri_policy.cluster.live_settings import PlacementFile
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import KubeconfigError
@@ -112,9 +112,9 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         raise Failure(str(error)) from error
 
 
-def read_cluster_settings(path: Path | None) -> Settings:
+def read_cluster_settings(path: Path | None) -> ClusterSettings:
     """Return the settings in a file, the defaults without one; raises Failure."""
     try:
-        return Settings() if path is None else PlacementFile(path).load()
+        return ClusterSettings() if path is None else PlacementFile(path).load()
     except SettingsError as error:
         raise Failure(str(error), Exit.SETTINGS) from error

@@ -20,20 +20,20 @@ from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.explanation import Explanation, explain
 from nri_policy.cluster.group import PlacementGroup, Status, read_group
-from nri_policy.cluster.node import Node, read_node
+from nri_policy.cluster.node import ClusterNode, read_node
 from nri_policy.cluster.pod import Pod, read_pod
-from nri_policy.cluster.settings import Settings, Topology, read_settings
+from nri_policy.cluster.settings import ClusterSettings, Topology, read_settings
 from nri_policy.cluster.snapshot import Snapshot, read_snapshot
 from nri_policy.cluster.tree import Tree
 
 __all__ = [
+    "ClusterNode",
+    "ClusterSettings",
     "DocumentError",
     "Engine",
     "Explanation",
-    "Node",
     "PlacementGroup",
     "Pod",
-    "Settings",
     "Snapshot",
     "Status",
     "Topology",

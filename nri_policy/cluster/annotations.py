@@ -14,7 +14,7 @@ import msgspec
 
 from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import DocumentError, join
-from nri_policy.cluster.group import Algorithm, Request, Slice
+from nri_policy.cluster.group import Algorithm, PlacementRequest, Slice
 from nri_policy.wording import did_you_mean, quoted
 
 KUEUE = "kueue.x-k8s.io/podset-"
@@ -51,7 +51,7 @@ class _Layer(msgspec.Struct, frozen=True):
 
 def read_request(
     annotations: Mapping[str, str], labels: Mapping[str, str], path: str
-) -> Request | None:
+) -> PlacementRequest | None:
     """Return the request that annotations and labels make, None if they name none of it.
 
     *path* is that of the metadata. Raises DocumentError.
@@ -65,7 +65,7 @@ def read_request(
         return None
     reading.check_together()
     size = reading.number(MAX_PER_HOST, least=1)
-    return Request(
+    return PlacementRequest(
         required=reading.level(REQUIRED),
         preferred=reading.level(PREFERRED),
         unconstrained=reading.flag(UNCONSTRAINED),

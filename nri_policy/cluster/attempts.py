@@ -16,7 +16,7 @@ from nri_policy.cluster.group import PlacementGroup, Status
 from nri_policy.cluster.group_statistics import GroupStatistics
 from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Key
-from nri_policy.cluster.node import Node
+from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.occupancy import Occupancy
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.pod_changes import PodChanges
@@ -25,7 +25,7 @@ from nri_policy.cluster.problems import Problems
 from nri_policy.cluster.queue import Queue
 from nri_policy.cluster.seen_groups import SeenGroup, SeenGroups
 from nri_policy.cluster.service_spread import RecentFailures
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.writes import Notice, Write, WriteStatus, with_status
 from nri_policy.cluster.zone import NodeZones
 from nri_policy.units import parse_duration
@@ -36,7 +36,7 @@ class Attempts:
 
     def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
         self,
-        settings: Settings,
+        settings: ClusterSettings,
         now: Callable[[], float],
         *,
         engine: Engine,
@@ -61,7 +61,7 @@ class Attempts:
         self._crashes: RecentFailures[Key] = RecentFailures(now)
         self._ending: dict[Key, Key] = {}  # pods that are about to be gone, and their groups
 
-    def configure(self, settings: Settings) -> None:
+    def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings; groups that wait are tried again."""
         self._empty.configure(settings)
         self.queue.timeout = parse_duration(settings.groups.timeout)
@@ -69,7 +69,7 @@ class Attempts:
         self._preemption = settings.groups.preemption
         self._fail_fast = settings.failure.fail_fast
 
-    def set_node(self, node: Node) -> None:
+    def set_node(self, node: ClusterNode) -> None:
         """Take in that a node came or changed."""
         self._empty.set_node(node)
         self.queue.changed()

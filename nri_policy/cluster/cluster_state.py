@@ -21,10 +21,10 @@ from nri_policy.cluster.group import (
     is_by_host,
 )
 from nri_policy.cluster.membership import Key
-from nri_policy.cluster.node import Node
+from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.request import Unplaceable
-from nri_policy.cluster.settings import Settings, Topology
+from nri_policy.cluster.settings import ClusterSettings, Topology
 from nri_policy.cluster.spreading import SpreadTree
 from nri_policy.cluster.tree import Tree
 from nri_policy.cluster.usage import Usage, in_use
@@ -39,12 +39,12 @@ class ClusterState:
 
     def __init__(
         self,
-        settings: Settings,
-        nodes: Iterable[Node] = (),
+        settings: ClusterSettings,
+        nodes: Iterable[ClusterNode] = (),
         zones: Iterable[NodeZones] = (),
     ) -> None:
         self.settings = settings
-        self.nodes: dict[str, Node] = {node.name: node for node in nodes}
+        self.nodes: dict[str, ClusterNode] = {node.name: node for node in nodes}
         self.groups: dict[Key, PlacementGroup] = {}
         self._zones: dict[str, NodeZones] = {each.node: each for each in zones}
         self._used: dict[str, Amounts] = {}  # node -> what its pods use
@@ -57,12 +57,12 @@ class ClusterState:
         self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
         self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
 
-    def configure(self, settings: Settings) -> None:
+    def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings: what is used where stays, topologies are made anew."""
         self.settings = settings
         self._trees.clear()
 
-    def set_node(self, node: Node) -> None:
+    def set_node(self, node: ClusterNode) -> None:
         """Take in that a node came or changed."""
         old = self.nodes.get(node.name)
         if old != node:
@@ -218,7 +218,7 @@ class ClusterState:
         known = ", ".join(each.name for each in self.settings.topologies)
         raise Unplaceable(f"there is no topology {quoted(name)}; there are: {known}")
 
-    def _change(self, old: Node | None, new: Node | None) -> None:
+    def _change(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
         for key, tree in list(self._trees.items()):
             if key in self._trees and not tree.change(old, new):
                 del self._trees[key]

@@ -32,14 +32,14 @@ from nri_policy.cluster.gathering import (
 from nri_policy.cluster.group import PlacementGroup, Status, disagreement, hosts_of
 from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Job, Key
-from nri_policy.cluster.node import Node
+from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.occupancy import Occupancy
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.pod_changes import PodChanges
 from nri_policy.cluster.problems import Problems
 from nri_policy.cluster.queue import seconds_between
 from nri_policy.cluster.seen_groups import SeenGroup, SeenGroups
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.writes import (
     CreateGroup,
     GroupWrite,
@@ -58,7 +58,7 @@ from nri_policy.wording import counted
 class Controller:
     """Groups, their pods, and what is under way."""
 
-    def __init__(self, settings: Settings, now: Callable[[], float]) -> None:
+    def __init__(self, settings: ClusterSettings, now: Callable[[], float]) -> None:
         self.engine = Engine(settings)
         self.members = Members()
         self._levels = {level for each in settings.topologies for level in each.levels}
@@ -85,7 +85,7 @@ class Controller:
         self._dirty: dict[Key, None] = {}
         self._notices: list[Write] = []
 
-    def configure(self, settings: Settings) -> None:
+    def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings; groups that wait are looked at anew."""
         self.engine.configure(settings)
         self.attempts.configure(settings)
@@ -95,7 +95,7 @@ class Controller:
         self._levels.update(level for each in settings.topologies for level in each.levels)
         self._dirty |= dict.fromkeys([*self.groups.keys(), *self.members.groups()])
 
-    def set_node(self, node: Node) -> None:
+    def set_node(self, node: ClusterNode) -> None:
         """Take in that a node came or changed."""
         old = self.engine.nodes.get(node.name)
         if old != node:
@@ -396,7 +396,7 @@ class Controller:
         missing = self._failures.missing_label(hosts_of(group), levels)
         return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"
 
-    def _look_at_hosts(self, old: Node | None, new: Node | None) -> None:
+    def _look_at_hosts(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
         """Look at the groups that have places on hosts whose health has changed."""
         for host in self._failures.set_node(old, new):
             for key in self.groups.on_host(host):

@@ -19,8 +19,8 @@ from nri_policy.cluster.cluster_state import ClusterState
 from nri_policy.cluster.document import Amounts, DocumentError, join
 from nri_policy.cluster.group import (
     PlacementGroup,
+    PlacementRequest,
     PodSet,
-    Request,
     Status,
 )
 from nri_policy.cluster.membership import Key
@@ -46,7 +46,7 @@ class Engine(ClusterState):
     def topology_of(self, pod_set: PodSet) -> Topology | None:
         """Return the topology on which a pod set is placed; None if there is none of that name."""
         try:
-            return self._topology((pod_set.request or Request()).topology)
+            return self._topology((pod_set.request or PlacementRequest()).topology)
         except Unplaceable:
             return None
 
@@ -172,7 +172,7 @@ class Engine(ClusterState):
         path: str = "",
     ) -> tuple[dict[str, int], int]:
         """Return the pods for each node, of those *within*, and how many find no place."""
-        request = pod_set.request or Request()
+        request = pod_set.request or PlacementRequest()
         preferences = read_preferences(request.spread_over, join(path, "spreadOver"))
         tree = self._spread_tree([each.key for each in preferences])
         tolerations = self._topology(request.topology).tolerations
@@ -189,7 +189,7 @@ class Engine(ClusterState):
 
         It goes below the host only as far as the request names zones.
         """
-        request = unit.workers.request or Request()
+        request = unit.workers.request or PlacementRequest()
         topology = self._topology(request.topology)
         named = {request.required, request.preferred, *(each.level for each in request.slices)}
         depth = max(

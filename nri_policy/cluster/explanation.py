@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Status
+from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet, Status
 from nri_policy.cluster.message import exclusions
 from nri_policy.cluster.placement import count
 from nri_policy.cluster.preemption import victims
@@ -142,7 +142,7 @@ def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
     for level in reversed(levels[: levels.index(request.required)]):
         changed = group
         for pod_set in unit.pod_sets:
-            own = pod_set.request or Request()
+            own = pod_set.request or PlacementRequest()
             if own.required is not None:
                 own = msgspec.structs.replace(own, required=level)
             changed = _with(changed, msgspec.structs.replace(pod_set, request=own))

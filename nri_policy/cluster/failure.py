@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from math import inf
 
 from nri_policy.cluster.matching import Toleration
-from nri_policy.cluster.node import HOSTNAME, Node, Taint
+from nri_policy.cluster.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.settings import Failure
 
 FIXED_SECONDS = 30.0
@@ -28,14 +28,14 @@ class Failures:
     def __init__(self, failure: Failure, now: Callable[[], float]) -> None:
         self.configure(failure)
         self._now = now
-        self._nodes: dict[str, Node] = {}  # by host
+        self._nodes: dict[str, ClusterNode] = {}  # by host
         self._since: dict[str, dict[Taint | None, float]] = {}  # by host; None: it is not ready
 
     def configure(self, failure: Failure) -> None:
         """Judge by these settings from now on."""
         self._fixed = failure.policy == "Fixed30s"
 
-    def set_node(self, old: Node | None, new: Node | None) -> list[str]:
+    def set_node(self, old: ClusterNode | None, new: ClusterNode | None) -> list[str]:
         """Take in that a node came, changed or went; return the hosts about which to ask again."""
         hosts = [each.labels[HOSTNAME] for each in (old, new) if each and HOSTNAME in each.labels]
         if old is not None and HOSTNAME in old.labels:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nri_policy._domains import Mask
 from nri_policy.cluster.matching import Toleration, selected, untolerated
-from nri_policy.cluster.node import Node
+from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.pod import PodSpec
 
 NODE_SELECTOR = 1  # codes of masks; taints have those from TAINT on
@@ -27,7 +27,7 @@ class Filter:
         required = spec.affinity is not None and spec.affinity.required is not None
         self.reads_labels = bool(spec.node_selector) or required or scored
 
-    def update(self, leaf: int, node: Node) -> None:
+    def update(self, leaf: int, node: ClusterNode) -> None:
         """Read the properties of the node that *leaf* is."""
         spec = self.spec
         taint = untolerated(node.taints, self.tolerations) if node.taints else None

@@ -17,7 +17,7 @@ from nri_policy.cluster.gates import places_of
 from nri_policy.cluster.gathering import Member
 from nri_policy.cluster.group import PlacementGroup, Status
 from nri_policy.cluster.membership import Job, Key, owning_job
-from nri_policy.cluster.node import Node
+from nri_policy.cluster.node import ClusterNode
 
 
 def give_back(
@@ -25,7 +25,7 @@ def give_back(
     members: Sequence[Member],
     names: Sequence[str],
     job_of: Callable[[Key], Job | None],
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, ClusterNode],
 ) -> Status:
     """Return the status of a group without the places that it will not need again.
 

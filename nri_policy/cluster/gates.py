@@ -16,7 +16,7 @@ from msgspec import Struct
 from nri_policy.cluster.annotations import ZONE
 from nri_policy.cluster.assignment import Assignment
 from nri_policy.cluster.gathering import Member
-from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.settings import ZONE_LEVEL
 
@@ -35,7 +35,7 @@ def openings(
     assignment: Assignment,
     members: Sequence[Member],
     gate: str,
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, ClusterNode],
     closed: Collection[str] = (),
 ) -> list[Opening]:
     """Return the pods of a pod set to let go, by name.
@@ -65,14 +65,14 @@ def openings(
 
 
 def places_of(
-    assignment: Assignment, pods: Iterable[Pod], nodes: Mapping[str, Node]
+    assignment: Assignment, pods: Iterable[Pod], nodes: Mapping[str, ClusterNode]
 ) -> dict[str, Place | None]:
     """Return the places of pods that were let go, by name; None for one that is in none of them."""
     known = {_mark(assignment, each.values): (*each.values,) for each in assignment.domains}
     return {each.name: known.get(_mark_of(assignment, each, nodes)) for each in pods}
 
 
-def _is_lost(pod: Pod, nodes: Mapping[str, Node]) -> bool:
+def _is_lost(pod: Pod, nodes: Mapping[str, ClusterNode]) -> bool:
     """Whether a pod that has no place any more is about to end, or on a node that failed."""
     node = nodes.get(pod.node)
     return pod.deleted or (bool(pod.node) and (node is None or not node.ready))
@@ -85,7 +85,7 @@ def _mark(assignment: Assignment, values: Sequence[str]) -> Place:
     return (*values[: len(labels)], zone)
 
 
-def _mark_of(assignment: Assignment, pod: Pod, nodes: Mapping[str, Node]) -> Place:
+def _mark_of(assignment: Assignment, pod: Pod, nodes: Mapping[str, ClusterNode]) -> Place:
     """Return the same of a pod that was let go: by its node's labels, for others its selector."""
     node = nodes.get(pod.node)
     labels = {**pod.spec.node_selector, **(node.labels if node is not None else {})}

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.annotations import read_request
 from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.group import PlacementGroup, PodSet, Request
+from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.membership import Key, Membership
 from nri_policy.cluster.pod import Pod, PodSpec, Template
 from nri_policy.wording import counted, quoted
@@ -180,7 +180,7 @@ def _likeness_of(pod_set: PodSet, levels: Collection[str]) -> bytes:
     return _encoded(pod_set.template.spec, pod_set.request, levels)
 
 
-def _encoded(spec: PodSpec, request: Request | None, levels: Collection[str]) -> bytes:
+def _encoded(spec: PodSpec, request: PlacementRequest | None, levels: Collection[str]) -> bytes:
     parts = (
         sorted(spec.effective().items()),
         sorted(item for item in spec.node_selector.items() if item[0] not in levels),

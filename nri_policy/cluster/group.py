@@ -35,7 +35,7 @@ class Slice(Struct, frozen=True, forbid_unknown_fields=True):
     size: int
 
 
-class Request(
+class PlacementRequest(
     Struct,
     frozen=True,
     kw_only=True,
@@ -62,7 +62,7 @@ class PodSet(Struct, frozen=True):
     name: str
     count: int
     template: Template
-    request: Request | None = None
+    request: PlacementRequest | None = None
 
 
 class Status(Struct, frozen=True, rename="camel"):
@@ -97,7 +97,7 @@ class _PodSet(Struct, forbid_unknown_fields=True):
     name: str
     count: int
     template: dict[str, Any] | None = None
-    request: Request | None = None
+    request: PlacementRequest | None = None
 
 
 class _Spec(Struct, rename="camel", forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ from nri_policy.backoff import backoff
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.settings import (
     KIND,
-    Settings,
+    ClusterSettings,
     Topology,
     load,
     read_settings,
@@ -50,7 +50,7 @@ class PlacementFile(WatchedFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path, "configs/cluster/settings.yaml")
 
-    def load(self) -> Settings:
+    def load(self) -> ClusterSettings:
         """Return the settings that are in the file now; SettingsError, also where there is none."""
         return load(self.read(), str(self.path))
 
@@ -60,9 +60,9 @@ class LiveSettings:
 
     def __init__(
         self,
-        given: Settings,
+        given: ClusterSettings,
         file: PlacementFile | None,
-        changed: Callable[[Settings], None],
+        changed: Callable[[ClusterSettings], None],
         wall: Callable[[], datetime] = _now,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -75,7 +75,7 @@ class LiveSettings:
         self._changed = changed
         self._wall = wall
         self._sleep = sleep
-        self._object: Settings | None = None
+        self._object: ClusterSettings | None = None
         self._objects: set[str] = set()
         self._topologies: dict[str, Topology] = {}
         self._status: Object = {}  # to be written to the object

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct, field
 
 from nri_policy.cluster.document import DocumentError, join
-from nri_policy.cluster.node import Node, Taint
+from nri_policy.cluster.node import ClusterNode, Taint
 from nri_policy.wording import quoted
 
 _REPELLING = ("NoSchedule", "NoExecute")
@@ -76,7 +76,7 @@ class Term(Struct, frozen=True, rename="camel"):
         """Whether it requires nothing."""
         return not self.match_expressions and not self.match_fields
 
-    def matches(self, node: Node) -> bool:
+    def matches(self, node: ClusterNode) -> bool:
         """Return whether *node* satisfies all of it."""
         name = {"metadata.name": node.name}
         return all(each.matches(node.labels) for each in self.match_expressions or ()) and all(
@@ -105,14 +105,14 @@ class Affinity(Struct, frozen=True):
         default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
-    def requires(self, node: Node) -> bool:
+    def requires(self, node: ClusterNode) -> bool:
         """Return whether the required part admits *node*."""
         if self.required is None:
             return True
         terms = self.required.nodeSelectorTerms
         return any(not each.empty and each.matches(node) for each in terms)
 
-    def score(self, node: Node) -> int:
+    def score(self, node: ClusterNode) -> int:
         """Return the sum of the weights of the preferred terms that match *node*."""
         return sum(each.weight for each in self.preferred or () if each.preference.matches(node))
 

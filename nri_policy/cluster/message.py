@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from nri_policy._counts import Counts
 from nri_policy.cluster.filter import Filter
-from nri_policy.cluster.node import Node
+from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.request import Plan
 from nri_policy.cluster.settings import Topology
 from nri_policy.wording import counted, did_you_mean
@@ -61,7 +61,7 @@ def exclusions(counts: Counts, kind: Filter) -> tuple[int, dict[str, int]]:
     return total, dict(sorted(reasons.items()))
 
 
-def unknown_level(level: str, topology: Topology, nodes: Collection[Node]) -> str:
+def unknown_level(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:
     """Return that there is no such level, which there are, and how many nodes carry each."""
     labels = Counter(label for node in nodes for label in node.labels)
     known = ", ".join(f"{each} ({labels[each]} nodes)" for each in topology.levels)

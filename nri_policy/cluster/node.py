@@ -22,7 +22,7 @@ class Taint(Struct, frozen=True, gc=False):
         )
 
 
-class Node(Struct, frozen=True, gc=False):
+class ClusterNode(Struct, frozen=True, gc=False):
     """A node; equal nodes compare equal, so that a report of no change is seen as one."""
 
     name: str
@@ -60,14 +60,14 @@ class _Node(Struct):
     status: _Status | None = None
 
 
-def read_node(value: object, path: str) -> Node:
+def read_node(value: object, path: str) -> ClusterNode:
     """Return the node in a Kubernetes Node object; raises DocumentError."""
     document = convert(value, _Node, path)
     if not document.metadata.name:
         raise DocumentError(join(path, "metadata.name"), "a node has a name")
     spec, status = document.spec or _Spec(), document.status or _Status()
     ready = [each.status for each in status.conditions or () if each.type == "Ready"]
-    return Node(
+    return ClusterNode(
         name=document.metadata.name,
         labels=document.metadata.labels or {},
         allocatable=parse_supply(status.allocatable, join(path, "status.allocatable")),

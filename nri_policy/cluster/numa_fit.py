@@ -28,7 +28,7 @@ from nri_policy._numa_score import STRATEGIES
 from nri_policy.cluster.numa_node import NumaNodes
 from nri_policy.cluster.numa_request import NumaRequest, numa_request
 from nri_policy.cluster.pod import Pod
-from nri_policy.cluster.settings import Extender, Settings
+from nri_policy.cluster.settings import ClusterSettings, Extender
 from nri_policy.cluster.snapshot import Snapshot
 
 REASONS = {
@@ -146,7 +146,7 @@ def reason(verdict: int) -> str:
     return REASONS[verdict & ~UNRESOLVABLE]
 
 
-def fit(snapshot: Snapshot, pod: Pod, settings: Settings) -> dict[str, dict[str, Any]]:
+def fit(snapshot: Snapshot, pod: Pod, settings: ClusterSettings) -> dict[str, dict[str, Any]]:
     """Return for each node whether the pod fits, the reason if not, and the score from 0 to 100."""
     fits = NumaFit(settings.extender)
     zones = {each.node: each for each in snapshot.zones}

@@ -11,7 +11,7 @@ from nri_policy.cluster.numa_fit import reason
 from nri_policy.cluster.numa_node import zone_name
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.promises import LiveZones
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.snapshot import Snapshot
 
 
@@ -26,7 +26,9 @@ class NodeFit(Struct, frozen=True):
     promised: int  # pods that hold a place there and are not reported yet
 
 
-def node_fits(snapshot: Snapshot, pod: Pod, settings: Settings, *, assumed: bool) -> list[NodeFit]:
+def node_fits(
+    snapshot: Snapshot, pod: Pod, settings: ClusterSettings, *, assumed: bool
+) -> list[NodeFit]:
     """Return a row for each node, by name.
 
     With *assumed*, bound pods that do not run yet are taken off, as far as their nodes have not

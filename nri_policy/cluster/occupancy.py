@@ -18,7 +18,7 @@ from nri_policy.cluster.gathering import pod_set_names
 from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, Status, hosts_of
 from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Key
-from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.usage import nodes_named
 
@@ -33,7 +33,7 @@ class Occupancy:
         self._elsewhere: dict[Key, set[Key]] = {}  # by group
 
     @property
-    def nodes(self) -> Mapping[str, Node]:
+    def nodes(self) -> Mapping[str, ClusterNode]:
         """The nodes, by name."""
         return self._engine.nodes
 

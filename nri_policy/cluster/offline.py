@@ -25,7 +25,7 @@ from nri_policy.cluster import numa_fit
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.settings import Settings, read_settings, with_topologies
+from nri_policy.cluster.settings import ClusterSettings, read_settings, with_topologies
 from nri_policy.cluster.snapshot import Snapshot, read_snapshot
 
 Object = dict[str, Any]
@@ -57,7 +57,7 @@ def spread(cluster: Object, group: Object, settings: Object | None = None) -> di
     return engine_of(snapshot, read_settings(settings)).spread(read_group(group), snapshot.failures)
 
 
-def engine_of(snapshot: Snapshot, settings: Settings) -> Engine:
+def engine_of(snapshot: Snapshot, settings: ClusterSettings) -> Engine:
     """Return an engine that has been told of all that is in *snapshot*."""
     zones = [each for each in snapshot.zones if each.node not in snapshot.stale]
     engine = Engine(with_topologies(settings, snapshot.topologies), snapshot.nodes, zones)

@@ -10,12 +10,12 @@ from nri_policy.cluster.assignment import Assignment, Placed
 from nri_policy.cluster.filter import Filter
 from nri_policy.cluster.message import not_fit
 from nri_policy.cluster.request import Plan, Unit, Unplaceable, plan
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.tree import Tree
 
 
 def assign(
-    tree: Tree, unit: Unit, settings: Settings, held: Mapping[int, int], *, implied: bool
+    tree: Tree, unit: Unit, settings: ClusterSettings, held: Mapping[int, int], *, implied: bool
 ) -> dict[str, Assignment]:
     """Return the assignment of each pod set of *unit*, by name; raises Unplaceable.
 
@@ -31,7 +31,7 @@ def assign(
 
 
 def count(
-    tree: Tree, unit: Unit, wanted: Plan, settings: Settings, held: Mapping[int, int]
+    tree: Tree, unit: Unit, wanted: Plan, settings: ClusterSettings, held: Mapping[int, int]
 ) -> tuple[Counts, Filter]:
     """Return how many pods and slices of *unit* fit where; raises Unplaceable for an empty tree."""
     if tree.is_empty():

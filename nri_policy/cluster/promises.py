@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from nri_policy._numa_fit import CONTAINER, SIDECAR
 from nri_policy._numa_node import NumaNode
-from nri_policy.cluster.node import Node
+from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.numa_fit import NumaFit, common_zone
 from nri_policy.cluster.numa_node import zone_id, zone_name
 from nri_policy.cluster.numa_request import GUARANTEED, NumaRequest, is_shared
@@ -67,7 +67,7 @@ class LiveZones:
         self.ended: Counter[str] = Counter()  # promises, by why they ended
         self._ignored: dict[str, Counter[str]] = {}
         self._now = now
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, ClusterNode] = {}
         self._zones: dict[str, NodeZones] = {}
         self._stale: set[str] = set()
         self._reported: dict[str, NumaNode] = {}
@@ -75,7 +75,7 @@ class LiveZones:
         self._node_of: dict[Key, str] = {}
         self._next = 0.0  # no promise expires before
 
-    def set_node(self, node: Node) -> None:
+    def set_node(self, node: ClusterNode) -> None:
         """Take in that a node came or changed."""
         old = self._nodes.get(node.name)
         self._nodes[node.name] = node

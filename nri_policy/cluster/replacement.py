@@ -15,11 +15,11 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.assignment import Assignment, Placed
-from nri_policy.cluster.group import PodSet, Request, Status
+from nri_policy.cluster.group import PlacementRequest, PodSet, Status
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.placement import assignment, search
 from nri_policy.cluster.request import NO_LEVEL, Unit, Unplaceable, asks, plan
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.tree import Path, Tree
 
 
@@ -27,7 +27,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     tree: Tree,
     unit: Unit,
     status: Status,
-    settings: Settings,
+    settings: ClusterSettings,
     *,
     implied: bool,
     paths: Mapping[str, Path],
@@ -123,7 +123,7 @@ class _Search(Struct, frozen=True):
 
     tree: Tree
     pod_set: PodSet
-    settings: Settings
+    settings: ClusterSettings
     implied: bool
     failed: Collection[str]
     missing: int
@@ -132,7 +132,7 @@ class _Search(Struct, frozen=True):
         self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
     ) -> int | None:
         """Return the domain that they have to go to, as of `find`; None if any will do."""
-        tree, request = self.tree, self.pod_set.request or Request()
+        tree, request = self.tree, self.pod_set.request or PlacementRequest()
         broken = self._broken(request, places, failed)
         if broken is None and request.required in tree.levels and rest:
             return tree.domains.above(min(rest), tree.levels.index(request.required))
@@ -146,7 +146,7 @@ class _Search(Struct, frozen=True):
         *places* are those of the same pod set, *rest* what a required request stays with.
         """
         tree, pod_set, missing = self.tree, self.pod_set, self.missing
-        request = pod_set.request or Request()
+        request = pod_set.request or PlacementRequest()
         within = self.domain(places, rest, failed)
         if request.slices and missing % request.slices[0].size:
             pod_set = msgspec.structs.replace(pod_set, request=_finer(request, missing))
@@ -168,7 +168,7 @@ class _Search(Struct, frozen=True):
             return search(tree, counts, kind, wanted, missing)[0]
 
     def _broken(
-        self, request: Request, places: Mapping[int, int], failed: Path | None
+        self, request: PlacementRequest, places: Mapping[int, int], failed: Path | None
     ) -> int | None:
         """Return the domain of the slice that lost pods; None if what is left of it is whole.
 
@@ -191,7 +191,7 @@ class _Search(Struct, frozen=True):
         return None
 
 
-def _finer(request: Request, missing: int) -> Request:
+def _finer(request: PlacementRequest, missing: int) -> PlacementRequest:
     """Return *request* with the largest inner layer that divides what is missing, else single pods.
 
     Raises Unplaceable if no level is left: slices alone name none.

@@ -19,8 +19,8 @@ from msgspec import Struct, field
 from nri_policy.cluster.annotations import MAX_LAYERS, read_request
 from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import DocumentError, join
-from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Slice
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet, Slice
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.wording import quoted
 
 NO_LEVEL = "topology level not specified"
@@ -56,7 +56,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     balanced: bool = False
 
 
-def asks(request: Request | None) -> bool:
+def asks(request: PlacementRequest | None) -> bool:
     """Return whether a request names where its pods are to go."""
     return request is not None and bool(
         request.required or request.preferred or request.unconstrained or request.slices
@@ -109,7 +109,7 @@ def units(group: PlacementGroup) -> list[Unit]:
     return out
 
 
-def check_request(request: Request, path: str) -> None:
+def check_request(request: PlacementRequest, path: str) -> None:
     """Raise DocumentError for a request that contradicts itself."""
     named = {"required": request.required, "preferred": request.preferred}
     given = [f"{name} {quoted(level)}" for name, level in named.items() if level is not None]
@@ -162,12 +162,12 @@ def check_count(pod_set: PodSet, path: str) -> None:
         )
 
 
-def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: Settings) -> Plan:
+def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: ClusterSettings) -> Plan:
     """Return what *unit* asks for on a tree of *levels*; raises Unplaceable.
 
     *implied* is whether some pod set of the group asks for nothing, so that none is constrained.
     """
-    request = unit.workers.request or Request()
+    request = unit.workers.request or PlacementRequest()
     slices_alone = bool(request.slices) and not (request.required or request.preferred)
     unconstrained = request.unconstrained or implied or slices_alone
     name = request.required or request.preferred
@@ -200,7 +200,7 @@ def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: Settings
 
 
 def _level_without_a_name(
-    request: Request, unit: Unit, levels: Sequence[str], *, implied: bool
+    request: PlacementRequest, unit: Unit, levels: Sequence[str], *, implied: bool
 ) -> str:
     if request.slices:
         return levels[0]
@@ -245,7 +245,7 @@ def _check_leader_group(name: str, members: Sequence[PodSet]) -> None:
         raise DocumentError(
             path, f"leader group {quoted(name)} has pod sets of {counts} pods; one of them has one"
         )
-    first, second = (each.request or Request() for each in members)
+    first, second = (each.request or PlacementRequest() for each in members)
     for kind in ("required", "preferred"):
         one, other = getattr(first, kind), getattr(second, kind)
         if one and other and one != other:

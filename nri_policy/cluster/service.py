@@ -24,7 +24,7 @@ from nri_policy.cluster.promises import LiveZones
 from nri_policy.cluster.questions import answer_explain, answer_place
 from nri_policy.cluster.server import Answers, Listen, server
 from nri_policy.cluster.service_spread import ServiceSpread
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.sources import OF_EXTENDER, OF_GROUPS, sources
 from nri_policy.cluster.watch import PODS, Watch
 from nri_policy.cluster.writer import Writer
@@ -42,7 +42,7 @@ class Service:
 
     def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
         self,
-        settings: Settings,
+        settings: ClusterSettings,
         client: Client,
         lease: LeaseName | None = None,
         now: Callable[[], float] = time.monotonic,
@@ -231,7 +231,7 @@ class Service:
     def _leads(self) -> bool:
         return self.lease is None or self.lease.leading
 
-    def _configure(self, settings: Settings) -> None:
+    def _configure(self, settings: ClusterSettings) -> None:
         self.zones.fits.configure(settings.extender)
         self.verbs.choose = settings.extender.choose
         if self.controller is not None:
@@ -243,7 +243,7 @@ class Service:
 
 
 async def run(  # noqa: PLR0913 - keywords: what it is given to work with
-    settings: Settings,
+    settings: ClusterSettings,
     client: Client,
     listen: Listen,
     *,

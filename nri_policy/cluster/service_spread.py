@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 
 from nri_policy.cluster.annotations import MAX_PER_HOST, SPREAD_OVER, read_request
 from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.group import GROUP_LABEL, Request
+from nri_policy.cluster.group import GROUP_LABEL, PlacementRequest
 from nri_policy.cluster.membership import Key
-from nri_policy.cluster.node import Node
+from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.spreading import Preference, read_preferences
 
@@ -55,13 +55,13 @@ class ServiceSpread:
     """Where the pods of services run that ask to be spread."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, ClusterNode] = {}
         self._every: Counter[str] = Counter()  # pods by node
         self._at: dict[Key, tuple[str, Service | None]] = {}  # by pod
         self._own: defaultdict[Service, Counter[str]] = defaultdict(Counter)  # by node
         self._failures: RecentFailures[Service] = RecentFailures(now)
 
-    def set_node(self, node: Node) -> None:
+    def set_node(self, node: ClusterNode) -> None:
         """Take in that a node came or changed."""
         self._nodes[node.name] = node
 
@@ -168,7 +168,7 @@ def _given(pod: Pod) -> tuple[Mapping[str, str], Mapping[str, str]]:
     return pod.annotations, pod.labels
 
 
-def _request(pod: Pod) -> Request | None:
+def _request(pod: Pod) -> PlacementRequest | None:
     """Return what a pod asks for; None for one that is not spread, or that a group has placed."""
     if not _asks(pod) or any(GROUP_LABEL in each for each in _given(pod)):
         return None

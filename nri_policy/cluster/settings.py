@@ -161,7 +161,7 @@ class Failure(Section, frozen=True, kw_only=True):
     fail_fast: Flag = field(name="failFast", default=True)
 
 
-class Settings(Section, frozen=True, kw_only=True):
+class ClusterSettings(Section, frozen=True, kw_only=True):
     """The `spec` of a ClusterPlacement, checked and typed."""
 
     topologies: list[Topology] = field(default_factory=lambda: [Topology()])
@@ -182,14 +182,14 @@ class Settings(Section, frozen=True, kw_only=True):
                 yield f"topologies[{number}].name", f"{quoted(name)} names two topologies"
 
 
-def load(text: str | bytes, origin: str) -> Settings:
+def load(text: str | bytes, origin: str) -> ClusterSettings:
     """Return the settings in a ClusterPlacement document; *origin* names it in messages.
 
     Raises SettingsError.
     """
 
-    def read_spec(spec: Any, problems: list[Problem]) -> Settings:
-        settings = read_section(Settings, spec, "spec", problems)
+    def read_spec(spec: Any, problems: list[Problem]) -> ClusterSettings:
+        settings = read_section(ClusterSettings, spec, "spec", problems)
         if problems:
             raise SettingsError(origin, (*problems,))
         return settings
@@ -197,7 +197,7 @@ def load(text: str | bytes, origin: str) -> Settings:
     return load_kind(text, origin, KIND, read_spec)
 
 
-def read_settings(value: object, path: str = "") -> Settings:
+def read_settings(value: object, path: str = "") -> ClusterSettings:
     """Return the settings in a ClusterPlacement object, the defaults for None.
 
     Raises DocumentError for the first thing that is wrong.
@@ -209,7 +209,7 @@ def read_settings(value: object, path: str = "") -> Settings:
         if given.get(name, expected) != expected:
             raise DocumentError(join(path, name), f"{quoted(given[name])} is not {expected}")
     problems: list[Problem] = []
-    settings = read_section(Settings, given.get("spec"), join(path, "spec"), problems)
+    settings = read_section(ClusterSettings, given.get("spec"), join(path, "spec"), problems)
     if problems:
         raise DocumentError(problems[0].path, problems[0].text)
     return settings
@@ -242,7 +242,7 @@ def read_topology(value: object, path: str) -> Topology:
         raise DocumentError(join(path, "spec.levels"), str(error)) from None
 
 
-def with_topologies(settings: Settings, others: Iterable[Topology]) -> Settings:
+def with_topologies(settings: ClusterSettings, others: Iterable[Topology]) -> ClusterSettings:
     """Return *settings* with those of the *others* whose names they do not have."""
     known = {each.name for each in settings.topologies}
     more = [each for each in others if each.name not in known]

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.group import PlacementGroup, read_group
-from nri_policy.cluster.node import Node, read_node
+from nri_policy.cluster.node import ClusterNode, read_node
 from nri_policy.cluster.pod import Pod, read_pod
 from nri_policy.cluster.settings import Topology, read_topology
 from nri_policy.cluster.zone import NodeZones, read_zones
@@ -21,7 +21,7 @@ _Document = TypeVar("_Document")
 class Snapshot(Struct, frozen=True):
     """Nodes, pods, zones, groups and topologies, each once."""
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[ClusterNode, ...] = ()
     pods: tuple[Pod, ...] = ()
     zones: tuple[NodeZones, ...] = ()
     groups: tuple[PlacementGroup, ...] = ()

@@ -14,12 +14,12 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.assignment import Assignment, Placed
-from nri_policy.cluster.group import PodSet, Request, Status
-from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.group import PlacementRequest, PodSet, Status
+from nri_policy.cluster.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.placement import count, search
 from nri_policy.cluster.replacement import leaf_kept
 from nri_policy.cluster.request import Unit, Unplaceable, asks, plan
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.tree import Tree
 from nri_policy.cluster.usage import nodes_named
 
@@ -32,7 +32,7 @@ class Chosen(Struct, frozen=True):
 
 
 def choose(
-    tree: Tree, unit: Unit, settings: Settings, held: Mapping[int, int], *, implied: bool
+    tree: Tree, unit: Unit, settings: ClusterSettings, held: Mapping[int, int], *, implied: bool
 ) -> Chosen | None:
     """Return the nodes of the domains that hold *unit*, None for anywhere; raises Unplaceable."""
     if not asks(unit.workers.request):
@@ -58,7 +58,7 @@ def replace_spread(
     unit: Unit,
     status: Status,
     spread: Callable[[PodSet, Mapping[str, int], Collection[str]], tuple[dict[str, int], int]],
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, ClusterNode],
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
     """Return the assignments of the pods that failed nodes had, and the whole ones; Unplaceable.
 
@@ -68,7 +68,7 @@ def replace_spread(
     whole: dict[str, Assignment] = {}
     failed = frozenset(status.unhealthy_nodes)
     given = {each.pod_set: each for each in status.assignments}
-    request = unit.workers.request or Request()
+    request = unit.workers.request or PlacementRequest()
     for pod_set in unit.pod_sets:
         if pod_set.name not in given:
             continue
@@ -90,7 +90,7 @@ def replace_spread(
     return new, whole
 
 
-def by_node(assignments: Iterable[Assignment], nodes: Mapping[str, Node]) -> Counter[str]:
+def by_node(assignments: Iterable[Assignment], nodes: Mapping[str, ClusterNode]) -> Counter[str]:
     """Return the pods of assignments whose leaves are hosts, by the names of nodes."""
     pods: Counter[str] = Counter()
     for each in assignments:
@@ -100,7 +100,7 @@ def by_node(assignments: Iterable[Assignment], nodes: Mapping[str, Node]) -> Cou
     return pods
 
 
-def assignment(name: str, pods: Mapping[str, int], nodes: Mapping[str, Node]) -> Assignment:
+def assignment(name: str, pods: Mapping[str, int], nodes: Mapping[str, ClusterNode]) -> Assignment:
     """Return where a pod set is, by the names of nodes, as groups store it."""
     hosts = sorted(
         (nodes[node].labels.get(HOSTNAME, node), number) for node, number in pods.items()

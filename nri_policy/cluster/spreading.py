@@ -23,9 +23,9 @@ from nri_policy._spreading import spread as fill
 from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import PODS, Amounts, DocumentError, join
 from nri_policy.cluster.filter import Filter
-from nri_policy.cluster.group import PodSet, Request
+from nri_policy.cluster.group import PlacementRequest, PodSet
 from nri_policy.cluster.matching import Toleration
-from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.pod import PodSpec
 from nri_policy.wording import quoted
 
@@ -93,7 +93,7 @@ class SpreadTree:
     def __init__(
         self,
         keys: Sequence[str],
-        nodes: Iterable[Node],
+        nodes: Iterable[ClusterNode],
         used: Mapping[str, Amounts],
         running: Mapping[str, int],
     ) -> None:
@@ -118,7 +118,7 @@ class SpreadTree:
         for name, amounts in used.items():
             self.use(name, amounts, 1)
 
-    def change(self, old: Node | None, new: Node | None) -> bool:
+    def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
         """Take in that a node changed, came (no *old*) or went (no *new*).
 
         Return False if the tree is to be made anew.
@@ -185,7 +185,7 @@ class SpreadTree:
         *preferences* are those that the tree is of, *tolerations* come on top of the pods'. Only
         nodes *within* get any, all if that is None.
         """
-        spec, request = pod_set.template.spec, pod_set.request or Request()
+        spec, request = pod_set.template.spec, pod_set.request or PlacementRequest()
         kind = self._filter(spec, tolerations)
         if within is None:
             counts = self._count(spec.effective(), kind)
@@ -203,7 +203,7 @@ class SpreadTree:
         )
         return {self._nodes[leaf].name: pods for leaf, pods in places}, left
 
-    def _path(self, node: Node) -> tuple[str, ...]:
+    def _path(self, node: ClusterNode) -> tuple[str, ...]:
         return (*(node.labels.get(key, "") for key in self._keys), node.name)
 
     def _join(self, leaf: int, times: int) -> None:
@@ -266,6 +266,6 @@ class SpreadTree:
         return found
 
 
-def _is_open(node: Node) -> bool:
+def _is_open(node: ClusterNode) -> bool:
     """Whether a node takes new pods at all."""
     return node.ready and not node.unschedulable

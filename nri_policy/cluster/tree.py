@@ -19,7 +19,7 @@ from nri_policy._domains import Domains, Rows, Vector, arrange, index
 from nri_policy.cluster.document import PODS, Amounts
 from nri_policy.cluster.filter import Filter
 from nri_policy.cluster.matching import Toleration
-from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.pod import PodSpec
 from nri_policy.cluster.settings import ZONE_LEVEL, Topology
 from nri_policy.cluster.zone import NodeZones, Zone, zones_of
@@ -38,7 +38,7 @@ class Tree:
     def __init__(  # noqa: PLR0913 - keywords: what the tree is made of
         self,
         topology: Topology,
-        nodes: Iterable[Node],
+        nodes: Iterable[ClusterNode],
         used: Mapping[str, Amounts],
         *,
         hosts: Tree | None = None,
@@ -66,7 +66,9 @@ class Tree:
         self.paths, first, others = arrange(
             nodes, tuple(topology.levels), topology.node_labels, self.left_out
         )
-        self._nodes: list[Node | None] = []  # leaf -> its node, where leaves are hosts or zones
+        self._nodes: list[
+            ClusterNode | None
+        ] = []  # leaf -> its node, where leaves are hosts or zones
         self._node_at, self._host_at, self._tainted, amounts = index(first, self.paths)
         if topology.by_host and (others or len(self._host_at) < len(first)):
             self._keep_first(first, others)
@@ -92,7 +94,9 @@ class Tree:
         for name, each in used.items():
             self.use(name, each, 1)
 
-    def _keep_first(self, first: list[Node], others: Mapping[int, list[Node]]) -> None:
+    def _keep_first(
+        self, first: list[ClusterNode], others: Mapping[int, list[ClusterNode]]
+    ) -> None:
         """Leave out nodes with the hostname of another: the first by path, then by name, stays."""
         hosts = [path[-1] for path in self.paths]
         for leaf, more in others.items():
@@ -108,7 +112,7 @@ class Tree:
         self.paths = [self.paths[leaf] for leaf in kept]
         first[:] = [first[leaf] for leaf in kept]
 
-    def _grow_zones(self, hosts: list[Node]) -> None:
+    def _grow_zones(self, hosts: list[ClusterNode]) -> None:
         """Make the zones of every host leaves; a host without any is left out."""
         paths: list[Path] = []
         leaves: list[Amounts] = []
@@ -152,7 +156,7 @@ class Tree:
         """Return the leaf that a node takes part in, the first of its zones."""
         return self._node_at.get(node)
 
-    def change(self, old: Node | None, new: Node | None) -> bool:
+    def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
         """Take in that a node changed, came (no *old*) or went (no *new*).
 
         Return False if the tree is to be made anew.
@@ -441,13 +445,13 @@ class Tree:
         """Forget all counts, so that the next ones are made from nothing."""
         self._counts.clear()
 
-    def path_of(self, node: Node) -> Path | None:
+    def path_of(self, node: ClusterNode) -> Path | None:
         """Return the path that a node's labels name, whether it takes part or not."""
         path = tuple(node.labels.get(level, "") for level in self.topology.levels)
         known = all(level in node.labels for level in self.topology.levels)
         return path if known else None
 
-    def _path(self, node: Node) -> Path | None:
+    def _path(self, node: ClusterNode) -> Path | None:
         """Return the path of a node; None, and noted why, if it takes no part."""
         paths, *_ = arrange(
             [node], tuple(self.topology.levels), self.topology.node_labels, self.left_out
@@ -460,7 +464,7 @@ class Tree:
         leaf = self._host_at.get(path[-1])
         return leaf if leaf is not None and self._path_at(leaf) == path else None
 
-    def _leave(self, node: Node, leaf: int) -> None:
+    def _leave(self, node: ClusterNode, leaf: int) -> None:
         """Make a node no part of its leaf, or its zones."""
         for each in self._from(leaf):
             self.rows.add(each, {}, 0, -1)
@@ -470,7 +474,7 @@ class Tree:
             self.rows.add(leaf, node.allocatable, -1)
             self.rows.add(leaf, self._used.get(node.name, {}), 1)
 
-    def _join(self, node: Node, leaf: int) -> None:
+    def _join(self, node: ClusterNode, leaf: int) -> None:
         """Make a node part of its leaf, or its zones."""
         for each in self._from(leaf):
             self.rows.add(each, {}, 0, 1)

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from nri_policy.cluster.assignment import Assignment
 from nri_policy.cluster.document import Amounts
 from nri_policy.cluster.group import PlacementGroup
-from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.settings import ZONE_LEVEL
 
@@ -52,7 +52,7 @@ def in_use(
     group: PlacementGroup,
     members: Iterable[Pod],
     kind: Callable[[Amounts], Amounts],
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, ClusterNode],
 ) -> list[Usage]:
     """Return what a group's assignments use, less what the finished ones of *members* gave back."""
     kinds = {each.name: kind(each.template.spec.effective()) for each in group.pod_sets}
@@ -78,7 +78,11 @@ def in_use(
 
 
 def _take(
-    pods: Counter[tuple[str, str]], pod_set: str, usage: Usage, most: int, nodes: Mapping[str, Node]
+    pods: Counter[tuple[str, str]],
+    pod_set: str,
+    usage: Usage,
+    most: int,
+    nodes: Mapping[str, ClusterNode],
 ) -> dict[str, int]:
     """Return how many of *pods* are of *usage*, by node, at most *most*; they are taken out."""
     if not pods:
@@ -93,7 +97,7 @@ def _take(
 
 
 def nodes_named(
-    levels: Sequence[str], values: Sequence[str], nodes: Mapping[str, Node]
+    levels: Sequence[str], values: Sequence[str], nodes: Mapping[str, ClusterNode]
 ) -> list[str]:
     """Return the nodes at the leaf that an assignment's values name."""
     alike = nodes.get(values[0])  # mostly, nodes have the names of their hosts

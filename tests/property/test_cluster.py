@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Slice, Status
-from nri_policy.cluster.node import HOSTNAME, Node, Taint
+from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet, Slice, Status
+from nri_policy.cluster.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.pod import Container, Pod, PodSpec, Template
-from nri_policy.cluster.settings import Settings, Topology
+from nri_policy.cluster.settings import ClusterSettings, Topology
 
 STEPS = int(os.environ.get("NRI_POLICY_STEPS", "10000"))
 LEVELS = ("zone", "rack", HOSTNAME)
@@ -31,9 +31,9 @@ class ChangingCluster:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.settings = Settings(topologies=[Topology(levels=[*LEVELS])])
+        self.settings = ClusterSettings(topologies=[Topology(levels=[*LEVELS])])
         self.healthy = {
-            name: Node(
+            name: ClusterNode(
                 name=name,
                 labels={"zone": f"z{n // 12}", "rack": f"r{n // 4}", HOSTNAME: name},
                 allocatable={"cpu": 8000 + n % 3 * 4000, "pods": 20},
@@ -44,7 +44,7 @@ class ChangingCluster:
         self.engine = Engine(self.settings, self.healthy.values())
         self.number = 0
 
-    def node(self) -> Node:
+    def node(self) -> ClusterNode:
         return self.healthy[self.random.choice([*self.healthy])]
 
     def fail(self) -> None:
@@ -90,7 +90,7 @@ class ChangingCluster:
         request["algorithm"] = self.random.choice([None, "Balanced", "BestFit", "LeastFree"])
         cpu, count = self.random.randint(1, 3), size * self.random.randint(1, 6)
         led = not slices and mode in ("required", "preferred") and self.random.random() < 0.3
-        asked = Request(**request, leader_group="pair" if led else None)
+        asked = PlacementRequest(**request, leader_group="pair" if led else None)
         workers = PodSet("w", count, template(cpu), asked)
         leader = PodSet("l", 1, template(2), asked)
         pod_sets = (leader, workers) if led else (workers,)
@@ -182,7 +182,7 @@ def test_a_group_that_never_fitted_changes_nothing() -> None:
     cluster = ChangingCluster(0)
     before = cluster.state()
     huge = PlacementGroup(
-        "default", "g", (PodSet("w", 10_000, template(1), Request(required="rack")),)
+        "default", "g", (PodSet("w", 10_000, template(1), PlacementRequest(required="rack")),)
     )
     answer = cluster.engine.place(huge)
     assert answer == Status(

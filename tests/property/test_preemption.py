@@ -10,16 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import PlacementGroup, PodSet, Request
-from nri_policy.cluster.node import HOSTNAME, Node
+from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.pod import Container, PodSpec, Template
 from nri_policy.cluster.preemption import victims
-from nri_policy.cluster.settings import Settings, Topology
+from nri_policy.cluster.settings import ClusterSettings, Topology
 
 EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "60"))
-SETTINGS = Settings(topologies=[Topology(levels=["rack", HOSTNAME])])
+SETTINGS = ClusterSettings(topologies=[Topology(levels=["rack", HOSTNAME])])
 NODES = [
-    Node(name=f"n{n}", labels={"rack": f"r{n // 2}", HOSTNAME: f"n{n}"}, allocatable={"cpu": 4000})
+    ClusterNode(
+        name=f"n{n}", labels={"rack": f"r{n // 2}", HOSTNAME: f"n{n}"}, allocatable={"cpu": 4000}
+    )
     for n in range(6)
 ]
 
@@ -29,7 +31,7 @@ def groups(draw: st.DrawFn, name: str) -> PlacementGroup:
     """A group of equal pods that asks for a rack, prefers one, or goes anywhere."""
     container = Container(name="c", requests={"cpu": 1000 * draw(st.integers(1, 3))}, limits={})
     mode = draw(st.sampled_from(["required", "preferred", "unconstrained"]))
-    request = Request(**{mode: True if mode == "unconstrained" else "rack"})  # type: ignore[arg-type]
+    request = PlacementRequest(**{mode: True if mode == "unconstrained" else "rack"})  # type: ignore[arg-type]
     template = Template(spec=PodSpec(containers=(container,)))
     return PlacementGroup(
         "default",

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.cluster.service import Service
-from nri_policy.cluster.settings import Settings, read_settings
+from nri_policy.cluster.settings import ClusterSettings, read_settings
 from nri_policy.cluster.sources import OF_GROUPS
 from nri_policy.cluster.writer import AT_ONCE
 from nri_policy.kube.client import Client
@@ -33,7 +33,7 @@ SEEDS = range(2) if SEED is None else [int(SEED)]
 class Replica:
     """The service, as long as it lives."""
 
-    def __init__(self, api: SimulatedCluster, using: Settings) -> None:
+    def __init__(self, api: SimulatedCluster, using: ClusterSettings) -> None:
         connect = access(api.kubeconfig)
         assert connect is not None
         self.client = Client(connect)
@@ -67,7 +67,7 @@ class Replica:
 class Play:
     """A cluster, its service, and chance."""
 
-    def __init__(self, api: SimulatedCluster, using: Settings) -> None:
+    def __init__(self, api: SimulatedCluster, using: ClusterSettings) -> None:
         self.api = api
         self.kills = 0
         self._using = using

@@ -10,17 +10,17 @@ import msgspec
 import pytest
 
 from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import PlacementGroup, PodSet, Request, Slice
-from nri_policy.cluster.node import HOSTNAME, Node, Taint
+from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet, Slice
+from nri_policy.cluster.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.pod import Container, Pod, PodSpec, Template
-from nri_policy.cluster.settings import Settings, Topology
+from nri_policy.cluster.settings import ClusterSettings, Topology
 from nri_policy.cluster.tree import Tree
 from nri_policy.cluster.zone import NodeZones, Zone
 
 STEPS = int(os.environ.get("NRI_POLICY_STEPS", "120"))
 TAINTS: list[tuple[Taint, ...]] = [(), (Taint(key="k", effect="NoSchedule"),)]
 HOSTS = 2**60  # a zone that does not list a resource has more than that: the host's counts
-SETTINGS = Settings(
+SETTINGS = ClusterSettings(
     topologies=[
         Topology(name="hosts", levels=["rack", HOSTNAME], below_host=["socket", "Node"]),
         Topology(name="racks", levels=["zone", "rack"]),
@@ -62,10 +62,10 @@ class Events:
                 if status.state == "Placed":
                     self.engine.set_group(msgspec.structs.replace(group, status=status))
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> ClusterNode:
         number = int(name[1:])
         rack = number // 2 if self.random.random() < 0.9 else self.random.randrange(4)
-        return Node(
+        return ClusterNode(
             name=name,
             labels={"zone": f"z{rack // 2}", "rack": f"r{rack}", HOSTNAME: name},
             allocatable={"cpu": self.random.choice([4000, 8000]), "pods": 20},
@@ -98,11 +98,11 @@ def template(cpu: int) -> Template:
 def groups() -> list[PlacementGroup]:
     """Of hosts, of zones, of racks, spread: every sort of tree."""
     requests = [
-        Request(required="rack"),
-        Request(required="rack", slices=[Slice("zone/Node", 1)]),
-        Request(preferred="rack", slices=[Slice("zone/socket", 2)]),
-        Request(preferred="zone", topology="racks"),
-        Request(spread_over=["zone", "rack"]),
+        PlacementRequest(required="rack"),
+        PlacementRequest(required="rack", slices=[Slice("zone/Node", 1)]),
+        PlacementRequest(preferred="rack", slices=[Slice("zone/socket", 2)]),
+        PlacementRequest(preferred="zone", topology="racks"),
+        PlacementRequest(spread_over=["zone", "rack"]),
     ]
     return [
         PlacementGroup("default", f"g{number}", (PodSet("main", 2, template(2), request),))

@@ -13,7 +13,7 @@ from nri_policy.cluster.group import PlacementGroup, read_group
 from nri_policy.cluster.membership import read_job
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.settings import Settings, read_settings
+from nri_policy.cluster.settings import ClusterSettings, read_settings
 from nri_policy.cluster.writes import (
     CreateGroup,
     DeletePod,
@@ -245,7 +245,7 @@ class Play:
         self.now = 0.0
         self.kills = 0
         self.notices: dict[str, str] = {}  # what Events said, by whom they are about
-        self.settings: Settings = read_settings(settings("rack", HOSTNAME, **spec))
+        self.settings: ClusterSettings = read_settings(settings("rack", HOSTNAME, **spec))
         self.begin()
 
     def begin(self) -> None:

@@ -6,14 +6,14 @@ import pytest
 
 from nri_policy.cluster.annotations import read_request, read_size
 from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.group import Request, Slice, read_group
+from nri_policy.cluster.group import PlacementRequest, Slice, read_group
 from nri_policy.cluster.request import units
 
 K = "kueue.x-k8s.io/podset-"
 P = "metadata.annotations"
 
 
-def read(**given: str) -> Request | None:
+def read(**given: str) -> PlacementRequest | None:
     """Keys are Kueue's with `_` for `-`; those that begin with `our_` are ours."""
     names = {
         "placement.nri/" + key[4:].replace("_", "-")
@@ -30,19 +30,19 @@ def test_without_annotations_there_is_no_request() -> None:
 
 
 def test_kueues_annotations_are_read_as_they_are() -> None:
-    assert read(required_topology="rack") == Request(required="rack")
-    assert read(preferred_topology="rack", group_name="j") == Request(
+    assert read(required_topology="rack") == PlacementRequest(required="rack")
+    assert read(preferred_topology="rack", group_name="j") == PlacementRequest(
         preferred="rack", leader_group="j"
     )
-    assert read(unconstrained_topology="true") == Request(unconstrained=True)
-    assert read(unconstrained_topology="F") == Request()
-    assert read(slice_required_topology="host", slice_size="2") == Request(
+    assert read(unconstrained_topology="true") == PlacementRequest(unconstrained=True)
+    assert read(unconstrained_topology="F") == PlacementRequest()
+    assert read(slice_required_topology="host", slice_size="2") == PlacementRequest(
         slices=[Slice("host", 2)]
     )
     layers = '[{"topology": "rack", "size": 8}, {"topology": "host", "size": 2}]'
-    assert read(slice_required_topology_constraints=layers, required_topology="z") == Request(
-        required="z", slices=[Slice("rack", 8), Slice("host", 2)]
-    )
+    assert read(
+        slice_required_topology_constraints=layers, required_topology="z"
+    ) == PlacementRequest(required="z", slices=[Slice("rack", 8), Slice("host", 2)])
 
 
 def test_ours_may_be_labels_and_stand_beside_kueues() -> None:
@@ -53,7 +53,7 @@ def test_ours_may_be_labels_and_stand_beside_kueues() -> None:
         "placement.nri/spread-over": "zone={a: 2, b: 1}, pack:rack",
         K + "required-topology": "block",
     }
-    assert read_request(annotations, labels, "") == Request(
+    assert read_request(annotations, labels, "") == PlacementRequest(
         required="block",
         topology="t",
         max_per_host=2,
@@ -148,7 +148,7 @@ def test_a_template_without_a_request_has_that_of_its_annotations() -> None:
     template = {"metadata": {"annotations": {K + "required-topology": "rack"}}}
     pod_set = {"name": "main", "count": 2, "template": template}
     group = read_group({"metadata": {"name": "g"}, "spec": {"podSets": [pod_set]}})
-    assert units(group)[0].workers.request == Request(required="rack")
+    assert units(group)[0].workers.request == PlacementRequest(required="rack")
     template["metadata"]["annotations"] = {K + "slice-size": "2"}
     with pytest.raises(DocumentError) as caught:
         units(read_group({"metadata": {"name": "g"}, "spec": {"podSets": [pod_set]}}))

@@ -19,7 +19,7 @@ from nri_policy.cluster.lease import LASTS, Lease, LeaseName
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.server import Listen, server
 from nri_policy.cluster.service import Service
-from nri_policy.cluster.settings import Extender, Settings, Topology
+from nri_policy.cluster.settings import ClusterSettings, Extender, Topology
 from nri_policy.cluster.sources import OF_EXTENDER
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
@@ -136,7 +136,9 @@ async def replica(
     connect = access(api.kubeconfig)
     assert connect is not None
     client = Client(connect)
-    settings = Settings(topologies=[Topology(levels=[HOSTNAME])], extender=Extender(**extender))
+    settings = ClusterSettings(
+        topologies=[Topology(levels=[HOSTNAME])], extender=Extender(**extender)
+    )
     service = Service(settings, client, lease, now, groups=groups)
     if service.writer is not None:
         service.writer._sleep = lambda _seconds: asyncio.sleep(0.01)

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from nri_policy.cli.cluster_run import run
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "kustomize" / "cluster-groups"
 
@@ -18,7 +18,7 @@ def documents(name: str) -> list[Any]:
 
 
 def test_the_policy_and_the_patch_set_the_gate_that_the_service_opens() -> None:
-    gate = Settings().groups.gate
+    gate = ClusterSettings().groups.gate
     policy, binding = documents("gate-policy.yaml")
     (mutation,) = policy["spec"]["mutations"]
     assert f'name: "{gate}"' in mutation["applyConfiguration"]["expression"]

@@ -10,7 +10,7 @@ import pytest
 
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.live_settings import LiveSettings, PlacementFile
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster.objects import HOSTNAME, Object
 from tests.unit.cluster.test_extender import asking, cluster, replica
@@ -45,7 +45,7 @@ class Reread:
     def write(self, algorithm: str) -> None:
         self.path.write_text(FILE.replace("ALGORITHM", algorithm))
 
-    def _take(self, settings: Settings) -> None:
+    def _take(self, settings: ClusterSettings) -> None:
         self.changes.append(settings.algorithm)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.cluster.settings import Settings, Topology, load, read_settings
+from nri_policy.cluster.settings import ClusterSettings, Topology, load, read_settings
 from nri_policy.settings import SettingsError
 
 SAMPLE = Path(__file__).resolve().parents[3] / "configs/cluster/settings.yaml"
@@ -29,9 +29,9 @@ spec:
 
 
 def test_the_sample_has_every_field_and_its_default() -> None:
-    assert load(SAMPLE.read_bytes(), "") == Settings()
+    assert load(SAMPLE.read_bytes(), "") == ClusterSettings()
     spec = SAMPLE.read_text().partition("spec:")[2]
-    for section in (Settings, Topology):
+    for section in (ClusterSettings, Topology):
         for name in section.__struct_encode_fields__:
             assert f"{name}:" in spec
 

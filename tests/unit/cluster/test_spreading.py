@@ -15,7 +15,7 @@ from nri_policy.cluster import offline
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import read_group
-from nri_policy.cluster.settings import Settings
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.spreading import Preference, read_preferences
 from tests.support import spreading_twin as twin
@@ -130,7 +130,7 @@ def test_where_pods_go(cluster: Object, given: Object, expected: Object) -> None
 def test_pod_sets_go_one_after_the_other_and_leave_no_trace() -> None:
     two = group(3, "rack")
     two["spec"]["podSets"].append(group(3, "rack")["spec"]["podSets"][0] | {"name": "more"})
-    engine = Engine(Settings(), read_snapshot({"nodes": ROOMS}).nodes)
+    engine = Engine(ClusterSettings(), read_snapshot({"nodes": ROOMS}).nodes)
     assert engine.spread(read_group(two)) == {"a": 2, "b": 2, "c": 2}
     assert engine.spread(read_group(group(3, "rack"))) == {"a": 1, "b": 1, "c": 1}
     assert engine.spread(read_group(group(17, "rack"))) == {"a": 9, "b": 5, "c": 3}
@@ -159,7 +159,7 @@ def test_assignments_of_groups_take_room_on_their_hosts() -> None:
 
 def test_a_tree_that_is_kept_is_like_a_new_one() -> None:
     """Whatever comes between."""
-    engine = Engine(Settings(), read_snapshot({"nodes": RACKS}).nodes)
+    engine = Engine(ClusterSettings(), read_snapshot({"nodes": RACKS}).nodes)
     assert engine.spread(read_group(group(2, "rack"))) == {"a1": 1, "b1": 1}
     moved = [node("a1", rack="c"), node("b1", rack="b", ready=False), node("d", rack="d")]
     for each in read_snapshot({"nodes": moved}).nodes:
