@@ -97,30 +97,33 @@ class Client:
 
     async def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
         """Return an object."""
-        return await self._ask("GET", kind.path(name, namespace=namespace))
+        return decode(await self._ask("GET", kind.path(name, namespace=namespace)))
 
     async def create(
         self, kind: Kind, new: Object, *, namespace: str = "", name: str = "", part: str = ""
     ) -> Object:
         """Create an object, or a *part* of one (`binding`); return what the server has of it."""
-        return await self._ask("POST", kind.path(name, namespace=namespace, part=part), body=new)
+        path = kind.path(name, namespace=namespace, part=part)
+        return decode(await self._ask("POST", path, body=new))
 
     async def apply(self, kind: Kind, new: Object, *, manager: str, force: bool) -> Object:
         """Apply an object by server-side apply; return it as the server has it."""
-        return await self._ask(
+        answer = await self._ask(
             "PATCH",
             kind.path(new["metadata"]["name"]),
             body=new,
             content="application/apply-patch+yaml",
             query={"fieldManager": manager, "force": "true" if force else "false"},
         )
+        return decode(answer)
 
     async def merge(
         self, kind: Kind, name: str, patch: Object, *, namespace: str = "", part: str = ""
     ) -> Object:
         """Merge *patch* into an object, or into a part of it (`status`)."""
         path = kind.path(name, namespace=namespace, part=part)
-        return await self._ask("PATCH", path, body=patch, content="application/merge-patch+json")
+        merge = "application/merge-patch+json"
+        return decode(await self._ask("PATCH", path, body=patch, content=merge))
 
     async def delete(
         self, kind: Kind, name: str, *, namespace: str = "", uid: str = "", revision: str = ""
@@ -128,7 +131,7 @@ class Client:
         """Delete an object; with *uid* and *revision* only if it still has them."""
         seen = {"uid": uid, "resourceVersion": revision} if uid else {}
         body = {"preconditions": seen} if seen else None
-        await self._ask("DELETE", kind.path(name, namespace=namespace), body=body)
+        decode(await self._ask("DELETE", kind.path(name, namespace=namespace), body=body))
 
     async def list(self, kind: Kind, *, namespace: str = "", name: str = "") -> Listing:
         """Return all objects, or just that of a *name*."""
@@ -145,7 +148,7 @@ class Client:
         """Yield all objects, or just that of a *name*, page by page."""
         query = {"limit": str(PAGE), **_selector(name)}
         while True:
-            text = await self._request("GET", kind.path(namespace=namespace), query=query)
+            text = await self._ask("GET", kind.path(namespace=namespace), query=query)
             try:
                 found = msgspec.json.decode(text, type=_Page)
             except msgspec.DecodeError as error:
@@ -199,17 +202,6 @@ class Client:
         return self._http
 
     async def _ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Object | None = None,
-        content: str = "application/json",
-        query: Mapping[str, str] = MappingProxyType({}),
-    ) -> Object:
-        return decode(await self._request(method, path, body=body, content=content, query=query))
-
-    async def _request(
         self,
         method: str,
         path: str,
