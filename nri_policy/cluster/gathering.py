@@ -146,7 +146,8 @@ def _check_complete(key: Key, members: Sequence[Member], spared: int) -> None:
     if there + spared < size:
         raise Incomplete(f"{there} of {counted(size, 'pod')} are there, {size - there} are missing")
     if there > size:
-        of = f" of {', '.join(owner_names(members))}" if len(owner_names(members)) > 1 else ""
+        names = owner_names(members)
+        of = f" of {', '.join(names)}" if len(names) > 1 else ""
         text = f"group {quoted(key[1])} has {counted(there, 'pod')}{of}, but a size of {size}"
         raise DocumentError("", text)
 

@@ -66,9 +66,8 @@ class Tree:
         self.paths, first, others = arrange(
             nodes, tuple(topology.levels), topology.node_labels, self.left_out
         )
-        self._nodes: list[
-            ClusterNode | None
-        ] = []  # leaf -> its node, where leaves are hosts or zones
+        # leaf -> its node, where leaves are hosts or zones
+        self._nodes: list[ClusterNode | None] = []
         self._node_at, self._host_at, self._tainted, amounts = index(first, self.paths)
         if topology.by_host and (others or len(self._host_at) < len(first)):
             self._keep_first(first, others)
