@@ -53,17 +53,6 @@ def cpuset(path: str) -> CpusetFiles:
     return CpusetFiles(cpus=value("cpus"), mems=value("mems"))
 
 
-def cpus(path: str) -> CPUSet:
-    """Return the CPUs of the cgroup *path*; its processes have to agree."""
-
-    def read() -> set[CPUSet]:
-        return {cpuset(path).cpus, *(allowed(pid).cpus for pid in processes(path))}
-
-    # the kernel changes the cgroup first, then each process
-    (found,) = eventually(read, lambda found: len(found) == 1)
-    return found
-
-
 def write(path: str, name: str, text: str) -> None:
     """Write a file of the cgroup *path*, behind everybody's back."""
     (_folder(path) / name).write_text(text)

@@ -15,7 +15,9 @@ from typing import Any
 
 import grpc
 
+from nri_policy.cpuset import CPUSet
 from tests.e2e import cgroup, image
+from tests.e2e.waiting import eventually
 
 #: Messages and stubs of cri.proto, made by grpcio-tools on import: they have no static types.
 messages: Any
@@ -236,6 +238,16 @@ class Container:
         """Return the id of its one process."""
         (pid,) = cgroup.processes(self.cgroup)
         return pid
+
+    def cpus(self) -> CPUSet:
+        """Return its CPUs, by its cgroup and by its process, which have to agree."""
+
+        def read() -> set[CPUSet]:
+            return {cgroup.cpuset(self.cgroup).cpus, cgroup.allowed(self.pid()).cpus}
+
+        # the kernel changes the cgroup first, then the process
+        (cpus,) = eventually(read, lambda found: len(found) == 1)
+        return cpus
 
     def state(self) -> str:
         """Return the state that the runtime reports, by its name in CRI."""

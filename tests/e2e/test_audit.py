@@ -12,7 +12,7 @@ from nri_policy.cpuset import CPUSet
 from tests.e2e import cgroup
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
-from tests.e2e.test_real_host import RESERVED, SHARABLE, cpus, host_root, settings
+from tests.e2e.test_real_host import RESERVED, SHARABLE, host_root, settings
 from tests.e2e.waiting import eventually
 
 __all__ = ["host_root", "settings"]  # fixtures
@@ -37,14 +37,14 @@ def test_a_cgroup_that_is_changed_by_hand_is_drift_until_it_is_changed_back(
     daemon: Daemon, kubelet: Kubelet
 ) -> None:
     changed, other = kubelet.run("changed", BEST_EFFORT), kubelet.run("other", guaranteed(100))
-    before = cpus(changed)
+    before = changed.cpus()
     assert audit(daemon) == []
     move_by_hand(changed, RESERVED)
     (drift,) = audit(daemon)
     assert (drift["container"], drift["what"]) == ("default/changed/main", "cpus")
     assert (drift["decided"], drift["found"]) == (str(before), str(RESERVED))
-    assert cpus(changed) == RESERVED, "it is only reported"
-    assert cpus(other) == SHARABLE
+    assert changed.cpus() == RESERVED, "it is only reported"
+    assert other.cpus() == SHARABLE
     move_by_hand(changed, before)
     assert audit(daemon) == []
     assert daemon.tail().count("event=drift ") == daemon.tail().count("event=drift-gone ") == 1
@@ -61,10 +61,10 @@ def test_a_cgroup_that_is_changed_by_hand_is_put_right(
 ) -> None:
     assert repairing["audit"] == "repair"
     changed = kubelet.run("changed", BEST_EFFORT)
-    before = cpus(changed)
+    before = changed.cpus()
     move_by_hand(changed, RESERVED)
     assert len(audit(daemon)) == 1
-    assert eventually(lambda: cpus(changed), lambda now: now == before) == before
+    assert eventually(changed.cpus, lambda now: now == before) == before
     assert eventually(lambda: audit(daemon), lambda drifts: not drifts) == []
 
 
@@ -92,8 +92,8 @@ def test_containers_made_while_the_daemon_was_away_are_found_and_placed(
     first = kubelet.run("first", BEST_EFFORT)
     daemon.kill()
     meanwhile = kubelet.run("meanwhile", BEST_EFFORT)
-    assert cpus(meanwhile) != SHARABLE
+    assert meanwhile.cpus() != SHARABLE
     daemon.start()
-    assert eventually(lambda: cpus(meanwhile), lambda now: now == SHARABLE) == SHARABLE
-    assert cpus(first) == SHARABLE
+    assert eventually(meanwhile.cpus, lambda now: now == SHARABLE) == SHARABLE
+    assert first.cpus() == SHARABLE
     assert audit(daemon) == []

@@ -24,7 +24,7 @@ from tests.e2e import cgroup
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
 from tests.e2e.runtime import Runtime
-from tests.e2e.test_real_host import cpus, host_root, settings
+from tests.e2e.test_real_host import host_root, settings
 from tests.e2e.waiting import eventually
 
 __all__ = ["host_root", "settings"]  # fixtures
@@ -111,10 +111,10 @@ def test_what_a_slow_creation_loses_is_made_up_for_before_the_container_runs(
         if restarted:
             daemon.kill()
             daemon.start()
-    assert cpus(guest).isdisjoint(cpus(own))
+    assert guest.cpus().isdisjoint(own.cpus())
     decided = daemon.containers()
-    assert decided["default/guest/main"]["cpus"] == str(cpus(guest))
-    assert decided["default/owner/main"]["cpus"] == str(cpus(own))
+    assert decided["default/guest/main"]["cpus"] == str(guest.cpus())
+    assert decided["default/owner/main"]["cpus"] == str(own.cpus())
 
 
 def test_a_resize_that_the_runtime_refuses_frees_nothing(kubelet: Kubelet, daemon: Daemon) -> None:
@@ -130,12 +130,12 @@ def test_a_resize_that_the_runtime_refuses_frees_nothing(kubelet: Kubelet, daemo
     with pytest.raises(grpc.RpcError):
         full.update(guaranteed(500, 24 << 20))
     guest = kubelet.run("guest", BEST_EFFORT)
-    assert cpus(guest).isdisjoint(before)
+    assert guest.cpus().isdisjoint(before)
     daemon.await_line("the runtime refused its resize")
     assert daemon.containers()["default/full/main"]["cpus"] == str(before)
     assert cgroup.cpuset(full.cgroup).cpus == before
     assert "the runtime refused its resize" in daemon.ask("explain", "full").stdout
-    assert cpus(kubelet.run("last", BEST_EFFORT)).isdisjoint(before)
+    assert kubelet.run("last", BEST_EFFORT).cpus().isdisjoint(before)
     full.update(large)
     assert cgroup.cpuset(full.cgroup).cpus == before
 
@@ -150,8 +150,8 @@ def test_a_container_that_is_stopped_before_its_start_is_placed_anew(
         again.start()
     except grpc.RpcError:
         pytest.skip("this runtime starts nothing that was stopped")
-    assert cpus(again).isdisjoint(cpus(own))
-    assert daemon.containers()["default/again/main"]["cpus"] == str(cpus(again))
+    assert again.cpus().isdisjoint(own.cpus())
+    assert daemon.containers()["default/again/main"]["cpus"] == str(again.cpus())
 
 
 def test_a_container_that_ends_while_the_daemon_registers_is_released(

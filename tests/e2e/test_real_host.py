@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from nri_policy.cpuset import CPUSet
-from tests.e2e import cgroup
 from tests.e2e.daemon import Daemon
-from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
 from tests.e2e.waiting import eventually
 
 
@@ -49,35 +48,30 @@ def host_root() -> Path:
     return Path("/")
 
 
-def cpus(container: Container) -> CPUSet:
-    """Return the CPUs of the container, by its cgroup and by its process."""
-    return cgroup.cpus(container.cgroup)
-
-
 @pytest.mark.usefixtures("daemon")
 def test_an_exclusive_cpu_is_taken_from_the_others_and_given_back(kubelet: Kubelet) -> None:
     best_effort = kubelet.run("best-effort", BEST_EFFORT)
-    assert cpus(best_effort) == SHARABLE
+    assert best_effort.cpus() == SHARABLE
 
     exclusive = kubelet.run("exclusive", guaranteed(1000))
-    own = cpus(exclusive)
+    own = exclusive.cpus()
     assert len(own) == 1
     assert own <= SHARABLE
     # where that was the last one, the others make room: on the reserved CPUs
     left = SHARABLE - own or RESERVED
-    assert eventually(lambda: cpus(best_effort), lambda now: now == left) == left
+    assert eventually(best_effort.cpus, lambda now: now == left) == left
 
     exclusive.pod.delete()
-    assert eventually(lambda: cpus(best_effort), lambda now: now == SHARABLE) == SHARABLE
+    assert eventually(best_effort.cpus, lambda now: now == SHARABLE) == SHARABLE
 
 
 def test_a_killed_daemon_leaves_the_cgroups_alone_and_finds_them_so(
     daemon: Daemon, kubelet: Kubelet
 ) -> None:
     containers = [kubelet.run("exclusive", guaranteed(1000)), kubelet.run("shared", BEST_EFFORT)]
-    before = [cpus(container) for container in containers]
+    before = [container.cpus() for container in containers]
     assert before[0].isdisjoint(before[1])
     daemon.kill()
-    assert [cpus(container) for container in containers] == before
+    assert [container.cpus() for container in containers] == before
     daemon.start()
-    assert [cpus(container) for container in containers] == before
+    assert [container.cpus() for container in containers] == before

@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from nri_policy.cpuset import CPUSet
-from tests.e2e import cgroup, packages
+from tests.e2e import packages
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import SYNCHRONIZED
 from tests.e2e.debian.conftest import NEW, OLD, SUITES, package
-from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
 from tests.e2e.process import Process
 from tools import debs
 from tools.debian import Machine
@@ -121,11 +121,6 @@ def runtime(
         yield containerd
 
 
-def cpus(container: Container) -> CPUSet:
-    """Return the CPUs of the container, by its cgroup and by its process."""
-    return cgroup.cpus(container.cgroup)
-
-
 def test_a_package_needs_no_compiler_and_starts_nothing(node: Node) -> None:
     node.install(OLD)
     assert node.told() == ["--system daemon-reload"]
@@ -145,9 +140,9 @@ def test_a_package_is_upgraded_and_removed_under_running_pods(node: Node, kubele
     daemon = node.start()
     try:
         own, rest = kubelet.run("own", guaranteed(1000)), kubelet.run("rest", BEST_EFFORT)
-        pods = {container.pid(): cpus(container) for container in (own, rest)}
-        assert len(cpus(own)) == 1
-        assert cpus(own).isdisjoint(RESERVED | cpus(rest))
+        pods = {container.pid(): container.cpus() for container in (own, rest)}
+        assert len(own.cpus()) == 1
+        assert own.cpus().isdisjoint(RESERVED | rest.cpus())
         node.told()
 
         node.install(NEW)
@@ -157,7 +152,7 @@ def test_a_package_is_upgraded_and_removed_under_running_pods(node: Node, kubele
         assert daemon.terminate() == 0
         daemon = node.start()
         assert node.version() == NEW
-        assert {container.pid(): cpus(container) for container in (own, rest)} == pods
+        assert {container.pid(): container.cpus() for container in (own, rest)} == pods
 
         assert daemon.terminate() == 0
         node.run("dpkg", "--remove", "nri-policy")
@@ -165,6 +160,6 @@ def test_a_package_is_upgraded_and_removed_under_running_pods(node: Node, kubele
         assert node.left() == [CONFIG, "/var/lib/nri-policy/store/state.db"]
         node.run("dpkg", "--purge", "nri-policy")
         assert not node.left()
-        assert {container.pid(): cpus(container) for container in (own, rest)} == pods
+        assert {container.pid(): container.cpus() for container in (own, rest)} == pods
     finally:
         daemon.kill()
