@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
 
-.PHONY: help run demo test faults fuzz stress bench lint proto kubernetes schema man pictures lock dist release test-packages test-guest test-cluster
+.PHONY: help run demo test test-all faults fuzz stress bench lint proto kubernetes schema man pictures lock dist release test-packages test-guest test-cluster
 
 help:
 	@echo "make TARGET, one of: $$(sed -n 's/^\([a-z-]*\):.*/\1/p' Makefile | tr '\n' ' ')"
@@ -21,13 +21,20 @@ demo: $(BUILT)
 test: $(BUILT) lint
 	$(PY) -m pytest --numprocesses auto
 
+# and on the runtimes, kernels and control planes that take long to build: once, for all clones
+# (~/.cache/nri-policy, or what NRI_POLICY_CACHE names); needs Go, a C compiler and, for runtimes, root
+test-all: $(BUILT)
+	$(PY) -m tools.runtimes
+	$(MAKE) --keep-going test test-guest test-cluster faults
+
 # kill, freeze, starve and confuse the daemon: make faults ROUNDS=5000 SEED=7
 faults: $(BUILT)
 	$(PY) -m tests.faults --rounds $(or $(ROUNDS),1000) --seed $(or $(SEED),1)
 
-# hostile input of every kind: make fuzz SECONDS=3600
+# all property tests with new examples, and hostile input of every kind: make fuzz SECONDS=3600; a
+# failure again: SEED=7
 fuzz: $(BUILT)
-	$(PY) -m tests.fuzz --seconds $(or $(SECONDS),600)
+	$(PY) -m tests.fuzz --seconds $(or $(SECONDS),600) $(addprefix --seed=,$(SEED))
 
 # make stress SECONDS=600 TRIES=200 ROUNDS=500 SEED=7: on each runtime at hand changes outside of events for
 # so long, so many races for a CPU, and rounds of everything at once on real cgroups

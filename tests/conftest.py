@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
+from collections import Counter
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from nri_policy.observability.logs import Warnings
+from nri_policy.wording import counted
+from tests.support.patience import HANGS
 
-HANGS = 60.0  # seconds; no test waits for time: only one that hangs, on however slow a machine
+# `make test` and CI try the same examples in every run, `make fuzz` tries new ones. How long an
+# example takes depends on the machine.
+_untimed = hypothesis.settings(
+    database=None, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile("same", _untimed, derandomize=True)
+hypothesis.settings.register_profile("new", _untimed, derandomize=False)
+hypothesis.settings.load_profile("same")
 
-# How long an example takes is the machine's business. The gate gives the same verdict on the same
-# code; other runs, and the long modes, look further.
-hypothesis.settings.register_profile("ours", deadline=None)
-hypothesis.settings.register_profile("gate", derandomize=True, deadline=None)
-hypothesis.settings.load_profile("gate" if os.environ.get("CI") else "ours")
+
+@pytest.hookimpl(trylast=True)  # after --hypothesis-profile is loaded
+def pytest_configure() -> None:
+    """Keep constants of the modules that happen to be loaded out of the same examples.
+
+    Else they would change with the other tests of the process, and with an edit anywhere.
+    """
+    if hypothesis.settings().derandomize:
+        providers._get_local_constants = Constants
 
 
 @pytest.fixture
@@ -48,3 +63,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), HANGS))
     return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the end what was not tried, and why: most reasons name what gets it."""
+    skipped = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", ())
+    )
+    for reason, tests in skipped.most_common():
+        terminalreporter.write_line(f"not tried: {counted(tests, 'test')}: {reason}")

@@ -1,8 +1,9 @@
-"""Property tests of the daemon's doors, for as long as one likes: `make fuzz SECONDS=600`.
+"""Property tests with new examples, for as long as one likes: `make fuzz SECONDS=600 SEED=7`.
 
-Each test gets its share of the time in a process of its own, which may neither hang nor take much
-memory. It is fed bytes that hypothesis turns into examples: random ones, and mutations of such
-that were examples before.
+Half of the time all of tests/property runs, round after round, each with a seed of its own. Then
+each test of input from outside gets its share of the time in a process of its own, which may
+neither hang nor take much memory. It is fed bytes that hypothesis turns into examples: random ones,
+and mutations of such that were examples before.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import faulthandler
 import logging
 import resource
+import secrets
 import subprocess
 import sys
 import time
@@ -35,6 +37,7 @@ DOORS = (
     "units",
     "yamltext",
 )
+ROOT = Path(__file__).parents[1]
 PATIENCE = 60  # seconds for one example
 MEMORY = 1 << 30  # bytes that a process may have in use
 LONGEST = 4096  # bytes of an example
@@ -99,28 +102,55 @@ def _bytes(random: Random, corpus: list[bytes]) -> bytes:
     return bytes(data[:LONGEST])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--one", metavar="TEST", help="run this one, in this process")
-    options = parser.parse_args()
-    if options.one:
-        sys.stdout.write(f"{fuzz(options.one, options.seconds, options.seed)}\n")
-        return
+def rounds(seconds: float, seed: int) -> list[int]:
+    """Run all property tests for *seconds*, at least once; return the seeds that failed."""
+    failed = []
+    until = time.monotonic() + seconds
+    while True:
+        sys.stdout.write(f"all property tests with SEED={seed}\n")
+        sys.stdout.flush()
+        command = [sys.executable, "-m", "pytest", "-q", "tests/property"]
+        command += ["--hypothesis-profile=new", f"--hypothesis-seed={seed}"]
+        if subprocess.call(command, cwd=ROOT):
+            failed.append(seed)
+        if time.monotonic() >= until:
+            return failed
+        seed += 1
+
+
+def inputs(seconds: float, seed: int, at_once: int) -> bool:
+    """Run each test of input in a process of its own; whether all passed."""
     every = tests()
     weights = {test: SLOW if test.startswith("hostile:") else 1 for test in every}
-    unit = options.seconds * options.at_once / sum(weights.values())
+    unit = seconds * at_once / sum(weights.values())
 
     def run(test: str) -> int:
         command = [sys.executable, "-m", "tests.fuzz", "--one", test]
-        command += ["--seconds", str(unit * weights[test]), "--seed", str(options.seed)]
-        return subprocess.call(command, cwd=Path(__file__).parents[1])
+        command += ["--seconds", str(unit * weights[test]), "--seed", str(seed)]
+        return subprocess.call(command, cwd=ROOT)
 
-    with ThreadPoolExecutor(options.at_once) as pool:
-        if any([*pool.map(run, every)]):
-            sys.exit("some tests failed")
+    with ThreadPoolExecutor(at_once) as pool:
+        return not any([*pool.map(run, every)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, help="of an earlier run (default: a new one)")
+    parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--one", metavar="TEST", help="run this one, in this process")
+    options = parser.parse_args()
+    seed = secrets.randbelow(2**32) if options.seed is None else options.seed
+    if options.one:
+        sys.stdout.write(f"{fuzz(options.one, options.seconds, seed)}\n")
+        return
+    failed = rounds(options.seconds / 2, seed)
+    sys.stdout.write(f"tests of input with SEED={seed}\n")
+    sys.stdout.flush()
+    if not inputs(options.seconds / 2, seed, options.at_once):
+        failed.append(seed)
+    if failed:
+        sys.exit(f"some tests failed with {' '.join(f'SEED={each}' for each in failed)}")
 
 
 if __name__ == "__main__":

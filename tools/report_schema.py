@@ -12,7 +12,7 @@ from typing import Any
 
 from nri_policy.cluster.explanation import Explanation
 from nri_policy.cluster.group_rows import GroupRow
-from nri_policy.cluster.simulation import Played
+from nri_policy.cluster.simulation import Report
 from nri_policy.cluster.tree_report import TreeReport
 from nri_policy.cluster.trial import Tried
 from nri_policy.control.client import Explanations
@@ -41,7 +41,7 @@ DOCUMENTS: dict[str, Any] = {
     "audit": AuditReport,
     "cluster explain": Explanation,
     "cluster place": list[Tried],
-    "cluster simulate": list[Played],
+    "cluster simulate": Report,
     "cluster top": list[GroupRow],
     "cluster tree": TreeReport,
     "config check": CheckReport,

@@ -183,7 +183,7 @@ def values_schema() -> Schema:
         **_object(
             affinity=table,
             alerts=switch,
-            cluster=_object(enabled=flag, groups=flag),
+            cluster=_object(enabled=flag, bind=flag, groups=flag),
             clusterSettings=flag,
             config=spec_schema(),
             image={

@@ -22,6 +22,7 @@ from uuid import UUID
 
 import yaml
 
+from tests.support import resources
 from tests.support.certificates import server_context, write_certificates
 from tests.support.manifests import denial_reasons, invalid, permitted, schemas
 
@@ -35,7 +36,12 @@ _SETTINGS = re.compile(
 )
 _EVENTS = re.compile(r"/api/v1/namespaces/(?P<namespace>[^/]+)/events")
 _NRT, _POLICY = "noderesourcetopologies", "topologyawarepolicies"
-_GROUPS = {_NRT: "topology.node.k8s.io", _POLICY: "config.nri"}
+_GROUPS = {
+    _NRT: "topology.node.k8s.io",
+    _POLICY: "config.nri",
+    "resourceslices": resources.GROUP,
+    "resourceclaims": resources.GROUP,
+}
 _ACCOUNT = "system:serviceaccount:kube-system:nri-policy"
 _CHANGED = "the object has been modified; please apply your changes to the latest version"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -109,6 +115,7 @@ class APIServer:
         self.ca = folder / "ca.crt"
         self._port = 0
         self._revision = count(1)
+        self.resources = resources.ResourceAPI(lambda: next(self._revision))
         self._uids = count(1)
         self._serving: set[asyncio.Task[Any]] = set()
         write_certificates(folder)
@@ -209,7 +216,8 @@ class APIServer:
         answer = self.disturb(request)
         if answer is None:
             try:
-                answer = self._handle(request)
+                match = resources.PATH.fullmatch(request.path)
+                answer = await self._resource(request, match) if match else self._handle(request)
             except StatusError as error:
                 answer = error.answer
         async with self.asked:
@@ -225,9 +233,41 @@ class APIServer:
         writer.write("\r\n".join([*lines, "", text]).encode())
         await writer.drain()
 
-    def _handle(self, request: Request) -> Answer:  # noqa: PLR0911 - one for each kind
+    def _know(self, request: Request) -> None:
         if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.tokens:
             raise StatusError(401, "Unauthorized", "Unauthorized")
+
+    async def _resource(self, request: Request, match: re.Match[str]) -> Answer:
+        """Serve a pod, a slice or a claim."""
+        self._know(request)
+        if match["version"] not in {None, *self.resources.versions}:
+            text = "the server could not find the requested resource"
+            raise StatusError(404, text, "NotFound", details={})
+        plural, name, namespace = match["plural"], match["name"] or "", match["namespace"] or ""
+        watching = request.query.get("watch") == "true"
+        verbs = {**_VERBS, "POST": "create"}
+        verb = "watch" if watching else verbs[request.method]
+        self._permit(plural, verb if name or watching or verb != "get" else "list", name, namespace)
+        if name:
+            found = self.resources.one(plural, name, namespace)
+            if found is None:
+                raise _missing(plural, name)
+            return Answer(status=200, body=found)
+        selector = request.query.get("fieldSelector", "")
+        try:
+            if not watching:
+                return Answer(status=200, body=self.resources.listed(plural, selector))
+            since = int(request.query["resourceVersion"])
+            events = await self.resources.watched(plural, selector, since)
+        except ValueError as error:
+            raise StatusError(400, str(error), "BadRequest") from error
+        if events is None:
+            gone = StatusError(410, "too old resource version: 1 (2)", "Expired").answer.body
+            events = [{"type": "ERROR", "object": gone}]
+        return Answer(status=200, body=resources.lines(events))
+
+    def _handle(self, request: Request) -> Answer:  # noqa: PLR0911 - one for each kind
+        self._know(request)
         if request.path == _REVIEWS:
             return self._review(request)
         if request.path.partition("/nodes")[0] == "/api/v1":
@@ -351,7 +391,7 @@ class APIServer:
         if (
             verb in self.forbidden
             or verb not in permitted().get(resource, set())
-            or (namespace not in {"", "kube-system"})
+            or (resource.startswith(_POLICY) and namespace not in {"", "kube-system"})
         ):
             plural = resource.partition("/")[0]
             where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"

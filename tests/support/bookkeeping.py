@@ -113,6 +113,33 @@ def check_grants(
     return free
 
 
+def due(engine: Engine) -> dict[str, tuple[CPUSet, CPUSet]]:
+    """Return the CPUs and memory nodes that the runtime is to have of each container, by id.
+
+    Those that it is to leave alone are empty. CPUs that a pending resize frees are shared by the
+    resized container alone.
+    """
+    layout, state = engine.layout, engine.state
+    settings, capacity = layout.settings, layout.capacity
+    kept = {each: resizing.kept for each, resizing in state.resizing.items()}
+    taken = CPUSet.union(placed.grant.exclusive for placed in state.placed.values())
+    free = capacity.sharable - taken - CPUSet.union(kept.values())
+    result = {}
+    for container_id, placed in state.placed.items():
+        grant, request = placed.grant, placed.request
+        cpus = capacity.reserved if grant.sort is Sort.RESERVED else grant.exclusive
+        if grant.shares:
+            shared = free | (kept.get(container_id, CPUSet()) & capacity.sharable)
+            cpus |= (shared & layout.tree.pools[grant.pool].cpus) or capacity.reserved
+        if request.hide_hyperthreads:
+            cores = (core.cpus & cpus for core in layout.machine.cores)
+            cpus = CPUSet(threads.lowest for threads in cores if threads)
+        pinned = settings.pin_cpu and grant.sort is not Sort.PRESERVE
+        mems = grant.mems if settings.pin_memory and not request.memory_preserve else CPUSet()
+        result[container_id] = cpus if pinned else CPUSet(), mems
+    return result
+
+
 def shared_milli(layout: Layout, holders: Mapping[str, tuple[Grant, Request]], pool: Pool) -> int:
     """Return the milli-CPU booked on *pool* and below it."""
     tree = layout.tree

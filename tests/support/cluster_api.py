@@ -22,6 +22,7 @@ import yaml
 
 Object = dict[str, Any]
 
+BY_KEY = "application/strategic-merge-patch+json"
 _FENCES = {"uid", "resourceVersion"}  # a write that names another is refused
 _PATH = re.compile(
     r"/(?:api|apis/[^/]+)/[^/]+(?:/namespaces/(?P<namespace>[^/]+))?"
@@ -119,30 +120,33 @@ class ClusterAPI:
                 }
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 method, target, _ = first.split()
-                await self._answer(method, target, json.loads(body or b"null"), writer)
+                content = headers.get("content-type", "")
+                await self._answer(method, target, json.loads(body or b"null"), content, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
 
     async def _answer(
-        self, method: str, target: str, body: Any, writer: asyncio.StreamWriter
+        self, method: str, target: str, body: Any, content: str, writer: asyncio.StreamWriter
     ) -> None:
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         self.requests.append((method, url.path, query))
         if code := self.refuse(method, url.path):
-            return _send(writer, code, _status(code, "as the test wants it"))
+            return send(writer, code, status(code, "as the test wants it"))
         match = _PATH.fullmatch(url.path)
         if match is None:
-            return _send(writer, 404, _status(404, "no such path"))
+            return send(writer, 404, status(404, "no such path"))
         kind, name = match["kind"], match["name"]
         if name is None:
             if method == "POST":
-                return _send(writer, *await self._create(kind, match["namespace"], body))
+                return send(writer, *await self._create(kind, match["namespace"], body))
             if "watch" in query:
                 return await self._watch(kind, int(query["resourceVersion"]), writer)
-            return _send(writer, 200, self._list(kind, query))
+            return send(writer, 200, self._list(kind, query))
         key = f"{match['namespace']}/{name}" if match["namespace"] else name
-        return _send(writer, *await self._change(method, kind, key, match["part"], body))
+        if content == BY_KEY:
+            body = _with_conditions(self.objects[kind].get(key), body)
+        return send(writer, *await self._change(method, kind, key, match["part"], body))
 
     async def _create(self, kind: str, namespace: str | None, body: Object) -> tuple[int, Object]:
         if namespace:
@@ -150,7 +154,7 @@ class ClusterAPI:
         if "generateName" in body["metadata"]:
             body["metadata"]["name"] = f"{body['metadata']['generateName']}{self._revision}"
         if _key(body) in self.objects[kind]:
-            return 409, _status(409, "already exists", "AlreadyExists")
+            return 409, status(409, "already exists", "AlreadyExists")
         body["metadata"].setdefault("uid", f"uid-{self._revision}")
         await self.put(kind, body)
         return 201, body
@@ -161,28 +165,28 @@ class ClusterAPI:
         """Do what is asked with one object."""
         item = self.objects[kind].get(key)
         if item is None:
-            return 404, _status(404, "not found", "NotFound")
+            return 404, status(404, "not found", "NotFound")
         if method == "GET":
             return 200, item
         if part == "binding":
             return await self._bind(item, body)
         seen = (body or {}).get("preconditions" if method == "DELETE" else "metadata") or {}
         if any(item["metadata"].get(each) != seen[each] for each in _FENCES & seen.keys()):
-            return 409, _status(409, "the object has been modified", "Conflict")
+            return 409, status(409, "the object has been modified", "Conflict")
         if method == "DELETE":
             await self.delete(kind, key)
-            return 200, _status(200, "deleted")
+            return 200, status(200, "deleted")
         changed = _merged(item, {"status": body.get("status")} if part == "status" else body)
         if kind == "pods" and (text := _forbidden(item, changed)):
-            return 422, _status(422, text, "Invalid")
+            return 422, status(422, text, "Invalid")
         await self.put(kind, changed)
         return 200, changed
 
     async def _bind(self, pod: Object, body: Object) -> tuple[int, Object]:
         if pod["spec"].get("nodeName"):
-            return 409, _status(409, "pod is already assigned")
+            return 409, status(409, "pod is already assigned")
         if pod["spec"].get("schedulingGates"):
-            return 409, _status(409, "pod has scheduling gates")
+            return 409, status(409, "pod has scheduling gates")
         self.bindings.append(body)
         annotations = body["metadata"].get("annotations", {})
         bound = _merged(pod, {"metadata": {"annotations": annotations}})
@@ -206,7 +210,7 @@ class ClusterAPI:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         while True:
             if revision < self._oldest:
-                _chunk(writer, {"type": "ERROR", "object": _status(410, "too old")})
+                _chunk(writer, {"type": "ERROR", "object": status(410, "too old")})
                 writer.write(b"0\r\n\r\n")
                 return
             events = self._events[kind]
@@ -228,6 +232,15 @@ def _key(item: Object) -> str:
         if "namespace" in metadata
         else metadata["name"]
     )
+
+
+def _with_conditions(old: Object | None, patch: Object) -> Object:
+    """Return a merge patch that does what a patch by keys does to an object's conditions."""
+    new = patch["status"].get("conditions", ())
+    types = {each["type"] for each in new}
+    kept = ((old or {}).get("status") or {}).get("conditions", ())
+    conditions = [*(each for each in kept if each["type"] not in types), *new]
+    return {**patch, "status": {**patch["status"], "conditions": conditions}}
 
 
 def _merged(old: Any, patch: Any) -> Any:
@@ -254,10 +267,21 @@ def _forbidden(old: Object, new: Object) -> str:
     selector, narrower = before.get("nodeSelector") or {}, after.get("nodeSelector") or {}
     if not (selector.items() <= narrower.items() if gates else selector == narrower):
         return "spec.nodeSelector: only additions are allowed, and only while gated"
-    loose = {"schedulingGates", "nodeSelector"}
-    if any(before.get(key) != after.get(key) for key in {*before, *after} - loose):
+    loose = {"schedulingGates", "nodeSelector", "activeDeadlineSeconds", "tolerations"}
+    if _without_images(before, loose) != _without_images(after, loose):
         return "spec: pod updates may not change other fields"
     return ""
+
+
+def _without_images(spec: Object, loose: set[str]) -> Object:
+    """Return what of a pod's `spec` nobody can change: neither images nor *loose* fields."""
+    fixed = {key: value for key, value in spec.items() if key not in loose}
+    for kind in ("containers", "initContainers"):
+        containers = fixed.get(kind, ())
+        fixed[kind] = [
+            {key: value for key, value in each.items() if key != "image"} for each in containers
+        ]
+    return fixed
 
 
 def _chunk(writer: asyncio.StreamWriter, event: Object) -> None:
@@ -268,7 +292,8 @@ def _line(writer: asyncio.StreamWriter, line: bytes) -> None:
     writer.write(f"{len(line) + 1:x}\r\n".encode() + line + b"\n\r\n")
 
 
-def _status(code: int, message: str, reason: str = "") -> Object:
+def status(code: int, message: str, reason: str = "") -> Object:
+    """Return the body of an answer that is an error."""
     return {
         "kind": "Status",
         "status": "Failure",
@@ -278,7 +303,8 @@ def _status(code: int, message: str, reason: str = "") -> Object:
     }
 
 
-def _send(writer: asyncio.StreamWriter, code: int, body: Object) -> None:
+def send(writer: asyncio.StreamWriter, code: int, body: Object) -> None:
+    """Answer a request."""
     text = msgspec.json.encode(body)
     head = f"HTTP/1.1 {code} x\r\nContent-Type: application/json\r\nContent-Length: {len(text)}"
     head += "\r\n\r\n"

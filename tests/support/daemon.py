@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,9 @@ from nri_policy.simulation.adaptation import Timeouts
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
+from tests.support.patience import HANGS
+
+PATIENT = Timeouts(registration=HANGS, request=HANGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,7 @@ async def served(
     version: str = "2.1.9",
     sources: Sources | None = None,
     before: Sequence[Mapping[str, Any]] = (),
+    meanwhile: Callable[[EmbeddedRuntime], Awaitable[None]] | None = None,
     cgroups: Callable[[EmbeddedRuntime], ContainerCgroups] | None = None,
     timeouts: Timeouts | None = None,
     record: Callable[[Event], None] = lambda _: None,
@@ -59,7 +63,8 @@ async def served(
 ) -> AsyncIterator[Served]:
     """Yield a daemon that is synchronized with its runtime, one of *name* and *version*.
 
-    *folder* is the root of its host. The pods *before* have been running for long when it comes.
+    *folder* is the root of its host. The pods *before* have been running for long when it comes;
+    *meanwhile* is what happened to them.
     """
     hardware = nodes.machine(machine)
     runtime = EmbeddedRuntime(
@@ -69,12 +74,14 @@ async def served(
         name=name,
         version=version,
         kubelet=Kubelet(memory_capacity=hardware.memory),
-        timeouts=timeouts or Timeouts(),
+        timeouts=timeouts or PATIENT,
     )
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
         for each in before:
             await runtime.start_pod(each)
+        if meanwhile is not None:
+            await meanwhile(runtime)
         # the embedded runtime needs no rest between two plugins
         host = Environment(
             state_dir=folder,

@@ -19,6 +19,9 @@ from typing import Any, Protocol
 RECORDED = Path(__file__).with_name("answers.json")
 NRT = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 SETTINGS = "/apis/config.nri/v1alpha1/namespaces/kube-system/topologyawarepolicies"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+PODS = "/api/v1/namespaces/default/pods"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -78,6 +81,12 @@ class Others(Protocol):
     async def put_settings(self, cpu: int) -> None:
         """Make or change the object `default`, to reserve so many CPUs."""
 
+    async def put_slice(self, generation: int) -> None:
+        """Make or change a slice of node-a, of one device that several claims may share."""
+
+    async def put_claim(self) -> None:
+        """Make the claim `gpus`, allocated that device."""
+
 
 Ask = Callable[..., Awaitable[Answered]]
 
@@ -131,6 +140,7 @@ class Conversation:
         await self._topology()
         await self._settings()
         await self._events()
+        await self._resources()
         return self.answers
 
     async def _nodes(self) -> None:
@@ -201,6 +211,28 @@ class Conversation:
         path = _events_in("default")
         await self._note("event: not beside its pod", "POST", path, elsewhere)
         await self._note("events are not ours to read", "GET", _events_in("shop"))
+
+    async def _resources(self) -> None:
+        own = f"{SLICES}?fieldSelector=spec.nodeName%3Dnode-a"
+        await self._note("slices of a node that has none", "GET", own)
+        await self._others.put_slice(1)
+        listed = await self._note("slices of a node", "GET", own)
+        await self._note("slices of another node", "GET", own.replace("node-a", "node-b"))
+        await self._note("slices by driver", "GET", f"{own}%2Cspec.driver%3Dnic.example.com")
+        await self._note("slices by a field that selects none", "GET", own.replace("Name", "name"))
+        await self._others.put_slice(2)
+        revision = listed["metadata"]["resourceVersion"]
+        watch = f"{own}&watch=true&timeoutSeconds=1&resourceVersion="
+        await self._note("slices: watch", "GET", f"{watch}{revision}")
+        await self._note("slices are not ours to write", "POST", SLICES, {})
+        older = own.replace("/v1/", "/v1alpha9/")
+        await self._note("slices of a version that is missing", "GET", older)
+        await self._note("claim that is missing", "GET", f"{CLAIMS}/gpus")
+        await self._others.put_claim()
+        await self._note("claim", "GET", f"{CLAIMS}/gpus")
+        await self._note("claims are not ours to list", "GET", CLAIMS)
+        await self._note("pod that is missing", "GET", f"{PODS}/web")
+        await self._note("pods are not ours to list", "GET", PODS)
 
     async def _apply(
         self, name: str, new: dict[str, Any], node: str = "", *, force: bool = False

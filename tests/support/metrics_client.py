@@ -14,13 +14,21 @@ from nri_policy.observability.endpoint import Endpoint
 from nri_policy.observability.metrics import Elsewhere, Metrics
 from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
+from tests.support.patience import HANGS
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def counted(now: float = 0.0) -> Metrics:
     """Return metrics of which nothing is counted yet but what others count."""
-    others = Elsewhere(generation=1, late_answers={"CreateContainer": 3}, publish_errors=2)
+    others = Elsewhere(
+        generation=1,
+        late_answers={"CreateContainer": 3},
+        publish_errors=2,
+        untold=4,
+        fleeting=5,
+        unwritable=6,
+    )
     return Metrics("1", now, elsewhere=lambda: others)
 
 
@@ -49,7 +57,7 @@ def port_of(endpoint: Endpoint) -> int:
 
 def asked(port: int, path: str) -> tuple[int, str]:
     """Return the status and the text at *path*."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANGS)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

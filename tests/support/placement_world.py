@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +22,7 @@ from nri_policy.cluster.writes import (
     Notice,
     OpenGate,
     Write,
+    WriteSpec,
     WriteStatus,
 )
 from tests.unit.cluster.objects import HOSTNAME, node, pod_spec, settings
@@ -45,8 +47,10 @@ class World:
         }
         self.changes: list[tuple[str, str]] = []
         self.events: list[tuple[str, str]] = []  # about whom, and the reason
+        self.disrupted: list[tuple[str, Object]] = []  # pods that were deleted, and why
         self.revision = 0
         self.slow = False  # pods take their time to end
+        self.refuse: Callable[[Write], str] = lambda _write: ""  # why a policy or quota does
         self.made = 0  # pods, by the job controller
         self.templates: dict[str, tuple[Object, Object]] = {}  # by Job: annotations and spec
         for at in range(HOSTS):
@@ -75,7 +79,8 @@ class World:
         self, name: str, pods: int, cpu: int, required: str, *, job: Any = (), **spec: Any
     ) -> None:
         """A Job, and the pods that its controller makes."""
-        self.put("jobs", {"metadata": {"name": name}, "spec": {"parallelism": pods, **dict(job)}})
+        metadata = {"name": name, "uid": f"u-{name}"}
+        self.put("jobs", {"metadata": metadata, "spec": {"parallelism": pods, **dict(job)}})
         annotations = {"kueue.x-k8s.io/podset-required-topology": required}
         spec = pod_spec({"cpu": cpu}, schedulingGates=[{"name": GATE}, {"name": OTHER}], **spec)
         self.templates[name] = (annotations, spec)
@@ -142,11 +147,13 @@ class World:
             if made["metadata"]["name"] in self.objects["groups"]:
                 raise RefusedError
             self.put("groups", made)
-        elif isinstance(write, WriteStatus):
-            item = self.objects["groups"].get(write.key[1])
+        elif isinstance(write, WriteStatus | WriteSpec):
+            item = self.objects["groups"].get(write.group.name)
             if item is None or item["metadata"]["resourceVersion"] != write.revision:
                 raise RefusedError
-            self.put("groups", item | {"status": write.patch()["status"]})
+            part = "status" if isinstance(write, WriteStatus) else "spec"
+            old = item["spec"] if part == "spec" else {}
+            self.put("groups", item | {part: old | write.patch()[part]})
         elif isinstance(write, OpenGate):
             self.open(write)
         elif isinstance(write, FailPod):
@@ -154,8 +161,8 @@ class World:
             assert not item["spec"].get("nodeName"), "it never got there"
             self.put("pods", item | {"status": write.patch()["status"]})
         elif isinstance(write, DeletePod):
-            seen = {"uid": write.pod.uid, "resourceVersion": write.pod.revision}
-            item = self.as_seen(seen, write.pod.name)
+            item = self.as_seen(write.patch()["metadata"], write.pod.name)
+            self.disrupted.append((write.pod.name, write.patch()["status"]["conditions"][0]))
             if self.slow and item["spec"].get("nodeName"):
                 item["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
                 self.put("pods", item)
@@ -276,6 +283,9 @@ class Play:
                 self.kills += 1
                 self.begin()
                 return len(writes)
+            if reason := self.world.refuse(write):
+                self.controller.failed(write, reason)
+                continue
             answered = self.chance.random() >= lost
             with suppress(RefusedError):  # whose news are under way
                 if answered or self.chance.random() < 0.5:

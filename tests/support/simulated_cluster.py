@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.cluster.group import PlacementGroup, hosts_of, read_group
-from tests.support.cluster_api import ClusterAPI, Object
+from tests.support.cluster_api import ClusterAPI, Object, send, status
 from tests.unit.cluster import objects
 from tests.unit.cluster.objects import HOSTNAME, pod_spec
 
@@ -34,6 +34,7 @@ class SimulatedCluster(ClusterAPI):
         self.chance = chance
         self.dies_after: int | None = None  # requests
         self.died = False
+        self.refused = 0  # how many of the next writes are refused
         self.broken: list[AssertionError] = []  # what did not hold after some change
         self._made = 0
         self._jobs = 0
@@ -59,7 +60,8 @@ class SimulatedCluster(ClusterAPI):
         }
         if self.chance.random() < 0.2:
             annotations = {"placement.nri/spread-over": RACK}
-        spec = pod_spec({"cpu": self.chance.randint(1, 3)}, schedulingGates=[{"name": GATE}])
+        cpu, priority = self.chance.randint(1, 3), self.chance.choice([0, 0, 5])
+        spec = pod_spec({"cpu": cpu}, schedulingGates=[{"name": GATE}], priority=priority)
         template = {"metadata": {"annotations": annotations}, "spec": spec}
         completions = pods + self.chance.choice([0, 0, 2])
         metadata = {"name": name, "namespace": "default", "uid": f"u-{name}"}
@@ -71,8 +73,11 @@ class SimulatedCluster(ClusterAPI):
         jobs, chance = [*self.objects["jobs"].values()], self.chance
         ready = [each for each in self.objects["nodes"].values() if _is_ready(each)]
         what = chance.choices(
-            ["submit", "finish", "succeed", "fail", "delete", "recover", "cut", "nothing"],
-            [6 if len(jobs) < 8 else 0, 3, 4, 2, 1, 4, 1, 2],
+            [
+                *("submit", "finish", "succeed", "fail", "delete", "recover", "cut", "nothing"),
+                *("scale", "remove", "refuse", "darken"),
+            ],
+            [6 if len(jobs) < 8 else 0, 3, 4, 2, 1, 4, 1, 2, 3, 2, 2, 1],
         )[0]
         if what == "submit":
             await self.submit()
@@ -81,9 +86,7 @@ class SimulatedCluster(ClusterAPI):
         elif what == "succeed":
             await self._end_some("Succeeded" if chance.random() < 0.7 else "Failed")
         elif what == "fail" and len(ready) > HOSTS - 3:
-            node = json.loads(json.dumps(chance.choice(ready)))
-            node["status"]["conditions"][0]["status"] = "Unknown"
-            await self.put("nodes", node)
+            await self._lose(chance.choice(ready))
         elif what == "delete" and len(ready) > HOSTS - 3:
             await self.delete("nodes", chance.choice(ready)["metadata"]["name"])
         elif what == "recover":
@@ -92,9 +95,42 @@ class SimulatedCluster(ClusterAPI):
                 old = self.objects["nodes"].get(f"h{at}")
                 if old is None or not _is_ready(old):
                     await self.put("nodes", node)
-        elif what == "cut":
-            await self.cut()
+        else:
+            await self._disturb(what, jobs, ready)
         return what
+
+    async def _disturb(self, what: str, jobs: list[Object], ready: list[Object]) -> None:
+        """Something happens that is rarer."""
+        chance = self.chance
+        if what == "cut":
+            await self.cut()
+        elif what == "scale" and jobs:
+            await self._scale(chance.choice(jobs))
+        elif what == "remove":
+            pods = [name for name in self.objects["pods"] if name not in self._strangers]
+            for name in chance.sample(pods, min(len(pods), 2)):
+                await self.delete("pods", name)
+        elif what == "refuse":
+            self.refused = chance.randint(1, 4)
+        elif what == "darken":
+            for each in ready:
+                await self._lose(each)
+
+    async def _lose(self, node: Object) -> None:
+        """A node is no longer ready."""
+        changed = json.loads(json.dumps(node))
+        changed["status"]["conditions"][0]["status"] = "Unknown"
+        await self.put("nodes", changed)
+
+    async def _scale(self, job: Object) -> None:
+        """A Job runs another number of pods at once; those that are too many are deleted."""
+        pods, name = self.chance.randint(0, 8), job["metadata"]["name"]
+        completions = max(pods, len(self._done[name])) + self.chance.choice([0, 2])
+        spec = {**job["spec"], "parallelism": pods, "completions": completions}
+        await self.put("jobs", {**job, "spec": spec})
+        active = [each for each in self.pods_of(name) if _phase(each) not in ENDED]
+        for each in active[pods:]:
+            await self.delete("pods", f"default/{each['metadata']['name']}")
 
     async def control(self) -> bool:
         """Have all controllers do their work once; return whether there was some."""
@@ -128,7 +164,7 @@ class SimulatedCluster(ClusterAPI):
                 if _phase(each) not in ENDED
             }
             missing = sorted({*range(spec["completions"])} - active - self._done[name].keys())
-            for index in missing[: spec["parallelism"] - len(active)]:
+            for index in missing[: max(0, spec["parallelism"] - len(active))]:
                 self._made += 1
                 owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name}
                 metadata = {
@@ -196,7 +232,7 @@ class SimulatedCluster(ClusterAPI):
                 self._done[job][index] = item["spec"]["nodeName"]
             await self.put("pods", json.loads(json.dumps(item)) | {"status": {"phase": phase}})
 
-    async def _answer(self, method: str, target: str, body: Any, writer: Any) -> None:
+    async def _answer(self, method: str, target: str, body: Any, content: str, writer: Any) -> None:
         """Answer, but from some request on no more: the service has died before it, or after."""
         if self.dies_after is not None and method != "GET":
             self.dies_after -= 1
@@ -204,7 +240,12 @@ class SimulatedCluster(ClusterAPI):
                 self.died = True
                 if self.chance.random() < 0.5 or self.dies_after < -1:
                     raise ConnectionError
-        await super()._answer(method, target, body, writer)
+        if self.refused and method != "GET":
+            self.refused -= 1
+            code = self.chance.choice([403, 422])
+            send(writer, code, status(code, "a quota, or a policy"))
+            return
+        await super()._answer(method, target, body, content, writer)
 
     async def _tell(self, kind: str, change: str, item: Object) -> None:
         if kind in ("pods", "placementgroups"):

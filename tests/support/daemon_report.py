@@ -1,0 +1,37 @@
+"""The NodeResourceTopology object that a node's daemon publishes, without a daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from nri_policy.engine.engine import Engine
+from nri_policy.node import Node
+from nri_policy.nrt.coming import with_coming
+from nri_policy.nrt.reading import Reading
+from nri_policy.nrt.zones import measure
+from nri_policy.workload.pod import Container
+
+
+def daemon_report(
+    engine: Engine,
+    *,
+    name: str = "node-a",
+    coming: Collection[Container] = (),
+    started: Collection[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """Return the report of a node *name*.
+
+    *coming* are its Guaranteed pods, each as one container, *started* those that have started.
+    """
+    view, counted = with_coming(Node(engine), coming)
+    reading = Reading(
+        node=name,
+        layout=engine.layout,
+        amounts=measure(view),
+        devices={},
+        pods=frozenset(started),
+        counted=counted,
+        generation=0,
+    )
+    return reading.object()

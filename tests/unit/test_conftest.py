@@ -1,0 +1,70 @@
+"""Runs of the tests: the same examples in each, and at the end what was not tried."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TEST = """
+from hypothesis import given, settings
+from hypothesis import strategies as st
+{imports}
+drawn = []
+
+@settings(max_examples=200)
+@given(st.integers(), st.text())
+def test_draw(number: int, text: str) -> None:
+    drawn.append((number, text))
+
+def test_print() -> None:
+    print("drawn", hash(str(drawn)))
+"""
+
+
+def run(folder: Path, text: str, *arguments: str) -> list[str]:
+    """Return the lines of a run of one module of tests."""
+    (folder / "test_module.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", *arguments]
+    command += ["-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", str(folder)]
+    ran = subprocess.run(
+        command, cwd=ROOT, env={"PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=True
+    )
+    return ran.stdout.splitlines()
+
+
+def drawn(folder: Path, *arguments: str, imports: str = "") -> str:
+    """Return what a property test is given."""
+    lines = run(folder, TEST.format(imports=imports), *arguments)
+    return next(line for line in lines if "drawn" in line)
+
+
+def test_a_run_tries_the_same_examples_whatever_else_is_loaded(tmp_path: Path) -> None:
+    first = drawn(tmp_path)
+    assert drawn(tmp_path, imports="import nri_policy.daemon, tools.release") == first
+
+
+def test_a_fuzzing_run_tries_those_of_its_seed(tmp_path: Path) -> None:
+    new = "--hypothesis-profile=new"
+    first = drawn(tmp_path, new, "--hypothesis-seed=1")
+    assert drawn(tmp_path, new, "--hypothesis-seed=1") == first
+    assert drawn(tmp_path, new, "--hypothesis-seed=2") != first
+
+
+def test_the_last_lines_say_what_was_not_tried(tmp_path: Path) -> None:
+    text = """
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_with_a_runtime(number: int) -> None:
+    if number:
+        pytest.skip("no runtime is built; `make it` builds one")
+
+@pytest.mark.skipif(True, reason="needs root")
+def test_as_root() -> None: ...
+"""
+    *_, first, second, last = run(tmp_path, text)
+    assert first == "not tried: 2 tests: no runtime is built; `make it` builds one"
+    assert second == "not tried: 1 test: needs root"
+    assert last.startswith("1 passed, 3 skipped")
