@@ -32,12 +32,15 @@ cdef struct State:
 
 
 cdef int balance(Counts counts, Row into, int level, int wanted, int need, Order order) except -2:
-    """Fill *into* with lower domains and what each is to get; return their level, -1 if there is no balance."""
+    """Fill *into* with lower domains and what each is to get; return their level, -1 if there is no balance.
+
+    *order* is descending: the largest first.
+    """
     cdef Domains domains = counts.domains
     cdef bint both = level == domains.levels - 1  # the preferred level is the lower one as well
     cdef int low = 0, high = 1, parent, first, behind, threshold, best = 0, best_used = 0, used
     cdef Row uppers = Row(), lowers = Row(), best_uppers = Row(), best_lowers = Row()
-    order.with_leader, order.ascending = True, False
+    order.with_leader = True
     if not both and level + 1 > counts.slice_level:
         return -1
     if level:

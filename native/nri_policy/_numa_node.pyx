@@ -115,7 +115,8 @@ cdef class NumaNode:
     def less(self, takes):
         """Return the node as it is without what was promised: for each, a zone and {resource: amount}.
 
-        Without a zone (None) it is taken from every zone that has so much: it may be any of them.
+        Without a zone (None) it is taken off the one that has most: the node may choose any, and no other
+        would leave less for a container. What no zone has is taken off none.
         """
         cdef NumaNode node = NumaNode.__new__(
             NumaNode, zones=self.zones, columns=self.columns, distances=self.distances, available=None,
@@ -127,10 +128,21 @@ cdef class NumaNode:
         memcpy(node.available, self.available, self._bytes())
         for zone, amounts in takes:
             wanted = [amounts.get(self.columns.names[column], 0) for column in range(self.width)]
-            for row in range(self.count):
-                if zone == self.zones[row] or (zone is None and node._has(row, wanted)):
-                    node._subtract(row, wanted)
+            if zone is None:
+                row = node._most(wanted)
+            else:
+                row = self.zones.index(zone) if zone in self.zones else -1
+            if row >= 0:
+                node._subtract(row, wanted)
         return node
+
+    cdef int _most(self, list amounts) except -2:
+        """The zone that has room and most of what is asked, compared by resource in turn; -1: there is none."""
+        cdef int row, best = -1
+        for row in range(self.count):
+            if self._has(row, amounts) and (best < 0 or self._has_more(row, best, amounts)):
+                best = row
+        return best
 
     cdef bint _has(self, int row, list amounts) except -1:
         cdef int column
@@ -138,6 +150,16 @@ cdef class NumaNode:
             if amounts[column] and self.available[row * self.width + column] < to_amount(amounts[column]):
                 return False
         return True
+
+    cdef bint _has_more(self, int row, int other, list amounts) except -1:
+        cdef int column
+        cdef amount_t one, two
+        for column in range(self.width):
+            if amounts[column]:
+                one, two = self.available[row * self.width + column], self.available[other * self.width + column]
+                if one != two:
+                    return one > two
+        return False
 
     cdef int _subtract(self, int row, list amounts) except -1:
         cdef int column, at

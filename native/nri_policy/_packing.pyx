@@ -30,7 +30,8 @@ def pack(Counts counts not None, int count, *, int level, bint required=False, b
     """Return where *count* pods go: leaves and pods, by path, and the leader's leaf, -1 without one.
 
     They are looked for at *level*, and above it unless *required* or *unconstrained*; *ascending* fills the smallest
-    domains first (LeastFree); *balanced* tries to give as much to every domain first. Raises Refusal.
+    domains first (LeastFree); *balanced* tries to give as much to every domain first, and fills like BestFit whatever
+    *ascending* says. Raises Refusal.
     """
     cdef Order order = Order(True, ascending, counts.score is not NULL)
     cdef int need = counts.leaders is not NULL
@@ -39,10 +40,10 @@ def pack(Counts counts not None, int count, *, int level, bint required=False, b
         raise ValueError(f"level {level} is not one from the top to that of the slices")
     counts.refresh()
     if balanced:
+        order.ascending = False  # below the balance, and if there is none: BestFit
         lower = balance(counts, row, level, count // counts.size, need, order)
         if lower >= 0:
             return descend(counts, row, lower, count, need, order, True)
-        order.ascending = False  # if there is no balance, BestFit
     while not choose(counts, row, level, count // counts.size, need, order, required, unconstrained or level == 0):
         level -= 1
     return descend(counts, row, level, count, need, order, False)

@@ -145,7 +145,7 @@ CRITERIA = (
         name="id",
         heading="id",
         doc="number of the pool; the lower one wins",
-        reason="it is the first of equals",
+        reason="other pools are equally good, and the lowest number wins",
         lack="equal; the lower id wins",
         columns=(Column.ID,),
     ),

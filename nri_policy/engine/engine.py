@@ -39,10 +39,12 @@ from nri_policy.engine.event import (
     Stopped,
     Synchronized,
 )
-from nri_policy.engine.grant import Decision, Held, Placement
+from nri_policy.engine.explanation import DecisionKind
+from nri_policy.engine.grant import Decision, Held, Moved, Placement
 from nri_policy.engine.interim import interim_placement
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.placement import place
+from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.reconfiguration import reconfigure
 from nri_policy.engine.requested import check_amounts, overlay, read_admitted, read_request
@@ -126,7 +128,7 @@ class Engine:
         (PlacementError, AnnotationError), or who gave new settings (CapacityError).
         """
         state = self._state
-        state.rezoned.clear()
+        state.moved.clear()
         try:
             match event:
                 case Created():
@@ -155,8 +157,20 @@ class Engine:
             self._state = state
             state.restore(self._tables)
             raise
+        if state.moved and state is self._state:
+            decision = replace(decision, moved=self._moved(decision.container_id))
         self._tables = self._state.snapshot()
         return decision
+
+    def _moved(self, asked: str | None) -> tuple[Moved, ...]:
+        """Return who else is booked on another pool than before this event."""
+        before, now = self._tables.placed, self._state.placed
+        return tuple(
+            Moved(container_id=each, before=before[each].grant.pool, after=now[each].grant.pool)
+            for each in self._state.moved
+            if each != asked and each in before and each in now
+            if before[each].grant.pool != now[each].grant.pool
+        )
 
     def _created(self, event: Created) -> Decision:
         state, free = self._state, self._state.supply.free_cpus()
@@ -205,6 +219,8 @@ class Engine:
             add_notes(state, container.id, *warnings)
         if resizing is not None:
             state.await_resize(container.id, resizing)
+        elif before is not None and request.milli < before.request.milli:
+            bring_back(state, container.id)
         placed = state.placed[container.id]
         # one that was degraded keeps the weight that it came with
         placement = state.announce(container.id, "asked for", with_shares=placed.request is request)
@@ -284,6 +300,8 @@ class Engine:
         before, name = resizing.before, resizing.before.container.full_name
         if not event.refused:
             state.end_resize(container_id)
+            if state.placed[container_id].request.milli < before.request.milli:
+                bring_back(state, container_id)
             return Decision(changes=self._changes(free, f"{name} was resized"))
         asked, deadline = state.placed[container_id].container, state.cold.get(container_id)
         state.drop(container_id, settle=False)
@@ -295,10 +313,14 @@ class Engine:
         )
         note = "the runtime refused its resize, so it keeps what it had"
         decision = self._restored([candidate], [f"{name}: {note}"], note)
-        add_notes(state, container_id, note)
+        placed = state.placed[container_id]
+        if placed.explanation.kind is DecisionKind.KEPT:  # for the reasons that it had before
+            notes = [each for each in before.explanation.notes if each != note]
+            explanation = replace(before.explanation, notes=(*notes, note))
+            placed = state.placed[container_id] = replace(placed, explanation=explanation)
         if container_id in state.cold:
             state.cold[container_id] = deadline
-        return decision
+        return replace(decision, explanation=placed.explanation)
 
     def _stopped(self, event: Stopped | PodStopped) -> Decision:
         state, free = self._state, self._state.supply.free_cpus()
@@ -310,16 +332,20 @@ class Engine:
             state.forget(placed.container.id)
         if self.layout.settings.shrink_memory:
             state.shrink_memory()
+        if gone and state.away:
+            bring_back(state)
         names = tuple(placed.container.full_name for placed in gone)
         cause = f"{', '.join(names)} stopped"
         return Decision(released=names, changes=self._changes(free, cause))
 
     def _changes(self, free: CPUSet, cause: str) -> tuple[Placement, ...]:
-        """Return what other containers must hear now that the free CPUs are no longer *free*."""
+        """Return what other containers must hear now that the free CPUs are no longer *free*.
+
+        Whoever shares free CPUs that changed, and whoever has moved, be it beside the same CPUs.
+        """
         state = self._state
-        changed = free ^ state.supply.free_cpus()
-        sharers = state.announce_sharers(changed, cause)
-        return *sharers, *state.announce_all(state.rezoned, cause)
+        moved = state.announce_moved(cause) if state.moved else ()
+        return *state.announce_sharers(free ^ state.supply.free_cpus(), cause), *moved
 
     def _synchronized(self, event: Synchronized) -> Decision:
         state = self._state

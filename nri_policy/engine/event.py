@@ -79,6 +79,7 @@ class StoredGrant(Struct, frozen=True, kw_only=True):
     resources: Resources | None = None  # what it asked for then; None: not known
     created: int = 0  # ns since the epoch, or later than all before it; 0: not known
     classes: Classes | None = None  # what it has by them
+    home: str | None = None  # the name of the pool that the grant's home is
 
 
 class Synchronized(Struct, frozen=True, kw_only=True):

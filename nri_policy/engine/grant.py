@@ -28,6 +28,16 @@ class Grant(Struct, frozen=True, kw_only=True):
     # shares without a request, and may be moved to make room; stored by its first name
     preemptible: bool = field(name="guest")
     mems: CPUSet  # node ids
+    home: int | None = None  # the pool that it was moved up from first, where it goes back to
+    returned: bool = False  # it has been back, and stays wherever it is moved now
+
+
+class Moved(Struct, frozen=True, kw_only=True):
+    """A container that others share CPUs with, booked on another pool for somebody else."""
+
+    container_id: str
+    before: int  # pool id
+    after: int
 
 
 class Held(Struct, frozen=True, kw_only=True):
@@ -68,9 +78,9 @@ class Decision(Struct, frozen=True, kw_only=True):
     grant: Grant | None = None
     placement: Placement | None = None
     classes: Classes | None = None  # of the container asked about, if it is in any
-    changes: tuple[
-        Placement, ...
-    ] = ()  # to other containers: pool by pool, each in order of placement
+    # to other containers: pool by pool, each in order of placement, then to those that have moved
+    changes: tuple[Placement, ...] = ()
+    moved: tuple[Moved, ...] = ()  # others, to another pool
     explanation: Explanation | None = None
     released: tuple[str, ...] = ()  # namespace/pod/name of those that gave back what they held
     warnings: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from nri_policy.engine.degraded_admission import add_notes, keep
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.recognition import Candidate, claimed_once, read_grant
 from nri_policy.engine.state import State
-from nri_policy.workload.request import Request, Sort
+from nri_policy.workload.request import Sort
 
 
 class Restored(Struct):
@@ -35,19 +35,21 @@ def keep_all(
 
     All exclusive CPUs are set aside before any shared part is booked, those of who shares none
     first: so nobody who lost nothing moves for one who did. What is left of a pool after them is
-    what its sharers can be recognised by.
+    what its sharers can be recognised by. A degraded container keeps what it has before anyone
+    gets more.
     """
     alone = claimed_once(candidate.cpus for candidate in candidates)
-    known = sorted((each for each in candidates if each.held and each.same), key=_shares)
+    known = sorted((each for each in candidates if _keeps(each)), key=_shares)
     unknown = sorted((each for each in candidates if not each.held), key=_shares_all)
-    left = [each for each in candidates if each.held and not each.same]
+    left = [each for each in candidates if each.held and not _keeps(each)]
     aside = [_set_aside(state, candidate, forced=forced) for candidate in known]
     torn = []
     for candidate, own in zip(known, aside, strict=True):
         held = candidate.held
         assert held is not None, "it is known"
         state.supply.give(own)
-        grant = replace(held, exclusive=own)
+        mems = held.mems & state.layout.memory.nodes if forced else held.mems
+        grant = replace(held, exclusive=own, mems=mems)
         if own or not held.exclusive:
             if possible(state, candidate, grant):
                 left += _keep(state, candidate, grant, result, forced=forced)
@@ -59,8 +61,12 @@ def keep_all(
         left.append(candidate)
     for candidate in unknown:
         read = read_grant(state, candidate, alone)
-        kept = read is not None and (not forced or _whole(candidate.request, read))
-        if read is not None and kept and possible(state, candidate, read):
+        if (
+            read is not None
+            and (not forced or _whole(candidate, read))
+            and _has_zone(state, candidate, read)
+            and possible(state, candidate, read)
+        ):
             _keep(state, candidate, read, result, forced=forced)
         else:
             left.append(candidate)
@@ -73,14 +79,15 @@ def keep_all(
 def _keep(
     state: State, candidate: Candidate, grant: Grant, result: Restored, *, forced: bool
 ) -> list[Candidate]:
-    """Book a grant; return whose it is if it is to be completed, as in a *forced* change."""
+    """Book a grant; return whose it is if it is to be completed: degraded, or a *forced* change."""
     keep_one(state, candidate, grant, result)
-    return [candidate] if forced and not _whole(candidate.request, grant) else []
+    incomplete = candidate.degraded or (forced and not _whole(candidate, grant))
+    return [candidate] if incomplete else []
 
 
 def keep_one(state: State, candidate: Candidate, grant: Grant, result: Restored) -> None:
     """Book a grant that is held already, and note what memory is short for it."""
-    texts = keep(state, candidate.container, candidate.request, grant)
+    texts = keep(state, candidate.container, candidate.booked, grant)
     result.short += [f"{candidate.container.full_name}: {text}" for text in texts]
 
 
@@ -104,6 +111,11 @@ def _keep_torn(
     if forced:
         keep_one(state, candidate, replace(grant, shared=0, shares=False), result)
     return [candidate]
+
+
+def _keeps(candidate: Candidate) -> bool:
+    """Whether what a container held is still for what it asks, or was left to it when degraded."""
+    return candidate.held is not None and (candidate.same or candidate.degraded is not None)
 
 
 def _shares_all(candidate: Candidate) -> bool:
@@ -131,9 +143,17 @@ def _set_aside(state: State, candidate: Candidate, *, forced: bool) -> CPUSet:
     return own
 
 
-def _whole(request: Request, grant: Grant) -> bool:
-    """Whether *grant* is all that was asked for: less is what hotplug left of it."""
-    return len(grant.exclusive) >= request.exclusive and grant.shared == request.shared
+def _whole(candidate: Candidate, grant: Grant) -> bool:
+    """Whether *grant* is all that was asked for, on the memory held: less is what hotplug left."""
+    request, held = candidate.request, candidate.held
+    cpus = len(grant.exclusive) >= request.exclusive and grant.shared == request.shared
+    return cpus and (held is None or grant.mems == held.mems)
+
+
+def _has_zone(state: State, candidate: Candidate, grant: Grant) -> bool:
+    """Whether a grant that was read has memory nodes, where the runtime could tell them."""
+    pinned = state.layout.settings.pin_memory and not candidate.request.memory_preserve
+    return bool(grant.mems) or not (pinned and state.layout.memory.nodes)
 
 
 def possible(state: State, candidate: Candidate, grant: Grant) -> bool:
@@ -143,11 +163,8 @@ def possible(state: State, candidate: Candidate, grant: Grant) -> bool:
     """
     request = candidate.request
     nodes = state.layout.memory.nodes
-    if not request.memory_preserve and nodes:
-        # where memory is not pinned, the runtime cannot tell a zone
-        pinned = grant.mems or not state.layout.settings.pin_memory
-        if not (pinned and grant.mems <= nodes):
-            return False
+    if nodes and not grant.mems <= nodes:
+        return False
     if grant.sort is Sort.RESERVED:
         left = 1000 * len(state.layout.capacity.reserved) - state.reserved_milli
         there = candidate.cpus == state.cpus(grant, request.hide_hyperthreads)

@@ -24,6 +24,7 @@ from nri_policy.pools.memory_map import MemoryMap
 from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.priority import PriorityClasses, classes_of
 from nri_policy.pools.tree import PoolTree, build
+from nri_policy.pools.width import Widths, widths_of
 from nri_policy.settings import Alignment, Level, Settings
 from nri_policy.workload.request import Sort
 
@@ -38,6 +39,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     capacity: Capacity
     shortages: tuple[str, ...]  # what of the settings the machine can no longer give, for people
     picker: Picker
+    widths: Widths
     classes: PriorityClasses
     memory: MemoryMap
     affinity_scorer: AffinityScorer
@@ -103,6 +105,7 @@ def layout_of(
         capacity=capacity,
         shortages=shortages,
         picker=picker,
+        widths=widths_of(tree, picker, capacity.sharable),
         classes=classes_of(machine),
         memory=memory,
         affinity_scorer=AffinityScorer(tree),

@@ -7,6 +7,7 @@ Owns the choice. It works on a State inside a transaction: the caller restores t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,14 +17,22 @@ from nri_policy.engine.comparison import Comparison, Found
 from nri_policy.engine.exclusive_cpus import cut
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, Held
+from nri_policy.engine.making_way import (
+    NARROWEST,
+    find_last_ways,
+    find_ways,
+    kept_cpus,
+    note_beyond,
+    width_of,
+)
 from nri_policy.engine.placement_notes import confinement_notes, isolation_notes, not_cold
-from nri_policy.engine.rebooking import last_resort, make_room, rebook
+from nri_policy.engine.rebooking import last_resort, make_room, move_up
 from nri_policy.engine.shortage import Lack, PlacementError, shortage
 from nri_policy.engine.state import Placed, State
 from nri_policy.engine.zone import memory_request, near_cpus, near_devices
 from nri_policy.engine.zone_hint import zone_note
 from nri_policy.pools.memory_offer import MemoryShortageError, Offer, Offers
-from nri_policy.pools.supply import Table
+from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import Pool
 from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pulls
@@ -73,35 +82,96 @@ def place(
     resize). Sharers are re-booked as a *last* resort, if allowed.
     """
     try:
-        return _book_grant(state, container, request, held)
+        choice = _choose(state, container, request, held)
+        if (
+            last
+            and choice.grant.exclusive
+            and (held is not None or state.layout.widths.pools[choice.grant.pool] != NARROWEST)
+        ):
+            choice = _choose_closer(state, container, request, held, choice)
+        return _book_grant(state, container, request, held, choice)
     except PlacementError as refusal:
         moves = _last_resort(state, container, request) if last else {}
         if not moves:
             raise
         before = state.snapshot()
         for member, above in moves.items():
-            rebook(state, member, above, f"{container.full_name} had no room otherwise")
+            move_up(state, member, above, f"{container.full_name} had no room otherwise")
         names = ", ".join(state.placed[member].container.full_name for member in moves)
         try:
-            return _book_grant(
-                state, container, request, held, f"moved to wider pools to make room: {names}"
-            )
+            choice = _choose(state, container, request, held)
+            choice = _note_movers(choice, f"moved to wider pools to make room: {names}")
+            return _book_grant(state, container, request, held, choice)
         except PlacementError:
             state.restore(before)
             raise refusal from None
 
 
-def _book_grant(
-    state: State, container: Container, request: Request, held: Held | None, rebooked: str = ""
+def _choose_closer(
+    state: State, container: Container, request: Request, held: Held | None, first: Choice
 ) -> Choice:
-    """Book a grant for *request*; nobody is moved but preemptible containers in its way.
+    """Return a choice closer together than *first*, for which few sharers have moved up (§2).
 
-    *rebooked* says whom of these it took to move before.
+    Else *first*, and nobody has moved.
     """
-    choice = _choose(state, container, request, held)
-    if rebooked:
-        findings = replace(choice.findings, notes=(*choice.findings.notes, rebooked))
-        choice = replace(choice, kind=DecisionKind.MADE_ROOM, findings=findings)
+    assert first.findings.table is not None, "pools were compared"
+    found = find_ways(state, request, first.grant, first.findings.table, held)
+    for way in found.ways:
+        before = state.snapshot()
+        for member in way.movers:
+            move_up(state, member, way.to, f"{container.full_name} lies closer together")
+        with suppress(PlacementError):
+            closer = _choose(state, container, request, held)
+            better = _is_closer(state, request, held, first, closer)
+            if better and _find_failing(state, request, closer.grant) is None:
+                names = ", ".join(state.placed[each].container.full_name for each in way.movers)
+                note = f"moved to wider pools so that it lies closer together: {names}"
+                beyond = note_beyond(state.layout, found, closer.grant)
+                return _note_movers(closer, note, *beyond)
+        state.restore(before)
+        for member in way.movers:
+            del state.moved[member]
+    if found.ways:  # what it was offered of the memory is out of date
+        first = _choose(state, container, request, held)
+    return _add_notes(first, *note_beyond(state.layout, found, first.grant))
+
+
+def _is_closer(
+    state: State, request: Request, held: Held | None, first: Choice, other: Choice
+) -> bool:
+    """Whether *other* is closer together than *first*, and no worse by criteria 1 to 10 (§4).
+
+    Or as close, and keeps the CPUs that were *held* where *first* does not.
+    """
+    assert first.findings.table is not None, "pools were compared"
+    assert other.findings.table is not None, "pools were compared"
+    own, keeps = kept_cpus(state, request, held)
+    if len(own & other.grant.exclusive) < keeps:
+        return False
+    before = first.findings.table.row(first.grant.pool)[: Column.DEPTH]
+    if other.findings.table.row(other.grant.pool)[: Column.DEPTH] < before:
+        return False
+    wide, width = (width_of(state.layout, each.grant) for each in (first, other))
+    return width < wide or (width == wide and len(own & first.grant.exclusive) < keeps)
+
+
+def _note_movers(choice: Choice, *notes: str) -> Choice:
+    """Return *choice* with *notes* on who has moved for it."""
+    kind = choice.kind if choice.kind is DecisionKind.RESIZED else DecisionKind.MADE_ROOM
+    return _add_notes(replace(choice, kind=kind), *notes)
+
+
+def _add_notes(choice: Choice, *notes: str) -> Choice:
+    if not notes:
+        return choice
+    findings = replace(choice.findings, notes=(*choice.findings.notes, *notes))
+    return replace(choice, findings=findings)
+
+
+def _book_grant(
+    state: State, container: Container, request: Request, held: Held | None, choice: Choice
+) -> Choice:
+    """Book the grant of *choice*; preemptible containers in its way are moved."""
     covered = held is not None and held.covers(request)
     wrong = None if covered else _find_failing(state, request, choice.grant)
     if wrong is not None:
@@ -127,7 +197,11 @@ def _last_resort(state: State, container: Container, request: Request) -> Mappin
     memory = memory_request(container, request, aligned=state.layout.aligned)
     offers = None if memory is None else state.memory.offers(memory)
     comparison = Comparison(state, replace(request, sort=Sort.NORMAL), None, offers)
-    return last_resort(state, lambda: comparison.table(with_preemptible=False).best() is not None)
+    return last_resort(
+        state,
+        find_last_ways(state, request),
+        lambda: comparison.table(with_preemptible=False).best() is not None,
+    )
 
 
 def book(state: State, container: Container, request: Request, choice: Choice) -> None:

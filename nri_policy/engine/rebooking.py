@@ -2,21 +2,21 @@
 
 Owns who has to: preemptible containers that are left without a CPU, and, as the last resort before
 a refusal, small sharers, for each of which its pool keeps a whole CPU. Nobody loses a CPU by it:
-the pool above has all that were shared.
+the pool above has all that were shared. Nobody's memory moves by it: the pages would stay behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
 
 from msgspec.structs import replace
 
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.making_way import Way
 from nri_policy.engine.state import Placed, State
-from nri_policy.engine.zone import memory_request
-from nri_policy.pools.memory_offer import MemoryShortageError
 from nri_policy.pools.tree import Pool, PoolTree
-from nri_policy.workload.request import Sort
 
 
 def make_room(state: State, cause: str) -> None:
@@ -26,43 +26,102 @@ def make_room(state: State, cause: str) -> None:
     for pool in tree.pools[:-1]:
         for member in [*state.members(pool.id)] if pool.cpus.isdisjoint(free) else ():
             above = next((p for p in tree.path(pool) if not p.cpus.isdisjoint(free)), tree.top)
-            rebook(state, member, above, cause)
+            grant = state.placed[member].grant
+            note = f"moved from {pool.name} to {above.name}: {cause}"
+            rebook(state, member, replace(grant, pool=above.id), note)
 
 
-def rebook(state: State, member: str, above: Pool, cause: str) -> None:
-    """Re-book a sharer to *above*, with no less memory than it has."""
-    cold, deadline = member in state.cold, state.cold.get(member)
-    placed = state.drop(member)
-    zone = placed.grant.mems
-    memory = memory_request(
-        placed.container, placed.request, aligned=state.layout.aligned, cold=cold
-    )
-    offer = None
-    if memory is not None:
-        # who has been found with more than there is keeps what it has
-        with suppress(MemoryShortageError):
-            offer = state.memory.offer(above.id, memory, zone)
-    grant = replace(placed.grant, pool=above.id, mems=zone if offer is None else offer.zone)
-    below = state.layout.tree.pools[placed.grant.pool]
-    notes = (*placed.explanation.notes, f"moved from {below.name} to {above.name}: {cause}")
-    explanation = replace(placed.explanation, pool=above.id, notes=notes)
-    state.put(replace(placed, grant=grant, explanation=explanation), offer)
-    if memory is not None and offer is None:
-        state.memory.adopt(above.id, memory, zone)
-    if cold and (offer is None or offer.booking.home.cold):
-        state.cold[member] = deadline
+def move_up(state: State, member: str, above: Pool, cause: str) -> None:
+    """Re-book a sharer to *above*; it notes its home, unless it has been back there once."""
+    grant = state.placed[member].grant
+    home = grant.pool if grant.home is None and not grant.returned else grant.home
+    below = state.layout.tree.pools[grant.pool]
+    note = f"moved from {below.name} to {above.name}: {cause}"
+    rebook(state, member, replace(grant, pool=above.id, home=home), note)
 
 
-def last_resort(state: State, fits: Callable[[], bool]) -> Mapping[str, Pool]:
-    """Return which sharers have to be booked on which pools above for *fits* to hold; {}: none do.
+def bring_back(state: State, asked: str | None = None) -> None:
+    """Re-book one container to its home, or as near above it as it fits: the oldest that does.
 
-    One alone to the pool above, the smallest first, then the oldest; else as many as it takes in
-    this order; else to the top, of all, those without whom it does not fit. Moving one up only
-    takes from what is needed of pools, so that who is refused with all of them at the top has to
-    be. The state is as before afterwards.
+    Not the one *asked* about. Once there it stays, and next time where it is moved.
     """
     tree = state.layout.tree
-    sharers = sorted(_movable(state), key=_smallest_first)
+    by_age = sorted((state.placed[each].container.created, each) for each in state.away)
+    for _, member in by_age:
+        grant = state.placed[member].grant
+        pool = None if member == asked else _nearest_home(state, grant)
+        if pool is not None:
+            back = replace(grant, pool=pool.id, home=None, returned=True)
+            rebook(state, member, back, f"back on {tree.pools[pool.id].name}")
+            return
+
+
+def _nearest_home(state: State, grant: Grant) -> Pool | None:
+    """Return the first pool from a grant's home up to its own that holds it; None if none does."""
+    tree, supply = state.layout.tree, state.supply
+    assert grant.home is not None, "it has one"
+    path = [pool.id for pool in tree.path(tree.pools[grant.home])]
+    if grant.pool not in path:  # not in this layout
+        return None
+    free = supply.free_cpus()
+    with _try(state):
+        supply.unbook(grant.pool, grant.shared, grant.shares, grant.preemptible)
+        for pool in path[: path.index(grant.pool)]:
+            has_cpu = not tree.pools[pool].cpus.isdisjoint(free)
+            if has_cpu and supply.allocatable_shared(pool) >= grant.shared:
+                return tree.pools[pool]
+    return None
+
+
+def rebook(state: State, member: str, grant: Grant, note: str) -> None:
+    """Give a sharer *grant*, on another pool, and say why; its memory stays where it is."""
+    placed = state.placed[member]
+    explanation = placed.explanation
+    explanation = replace(explanation, pool=grant.pool, notes=(*explanation.notes, note))
+    state.rebook(replace(placed, explanation=explanation), grant, note)
+
+
+def last_resort(state: State, ways: Sequence[Way], fits: Callable[[], bool]) -> Mapping[str, Pool]:
+    """Return which sharers have to be booked on which pools above for *fits* to hold; {}: none do.
+
+    The fewest of *ways*, which begin with these; others where by trials fewer suffice (§2). Without
+    any of them it would not fit. The state is as before afterwards.
+    """
+    found: Mapping[str, Pool] = {}
+    for _, group in groupby(ways, key=lambda way: len(way.movers)):
+        if found := _first_way(state, [*group], fits):
+            break
+    if len(found) == 1:
+        return found
+    others = _by_trials(state, fits)
+    return others if others and (not found or len(others) < len(found)) else found
+
+
+def _first_way(state: State, ways: Sequence[Way], fits: Callable[[], bool]) -> Mapping[str, Pool]:
+    """Return who moves in the first of *ways* that helps, only to the pools above theirs if so."""
+    tree = state.layout.tree
+    near = [
+        {each: _above(tree, state.placed[each].grant.pool) for each in way.movers} for way in ways
+    ]
+    for to in (*near, *(dict.fromkeys(way.movers, way.to) for way in ways)):
+        sharers = [state.placed[each] for each in to]
+        with _try(state):
+            for each in sharers:
+                _put(state, each, to[each.container.id].id)
+            if fits():
+                return _needed(state, sharers, to, fits)
+    return {}
+
+
+def _by_trials(state: State, fits: Callable[[], bool]) -> Mapping[str, Pool]:
+    """Return the same by trials: what *fits* may ask for more than numbers of CPUs.
+
+    One alone to the pool above, the smallest first, then the oldest; else as many as it takes in
+    this order; else to the top, of all. Moving one up only takes from what is needed of pools, so
+    that who is refused with all of them at the top has to be.
+    """
+    tree = state.layout.tree
+    sharers = [state.placed[container_id] for _, _, container_id, _ in state.movers_in_order()]
     above = {each.container.id: _above(tree, each.grant.pool) for each in sharers}
     with _try(state):
         for each in sharers:
@@ -75,42 +134,28 @@ def last_resort(state: State, fits: Callable[[], bool]) -> Mapping[str, Pool]:
             if fits():
                 return {each.container.id: above[each.container.id]}
     with _try(state):
-        moved = {}
-        for each in sharers:
-            moved[each.container.id] = above[each.container.id]
+        for count, each in enumerate(sharers, 1):
             _put(state, each, above[each.container.id].id)
             if fits():
-                return moved
+                return _needed(state, sharers[:count], above, fits)
     with _try(state):
-        moved = {each.container.id: tree.top for each in sharers}
         for each in sharers:
             _put(state, each, tree.top.id)
-        for each in reversed(sharers):
-            _put(state, each, each.grant.pool, tree.top.id)
-            if fits():
-                del moved[each.container.id]
-            else:
-                _put(state, each, tree.top.id)
-        return moved
+        return _needed(state, sharers, dict.fromkeys(above, tree.top), fits)
 
 
-def _movable(state: State) -> Iterator[Placed]:
-    """Yield those who only share, below the top, and may be moved; no preemptible ones."""
-    top = state.layout.tree.top.id
-    for placed in state.placed.values():
-        grant = placed.grant
-        if (
-            grant.sort is Sort.NORMAL
-            and grant.pool != top
-            and not grant.exclusive
-            and not grant.preemptible
-            and placed.request.movable
-        ):
-            yield placed
-
-
-def _smallest_first(placed: Placed) -> tuple[int, int, str]:
-    return placed.grant.shared, placed.container.created, placed.container.id
+def _needed(
+    state: State, moved: list[Placed], to: Mapping[str, Pool], fits: Callable[[], bool]
+) -> dict[str, Pool]:
+    """Return where those of *moved* go without whom it would not fit: put back, largest first."""
+    needed = {}
+    for each in reversed(moved):
+        pool = to[each.container.id]
+        _put(state, each, each.grant.pool, pool.id)
+        if not fits():
+            _put(state, each, pool.id)
+            needed[each.container.id] = pool
+    return needed
 
 
 def _above(tree: PoolTree, pool: int) -> Pool:

@@ -34,6 +34,11 @@ class Candidate(Struct, frozen=True, kw_only=True):
     there: bool = False  # the reserved CPUs are those of the time when `held` was given
     degraded: Request | None = None  # what `held` is for since the machine could not give it more
 
+    @property
+    def booked(self) -> Request:
+        """What `held` is booked for."""
+        return self.degraded or self.request
+
 
 def claimed_once(cpusets: Iterable[CPUSet]) -> CPUSet:
     """Return the CPUs that are in exactly one of *cpusets*."""

@@ -67,15 +67,16 @@ def _candidate(
     request, _ = read_request(placed.container, layout)
     normal = placed.grant.sort is Sort.NORMAL
     pool = places[placed.grant.pool] if normal else layout.tree.top.id
+    home = None if placed.grant.home is None else places[placed.grant.home]
     held, degraded = None, None
     if pool is None:
         pass  # nothing of its place is left
     elif same_entitlement(request, placed.request):
-        held = replace(placed.grant, pool=pool)
+        held = replace(placed.grant, pool=pool, home=home)
     elif not forced:
         entitled, _ = read_request(placed.container, old.layout)
         if same_entitlement(request, entitled):  # a machine that shrank left it less
-            held = replace(placed.grant, pool=pool)
+            held = replace(placed.grant, pool=pool, home=home)
             degraded = with_entitlement(request, placed.request)
     cpus, mems = old.sent.get(placed.container.id, (EMPTY, EMPTY))
     return Candidate(

@@ -78,11 +78,16 @@ class State:
         # Containers on pmem alone -> when they get dram, seconds since the epoch; None: not started
         self.cold: dict[str, float | None] = {}
         self.resizing: dict[str, Resizing] = {}  # by container id
-        self.rezoned: dict[str, None] = {}  # whose memory was moved in this event
+        # whose pool or zone changed for others in this event, and why, if not for the event itself
+        self.moved: dict[str, str | None] = {}
         self.latest = 0  # `Container.created` of the youngest of all so far
         self.placed: dict[str, Placed] = {}  # by container id, in the order of placement
         self.sent: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
         self.reserved_milli = 0  # milli-CPU booked on the reserved CPUs
+        # who may be booked farther up to make room (§2), or is at the top: milli-CPU, age, id and
+        # pool, by container id
+        self.movers: dict[str, tuple[int, int, str, int]] = {}
+        self.away: dict[str, None] = {}  # who has a home to go back to, by container id
         self.peers = Peers()
         self._names: dict[str, str] = {}  # namespace/pod/name -> container id
         # pool id -> containers whose cpuset follows its free CPUs: the nodes that the runtime is to
@@ -117,8 +122,8 @@ class State:
         self.memory.restore(snapshot.memory)
         self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
         self.reserved_milli = 0
-        for table in (self._names, self._sharing, self._pods):
-            table.clear()
+        for index in (self.movers, self.away, self._names, self._sharing, self._pods):
+            index.clear()
         for placed in self.placed.values():
             self._index(placed)
 
@@ -132,14 +137,24 @@ class State:
 
     def _index(self, placed: Placed) -> None:
         """Note what follows from a grant, besides what the supply and the peers know of it."""
-        container, grant = placed.container, placed.grant
+        container, grant, request = placed.container, placed.grant, placed.request
         if grant.sort is Sort.RESERVED:
             self.reserved_milli += grant.shared
         if grant.shares:
-            own = grant.exclusive or placed.request.hide_hyperthreads
-            self._sharing[grant.pool][container.id] = None if own else self._mems(placed)
+            self._sharing[grant.pool][container.id] = self._mems_of_sharer(placed)
+            stays = grant.exclusive or not grant.shared or not request.movable
+            if not (stays or (request.strict_hints and request.hints)):
+                mover = grant.shared, container.created, container.id, grant.pool
+                self.movers[container.id] = mover
+        if grant.home is not None:
+            self.away[container.id] = None
         self._names[container.full_name] = container.id
         self._pods[container.pod.id][container.id] = None
+
+    def movers_in_order(self) -> list[tuple[int, int, str, int]]:
+        """Return who may be booked farther up, in the order in which they are moved (§2)."""
+        top = self.layout.tree.top.id
+        return sorted([mover for mover in self.movers.values() if mover[3] != top])
 
     def fork(self) -> State:
         """Return an independent copy."""
@@ -181,10 +196,46 @@ class State:
             placed = self.placed[move.id]
             placed = replace(placed, grant=replace(placed.grant, mems=move.zone))
             self.placed[move.id] = placed
-            self.rezoned[move.id] = None
+            if move.id not in self.moved:
+                self.moved[move.id] = None
             members = self._sharing.get(placed.grant.pool, {})
             if members.get(move.id) is not None:
                 members[move.id] = self._mems(placed)
+
+    def rebook(self, placed: Placed, grant: Grant, cause: str) -> None:
+        """Give a sharer *grant* instead: on another pool, with the same memory zone and booking.
+
+        So does a resize of it that is not in force yet: what that frees stays out of others' reach.
+        """
+        container, pool, before = placed.container, grant.pool, placed.grant.pool
+        self.supply.unbook(before, grant.shared, grant.shares, grant.preemptible)
+        self.supply.book(pool, grant.shared, grant.shares, grant.preemptible)
+        self.peers.remove(container.id)
+        self.peers.add(container, pool)
+        if container.id in self.memory.bookings:
+            self.memory.rehome(container.id, pool)
+        _remove(self._sharing, before, container.id)
+        self.away.pop(container.id, None)
+        del self.placed[container.id]  # it is the last to be placed now
+        placed = replace(placed, grant=grant)
+        self.placed[container.id] = placed
+        self._sharing[pool][container.id] = self._mems_of_sharer(placed)
+        if container.id in self.movers:
+            self.movers[container.id] = *self.movers[container.id][:3], pool
+        if grant.home is not None:
+            self.away[container.id] = None
+        self.moved[container.id] = cause
+        if container.id in self.resizing:
+            self._rebook_resized(container.id, grant)
+
+    def _rebook_resized(self, container_id: str, moved: Grant) -> None:
+        """Let a sharer stay where it has *moved* if its resize is refused."""
+        resizing = self.resizing[container_id]
+        grant = resizing.before.grant
+        if not grant.exclusive:
+            grant = replace(grant, pool=moved.pool, home=moved.home, returned=moved.returned)
+            before = replace(resizing.before, grant=grant)
+            self.resizing[container_id] = replace(resizing, before=before)
 
     def drop(self, container_id: str, *, settle: bool = True) -> Placed:
         """Take a container's grant back; what the runtime was told of it stays.
@@ -202,6 +253,10 @@ class State:
             self.reserved_milli -= grant.shared
         if grant.shares:
             _remove(self._sharing, grant.pool, container_id)
+        if container_id in self.movers:
+            del self.movers[container_id]
+        if container_id in self.away:
+            del self.away[container_id]
         if container_id in self.memory.bookings:
             self.memory.release(container_id, settle=settle)
         self.cold.pop(container_id, None)
@@ -255,6 +310,11 @@ class State:
         pinned = self.layout.settings.pin_memory and not placed.request.memory_preserve
         return placed.grant.mems if pinned else EMPTY
 
+    def _mems_of_sharer(self, placed: Placed) -> CPUSet | None:
+        """Return the same where its cpuset is just its pool's free CPUs, None where it is not."""
+        own = placed.grant.exclusive or placed.request.hide_hyperthreads
+        return None if own else self._mems(placed)
+
     def announce(self, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
         """Return what the runtime must hear of a container, None if it knows; it counts as sent."""
         placed = self.placed[container_id]
@@ -280,6 +340,16 @@ class State:
         """Return what the runtime must hear of those of whom it does not know it."""
         announced = [self.announce(each, cause, with_shares=False) for each in container_ids]
         return tuple([placement for placement in announced if placement is not None])
+
+    def announce_moved(self, cause: str) -> list[Placement]:
+        """Return what the runtime must hear of those who moved in this event, each with its cause.
+
+        That is *cause* where it has none of its own.
+        """
+        announced = [
+            self.announce(each, why or cause, with_shares=False) for each, why in self.moved.items()
+        ]
+        return [placement for placement in announced if placement is not None]
 
     def announce_sharers(self, changed: CPUSet, cause: str) -> list[Placement]:
         """Return what the runtime must hear of those who share in a pool with *changed* CPUs.

@@ -17,7 +17,7 @@ from nri_policy.classes import Equipment
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import StoredGrant, Synchronized
-from nri_policy.engine.grant import Held
+from nri_policy.engine.grant import Grant, Held
 from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import place
@@ -31,7 +31,7 @@ from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 from nri_policy.workload.request import Isolation, Request
 
 _PAGE = 1 << 16  # bytes; the largest page of any kernel
-_NO_LIMIT = 1 << 62  # bytes; what cgroup v1 shows for none
+NO_LIMIT = 1 << 62  # bytes; what cgroup v1 shows for none
 
 _RequestOf = Callable[[Container], Request]
 
@@ -87,17 +87,35 @@ def update_from_list(known: Container, milli: int, listed: Container) -> Contain
     return replace(known, state=state, resources=merged, resized=True)
 
 
-def not_older(known: Resources, milli: int, listed: Resources, found: Resources) -> Resources:
-    """Return what the runtime lists, or what is *known* where its cgroup was *found* to have that.
+def in_force(listed: Container, found: Resources, known: Resources | None, milli: int) -> Container:
+    """Return a container that the runtime lists, with the amounts that it has by three witnesses.
 
-    A runtime may list what a container was created with (CRI-O after its restart). Its shares may
-    be those that we have set for *milli*; the kernel may not say.
+    A runtime may list what a container was created with (CRI-O after its restart); what is *known*
+    of it, if anything, may be from before a resize. So that one counts that agrees with what its
+    cgroup was *found* to have. Where none does, both are older, and the cgroup counts. Its shares
+    may be those that we have set for *milli*.
     """
-    if _limits(found) != _limits(known):
+    said = listed.resources
+    known = said if known is None else _with_amounts(said, known)
+    if has(found, known, milli) and (found.cpu_shares or not has(found, said, milli)):
+        return replace(listed, resources=known)
+    if has(found, said, milli):
         return listed
-    ours = found.cpu_shares in (known.cpu_shares, shares_of(milli))
-    if _limits(listed) == _limits(known) and not ours:
-        return listed
+    says = found.cpu_shares not in (0, known.cpu_shares, shares_of(milli))
+    now = replace(known, cpu_shares=found.cpu_shares) if says else known
+    # Kubernetes takes no limit away: where none is found, the kernel does not say, or somebody
+    # else has lifted it
+    if found.cpu_limit is not None:
+        now = replace(now, cpu_quota=found.cpu_quota, cpu_period=found.cpu_period)
+        if listed.pod.qos is QoS.GUARANTEED:
+            now = replace(now, cpu_shares=shares_of(found.cpu_limit))
+    if _memory(found):
+        now = replace(now, memory_limit=found.memory_limit)
+    return replace(listed, resources=now, resized=True)
+
+
+def _with_amounts(listed: Resources, known: Resources) -> Resources:
+    """Return what is *listed*, with the amounts that are *known*."""
     return replace(
         listed,
         cpu_shares=known.cpu_shares,
@@ -113,13 +131,27 @@ def has(found: Resources, asked: Resources, milli: int) -> bool:
     Its shares may be those that we have set for *milli*.
     """
     same_shares = found.cpu_shares in (0, asked.cpu_shares, shares_of(milli))
-    return same_shares and _limits(found) == _limits(asked)
+    return same_shares and _agrees(found, asked)
 
 
-def _limits(resources: Resources) -> tuple[int | None, int]:
-    """Return the limits of CPU and memory, as exactly as the kernel keeps them."""
-    memory = resources.memory_limit
-    return resources.cpu_limit, 0 if memory >= _NO_LIMIT else memory // _PAGE
+def _agrees(found: Resources, said: Resources) -> bool:
+    """Return whether a cgroup was *found* to have the limits of CPU and memory that are *said*."""
+    return _same_cpu(found, said) and _memory(found) == _memory(said)
+
+
+def _same_cpu(found: Resources, said: Resources) -> bool:
+    """Return whether the limits of CPU are the same, or would be for systemd.
+
+    It rounds up to a hundredth of a CPU whenever it writes a scope's quota again.
+    """
+    one, other = found.cpu_limit, said.cpu_limit
+    return one == other or (other is not None and one == -(-other // 10) * 10)
+
+
+def _memory(resources: Resources) -> int:
+    """Return the limit of memory as exactly as the kernel keeps it, 0 for none."""
+    limit = resources.memory_limit
+    return 0 if limit >= NO_LIMIT else limit // _PAGE
 
 
 def _amounts(resources: Resources) -> tuple[int, int | None, int]:
@@ -135,9 +167,18 @@ def with_stored_grant(
     """
     if stored.pool not in pools:
         return candidate
-    held = replace(stored.grant, pool=pools[stored.pool])
+    held = _recalled_grant(stored, pools)
     same = same_entitlement(candidate.request, stored.request)
     return replace(candidate, held=held, same=same, there=there)
+
+
+def _recalled_grant(stored: StoredGrant, pools: Mapping[str, int]) -> Grant:
+    """Return a *stored* grant on the tree of *pools*, which has its pool; KeyError if it has not.
+
+    It has no home any more where the tree has no pool of that name.
+    """
+    home = None if stored.home is None else pools.get(stored.home)
+    return replace(stored.grant, pool=pools[stored.pool], home=home)
 
 
 def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> State:
@@ -157,7 +198,7 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
             cpus=parse_cpus(listed.resources.cpus),
             mems=parse_cpus(listed.resources.mems),
         )
-        grant = replace(stored.grant, pool=pools[stored.pool])
+        grant = _recalled_grant(stored, pools)
         keep(state, container, candidate.request, grant)
         state.sent[container.id] = candidate.cpus, candidate.mems
         if stored.classes is not None:
@@ -200,11 +241,14 @@ def restore(
     result, homeless = Restored(), []
     left = keep_all(state, candidates, result, forced=forced)
     for candidate in sorted(left, key=_order):
-        if candidate.container.id in state.placed:  # with what is left of its own
+        kept = candidate.container.id in state.placed
+        if kept and not candidate.degraded:  # with what is left of its own
             _complete(state, candidate, result)
             continue
         name = candidate.container.full_name
         before, held = state.snapshot(), candidate.held
+        if kept:
+            state.drop(candidate.container.id, settle=False)
         try:
             known = None if held is None else Held(grant=held)
             choice = place(state, candidate.container, candidate.request, known, last=False)
@@ -212,12 +256,9 @@ def restore(
             _note_move(state, candidate)
         except PlacementError as refusal:
             state.restore(before)
-            may_stay = held is not None and possible(state, candidate, held)
-            if held is not None and may_stay and candidate.degraded:
-                left_to_it = replace(candidate, request=candidate.degraded)
-                keep_one(state, left_to_it, held, result)
+            if kept:
                 result.notes.append(f"{name}: {refusal}; it keeps a part of what it had")
-            elif held is not None and may_stay and not candidate.same:
+            elif held is not None and not candidate.same and possible(state, candidate, held):
                 keep_one(state, candidate, held, result)
                 result.flagged.append(f"{name}: {refusal}; it keeps what it had")
             elif strict:
@@ -236,7 +277,8 @@ def restore(
 def _complete(state: State, candidate: Candidate, result: Restored) -> None:
     """Add to what is left of a container what it lacks, beside it or else in pools above.
 
-    Who lost nothing now, but lacks something since an earlier change, goes to no other pool.
+    Its own CPUs stay its own. Who lost nothing now, but lacks something since an earlier change,
+    goes to no pool outside its own.
     """
     container, held = candidate.container, candidate.held
     assert held is not None, "something is left of it"
@@ -252,6 +294,10 @@ def _complete(state: State, candidate: Candidate, result: Restored) -> None:
         except PlacementError as refusal:
             state.restore(whole)
             refused = refused or refusal
+            continue
+        if not rest.exclusive <= choice.grant.exclusive:  # ordinary CPUs for isolated ones
+            state.restore(whole)
+            refused = refused or PlacementError("too few isolated CPUs are left")
             continue
         result.notes += [f"{container.full_name}: {note}" for note in choice.findings.notes]
         _note_move(state, candidate)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.tree import PoolTree
-from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.annotation_values import ASSIGNED_HINTS, HintKind
 from nri_policy.workload.hints import Hint
 
 _A_LEVEL_ABOVE = 0.9
@@ -137,7 +137,7 @@ class TopologyHints:
     def localities(self, hints: Iterable[Hint]) -> tuple[CPUSet, ...]:
         """Return the CPUs near each device, to spread over.
 
-        Assigned resources come before device files, because one device may have several of these;
+        Assigned devices come before device files, because one device may have several of these;
         so of device files each place counts once.
         """
         devices = _of_devices(hints)
@@ -179,7 +179,7 @@ class TopologyHints:
 
 
 def _of_devices(hints: Iterable[Hint]) -> tuple[Hint, ...]:
-    """Return the hints from assigned resources, or where there is none those from device files."""
+    """Return the hints from assigned devices, or where there is none those from device files."""
     hints = tuple(hints)
-    assigned = tuple(hint for hint in hints if hint.kind is HintKind.POD_RESOURCES)
+    assigned = tuple(hint for hint in hints if hint.kind in ASSIGNED_HINTS)
     return assigned or tuple(hint for hint in hints if hint.kind is HintKind.DEVICES)

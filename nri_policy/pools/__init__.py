@@ -13,4 +13,5 @@ Others import from these modules:
 | `priority` | which CPUs are fast and which are slow |
 | `supply` | what every pool has left, and how they compare |
 | `tree` | which CPUs and memory nodes belong together |
+| `width` | in how many packages, NUMA nodes and L3 domains CPUs lie |
 """

@@ -145,6 +145,17 @@ class MemorySupply:
         else:
             self._books.generation += 1
 
+    def rehome(self, booking_id: str, pool: int) -> None:
+        """Count a booking with *pool*, as if adopted there: its zone and what lies there stay."""
+        booking = self._books.bookings[booking_id]
+        request = booking.request
+        home = self.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
+        self._count(booking, -booking.laid)
+        booking = replace(booking, pool=pool, home=home)
+        self._books.bookings[booking_id] = booking
+        self._count(booking, booking.laid)
+        self._books.generation += 1
+
     def warm(self, booking_id: str) -> CPUSet:
         """End a booking's cold start and return its zone, which has dram now.
 

@@ -17,7 +17,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.settings import Level
 
-__all__ = ["Domains", "Picker", "picker_of"]
+__all__ = ["Domain", "DomainTree", "Domains", "Picker", "domain_tree", "picker_of"]
 
 _LEVELS = (Level.PACKAGE, Level.NUMA, Level.L3CACHE)
 _NONE = -1
@@ -33,12 +33,12 @@ def picker_of(machine: Machine, tree: PoolTree | None = None) -> Picker:
     ]
     tree = tree or build(machine, machine.online)
     return Picker(
-        _domains(tree, [core.cpus for core in machine.cores]),
+        _domains(domain_tree(tree), [core.cpus for core in machine.cores]),
         [*filter(None, l3), *(cluster.cpus for cluster in machine.clusters)],
     )
 
 
-class _Domain(Struct, kw_only=True):
+class Domain(Struct, kw_only=True):
     """A pool, or the CPUs of an inner pool that are in none of its children."""
 
     pool: int
@@ -48,16 +48,23 @@ class _Domain(Struct, kw_only=True):
     leaf: CPUSet | None
 
 
-def _domains(tree: PoolTree, cores: list[CPUSet]) -> Domains:
-    """Return the domains of *tree*: all CPUs in leaves, each with one domain of every level."""
-    domains: list[_Domain] = []
+class DomainTree(Struct, frozen=True, kw_only=True):
+    """The domains of a machine: all CPUs in leaves, each with one domain of every level."""
+
+    domains: Sequence[Domain]  # the top last
+    at: Sequence[Sequence[int]]  # by level and domain: which of the level it is or lies in
+
+
+def domain_tree(tree: PoolTree) -> DomainTree:
+    """Return the domains of *tree*."""
+    domains: list[Domain] = []
     ids: dict[int, int] = {}  # pool -> its domain
     for pool in tree.pools:
         own = pool.cpus - CPUSet.union(tree.pools[child].cpus for child in pool.children)
         inner = [ids[child] for child in pool.children]
         if inner and own:
             inner.append(len(domains))
-            domains.append(_Domain(pool=_NONE, levels=(), below=frozenset(), leaf=own))
+            domains.append(Domain(pool=_NONE, levels=(), below=frozenset(), leaf=own))
         ids[pool.id] = len(domains)
         for child in inner:
             domains[child].parent = len(domains)
@@ -65,21 +72,25 @@ def _domains(tree: PoolTree, cores: list[CPUSet]) -> Domains:
             level for child in inner for level in (*domains[child].levels, *domains[child].below)
         )
         leaf = None if inner else own
-        domains.append(_Domain(pool=pool.id, levels=pool.levels, below=below, leaf=leaf))
+        domains.append(Domain(pool=pool.id, levels=pool.levels, below=below, leaf=leaf))
     at = [[_NONE] * len(domains) for _ in _LEVELS]
     for id_, domain in enumerate(domains):
         if domain.leaf is not None:
             _place(domains, at, id_)
+    return DomainTree(domains=domains, at=at)
+
+
+def _domains(made: DomainTree, cores: list[CPUSet]) -> Domains:
     return Domains(
-        [domain.parent for domain in domains],
-        [domain.pool for domain in domains],
-        at,
-        [domain.leaf for domain in domains],
+        [domain.parent for domain in made.domains],
+        [domain.pool for domain in made.domains],
+        made.at,
+        [domain.leaf for domain in made.domains],
         cores,
     )
 
 
-def _place(domains: Sequence[_Domain], at: list[list[int]], leaf: int) -> None:
+def _place(domains: Sequence[Domain], at: list[list[int]], leaf: int) -> None:
     """Note in *at* which domain of each level *leaf*, and what is above it, is or lies in.
 
     That is the one on its path that stands for the level, if it lies in that of the level before.

@@ -1,4 +1,4 @@
-"""Supply, Table and Slack: what every pool has left, and how they compare; placement.md §2, §4.
+"""Supply, Table, Slack, Search: what pools have left, and how they compare; placement.md §2, §4.
 
 The kernels work on flat arrays; this module is their Python face and makes a Supply from a tree.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nri_policy import _pools
+from nri_policy._making_way import Search
 from nri_policy._pools import Slack, Supply
 from nri_policy._table import Column, Table
 from nri_policy.cpuset import CPUSet
 from nri_policy.pools.tree import Pool, PoolTree
 
-__all__ = ["Column", "Slack", "Supply", "Table", "cuttable", "supply_of", "width_cost"]
+__all__ = ["Column", "Search", "Slack", "Supply", "Table", "cuttable", "supply_of", "width_cost"]
 
 
 def supply_of(tree: PoolTree, sharable: CPUSet, isolated: CPUSet) -> Supply:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from typing import Any
 
 import msgspec
-import pytest
 
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet, Slice, Status
 from nri_policy.cluster.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.settings import ClusterSettings, Topology
+from tests.property.seeds import seeds
 
-STEPS = int(os.environ.get("NRI_POLICY_STEPS", "10000"))
+STEPS = 3000
 LEVELS = ("zone", "rack", HOSTNAME)
 TAINT = Taint(key="broken", effect="NoExecute")
 
@@ -152,10 +151,10 @@ class ChangingCluster:
                 assert len({self.healthy[host].labels[level] for host in everywhere}) == 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(3)
 def test_promises_hold_whatever_fails(seed: int) -> None:
     cluster = ChangingCluster(seed)
-    for number in range(STEPS // 3):
+    for number in range(STEPS):
         cluster.step()
         cluster.check()
         if number % 50 == 0:

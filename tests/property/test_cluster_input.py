@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import copy
-import os
+import json
+from contextlib import suppress
 from typing import Any
 
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.cluster import offline
 from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.files import Files, read_documents
+from nri_policy.cluster.pod import read_pod
+from nri_policy.cluster.snapshot import read_snapshot
+from nri_policy.cluster.workload import pod_document, read_groups
 from tests.unit.cluster import objects
 from tests.unit.cluster.objects import HOSTNAME
 
-EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "200"))
+EXAMPLES = 200
 
 WHOLE: dict[str, Any] = {
     "cluster": {
@@ -26,13 +32,20 @@ WHOLE: dict[str, Any] = {
         "zones": [
             {
                 "metadata": {"name": "n2"},
+                "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
                 "zones": [
                     {
                         "name": "node-0",
                         "type": "Node",
                         "parent": "socket-0",
                         "resources": [
-                            {"name": "cpu", "capacity": 4, "allocatable": "4", "available": "3500m"}
+                            {
+                                "name": name,
+                                "capacity": "4G",
+                                "allocatable": "4G",
+                                "available": "3500M",
+                            }
+                            for name in ("cpu", "memory")
                         ],
                     }
                 ],
@@ -101,7 +114,21 @@ WHOLE: dict[str, Any] = {
             "unhealthyNodes": [],
         },
     ),
-    "settings": objects.settings("rack", HOSTNAME, topology={"belowHost": ["Node"]}),
+    "settings": objects.settings(
+        "rack",
+        HOSTNAME,
+        topology={"belowHost": ["Node"]},
+        extender={"strategy": "LeastAllocated", "resources": {"cpu": 2}},
+    ),
+    "pod": {
+        "metadata": {"name": "asked"},
+        "spec": {
+            "containers": [
+                {"name": "c", "resources": {"limits": {"cpu": "1", "memory": "1Mi"}}},
+            ]
+        },
+    },
+    "spread": objects.group(objects.pod_set(3, {"spreadOver": ["example.com/rack={a: 2, b: 1}"]})),
 }
 
 JUNK: st.SearchStrategy[Any] = st.sampled_from(
@@ -112,12 +139,21 @@ JUNK: st.SearchStrategy[Any] = st.sampled_from(
         0,
         7,
         2**31,
+        2**64,
         2**70,
+        -(10**30),
         1.5,
+        1e30,
+        -1e30,
+        float("nan"),
+        float("inf"),
         "",
         "a,b",
         "-3",
         "1e400",
+        "\ud800",
+        "a\0b",
+        "example.com/rack={a: 18446744073709551616}",
         "zone/Node",
         "n1",
         [],
@@ -163,17 +199,63 @@ def test_damage_is_an_error_with_a_path_or_an_answer(
                 at[path[-1]] = junk
         except (KeyError, IndexError, TypeError):
             continue  # an earlier damage took it
+    cluster, using = given.get("cluster", {}), given.get("settings")
     refused: DocumentError | None
     try:
-        status = offline.place(
-            given.get("cluster", {}), given.get("group", {}), given.get("settings")
-        )
+        status = offline.place(cluster, given.get("group", {}), using)
     except DocumentError as error:
         refused = error
     else:
         refused = None
-    if refused is not None:
-        assert refused.text
-        return
-    assert status["state"] in ("Placed", "Unplaceable")
-    assert (status["state"] == "Placed") == (not status["message"])
+        assert status["state"] in ("Placed", "Unplaceable")
+        assert (status["state"] == "Placed") == (not status["message"])
+    assert refused is None or str(refused).encode()
+    for ask, name in ((offline.fit, "pod"), (offline.spread, "spread")):
+        try:
+            ask(cluster, given.get(name, {}), using)
+        except DocumentError as error:
+            str(error).encode()
+
+
+TEXTS = [
+    json.dumps(
+        {"kind": "List", "items": [{"kind": "Node", **each} for each in WHOLE["cluster"]["nodes"]]}
+    ),
+    json.dumps({"kind": "Pod", **WHOLE["pod"]}, indent=1),
+    yaml.safe_dump({"kind": "PlacementGroup", **WHOLE["group"]}),
+    yaml.safe_dump(WHOLE["cluster"]),
+    yaml.safe_dump_all(
+        [
+            {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": spec}}}
+            for spec in (objects.pod_spec({"cpu": 1}), {})
+        ]
+    ),
+]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    st.sampled_from(TEXTS),
+    st.lists(st.tuples(st.integers(0, 4000), st.binary(max_size=3), st.integers(0, 9)), max_size=4),
+)
+def test_a_damaged_text_is_an_error_that_names_the_file_or_objects(
+    text: str, damages: list[tuple[int, bytes, int]]
+) -> None:
+    given = text.encode()
+    for at, put, gone in damages:
+        at %= len(given) + 1  # noqa: PLW2901 - within what is left
+        given = given[:at] + put + given[at + gone :]
+    documents, files, refused = [], Files(), ""
+    try:
+        documents = read_documents(given, "the file")
+        files.add(given, "the file")
+    except DocumentError as error:
+        refused = str(error)
+    assert not refused or refused.startswith("the file")
+    for read in (
+        lambda: read_snapshot(files.cluster),
+        lambda: read_groups(documents),
+        lambda: [read_pod(pod_document(each, ""), "") for each in documents],
+    ):
+        with suppress(DocumentError):
+            read()

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nri_policy.doctor.checks import examine
@@ -73,7 +73,6 @@ def document(value: Any) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(
     containerd=CONTAINERD,
     crio=CRIO,

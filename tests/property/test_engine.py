@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import combinations
 from typing import TypeVar
 
@@ -50,7 +49,7 @@ MACHINES = (
     "package:2 numa:1 core:34 pu:1 isolated=62-66 offline=2-31,34-60",
 )
 _Group = TypeVar("_Group", Package, Die, Cluster, Core, Cache)
-EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "2000"))
+EXAMPLES = 2000
 
 amounts = st.sampled_from((0, 100, 500, 999, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 8000))
 specs = st.fixed_dictionaries(
@@ -307,7 +306,11 @@ class Node(RuleBasedStateMachine):
         sharers = {
             i: each
             for i, each in known.items()
-            if each.grant.sort is Sort.NORMAL and each.grant.shares and not each.grant.preemptible
+            if each.grant.sort is Sort.NORMAL
+            and each.grant.shares
+            and not each.grant.preemptible
+            # who has less is given its due, perhaps farther down
+            and each.grant.shared == each.request.shared
         }
         heirs = {
             i: tree.around(cpus_of[each.grant.pool] & tree.top.cpus)

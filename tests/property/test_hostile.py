@@ -12,14 +12,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import yaml
 from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from nri_policy.clock import Clock
 from nri_policy.control.name import UnknownNameError, find
 from nri_policy.daemon import Daemon, Environment
+from nri_policy.dra.objects import ObjectError, read_claim, read_pod, read_slice
 from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.sysfs import TopologyError
@@ -170,12 +173,54 @@ def test_any_manifests_and_names_are_answered_or_declined(
         find(name, {"default/one/c0", f"{name}/a/b", name})
 
 
+_RESOURCE_OBJECT = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from(["gpu", "gpu/big", "a/numaNode", ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    *("metadata", "name", "uid", "spec", "status", "driver", "pool", "generation"),
+                    *(
+                        "resourceSliceCount",
+                        "nodeName",
+                        "devices",
+                        "attributes",
+                        "a/numaNode",
+                        "int",
+                    ),
+                    *("ints", "string", "allocation", "results", "request", "device", "containers"),
+                    *("resources", "claims", "resourceClaims", "resourceClaimName"),
+                    *("extendedResourceClaimStatus", "requestMappings", "containerName"),
+                ]
+            ),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+@given(_RESOURCE_OBJECT)
+def test_any_object_of_an_api_server_is_read_or_refused(found: Any) -> None:
+    with suppress(ObjectError):
+        read_slice(Raw(msgspec.json.encode(found)))
+    with suppress(ObjectError):
+        read_claim(found)
+    with suppress(ObjectError):
+        read_pod(found)
+
+
 @given(messages(podresources_pb2.ListPodResourcesResponse.DESCRIPTOR))
 def test_any_answer_of_the_kubelet_is_devices(
     answer: podresources_pb2.ListPodResourcesResponse,
 ) -> None:
-    for devices in _by_pod(answer.pod_resources).values():
-        assert all(max(nodes, default=0) < 1024 for nodes in devices.values())
+    for found in _by_pod(answer.pod_resources).values():
+        assert all(max(nodes, default=0) < 1024 for nodes in found.devices.values())
 
 
 def _capture() -> bytes:

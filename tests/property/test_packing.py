@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nri_policy._counts import Counts
@@ -15,7 +14,7 @@ from nri_policy._domains import Domains, Mask, Rows, Vector
 from nri_policy._packing import Refusal, pack
 from tests.support import packing_twin as twin
 
-EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "150"))
+EXAMPLES = 150
 
 paths_of = st.integers(1, 3).flatmap(
     lambda depth: st.sets(
@@ -139,8 +138,29 @@ def test_counts_and_their_roll_up_are_those_of_the_twin(case: dict[str, Any]) ->
         assert counts.of(number) == expected, domain.path
 
 
+BALANCED_AND_ASCENDING: dict[str, Any] = {
+    "paths": [("a", "a", "a"), ("a", "a", "b"), ("a", "a", "c"), ("a", "b", "a")],
+    "rows": [{"cpu": cpu} for cpu in (0, 1, 2, 0)],
+    "pod": {"cpu": 1},
+    "leader": None,
+    "mask": [0] * 4,
+    "scores": [0] * 4,
+    "scored": False,
+    "size": 1,
+    "slice_level": 2,
+    "inner": {},
+    "count": 2,
+    "level": 0,
+    "required": False,
+    "unconstrained": False,
+    "ascending": True,
+    "balanced": True,
+}
+
+
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(cases())
+@example(BALANCED_AND_ASCENDING)
 def test_pods_go_where_the_twin_puts_them(case: dict[str, Any]) -> None:
     assert packed(counted(case), case) == twin_packed(case)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -16,7 +15,7 @@ from nri_policy.pools.picker import Domains, Picker, picker_of
 from nri_policy.pools.supply import Slack, Supply
 from tests.support import nodes
 
-EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "500"))
+EXAMPLES = 500
 
 
 @dataclass(kw_only=True)

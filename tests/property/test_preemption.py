@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import combinations
 
 import msgspec
@@ -16,7 +15,7 @@ from nri_policy.cluster.pod import Container, PodSpec, Template
 from nri_policy.cluster.preemption import victims
 from nri_policy.cluster.settings import ClusterSettings, Topology
 
-EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "60"))
+EXAMPLES = 60
 SETTINGS = ClusterSettings(topologies=[Topology(levels=["rack", HOSTNAME])])
 NODES = [
     ClusterNode(

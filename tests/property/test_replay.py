@@ -6,7 +6,6 @@ other, and the machine loses CPUs.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -38,7 +37,7 @@ from nri_policy.store.database import Link
 from nri_policy.workload.pod import Container, QoS, Resources
 from tests.support import memory_maps, nodes, stores
 
-LIVES = int(os.environ.get("NRI_POLICY_LIVES", "40"))
+LIVES = 40
 GIB = 1 << 30
 MACHINES = (
     nodes.SMALL,

@@ -28,7 +28,9 @@ def _sections(form: Any) -> Iterator[type[Section]]:
 
 
 SECTIONS = [*dict.fromkeys(_sections(Settings))]
-names = st.sampled_from([name for kind in SECTIONS for name in (*_fields(kind), *kind.LATER)])
+names = st.sampled_from(
+    [name for kind in SECTIONS for name in (*_fields(kind), *sorted(kind.LATER))]
+)
 words = st.sampled_from(["off", "cpuset:0-3", "exclude-cpuset:", "1Gi", "750m", ":80", "30s", "a["])
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | words | st.text(max_size=9)
 values = st.recursive(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -38,7 +37,7 @@ from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
 from tests.support import nodes, stores
 
-LIVES = int(os.environ.get("NRI_POLICY_LIVES", "40"))
+LIVES = 40
 
 sets = st.frozensets(st.integers(0, 8191), max_size=20).map(CPUSet)
 times = st.floats(0, 1e12)

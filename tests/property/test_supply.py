@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.pools.supply import Column, Supply, Table
 
-EXAMPLES = int(os.environ.get("NRI_POLICY_SEQUENCES", "300"))
+EXAMPLES = 300
 
 
 @dataclass

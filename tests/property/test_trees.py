@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import Any
 
 import msgspec
-import pytest
 
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet, Slice
@@ -16,8 +14,9 @@ from nri_policy.cluster.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.settings import ClusterSettings, Topology
 from nri_policy.cluster.tree import Tree
 from nri_policy.cluster.zone import NodeZones, Zone
+from tests.property.seeds import seeds
 
-STEPS = int(os.environ.get("NRI_POLICY_STEPS", "120"))
+STEPS = 120
 TAINTS: list[tuple[Taint, ...]] = [(), (Taint(key="k", effect="NoSchedule"),)]
 HOSTS = 2**60  # a zone that does not list a resource has more than that: the host's counts
 SETTINGS = ClusterSettings(
@@ -128,7 +127,7 @@ def trees(engine: Engine) -> list[Tree]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@seeds(2)
 def test_trees_that_went_on_are_as_those_made_anew(seed: int) -> None:
     events = Events(seed)
     engine = events.engine

@@ -55,9 +55,9 @@ def test_every_candidate_shows_its_values_and_what_it_lost_on() -> None:
     assert shown["outcome"] == "placed"
     assert shown["pool"] == "NUMA node #1"
     assert shown["criteria"] == NAMES
-    assert (
-        shown["summary"]
-        == "placed: 2 exclusive CPUs on NUMA node #1, because it is the first of equals (id)"
+    assert shown["summary"] == (
+        "placed: 2 exclusive CPUs on NUMA node #1, because NUMA nodes #1, #2 and #3 are equally"
+        " good, and the lowest number wins (id)"
     )
     assert shown["request"] == {
         "sort": "normal",
@@ -210,7 +210,7 @@ def test_a_mixed_request_is_told_in_full() -> None:
     driver.create(container)
     assert explained(driver, container)["summary"] == (
         "placed: 1 exclusive CPU and 500m of shared CPU on NUMA node #1, "
-        "because it is the first of equals (id)"
+        "because NUMA nodes #1, #2 and #3 are equally good, and the lowest number wins (id)"
     )
 
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped, Synchronized
-from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.machine import Distances, Machine
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.pod import Container
+from nri_policy.workload.pod import Container, QoS
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 
@@ -222,3 +222,62 @@ def test_a_shrink_keeps_cpus_away_from_a_strict_hint_that_came_later() -> None:
     assert driver.changed() == {}
     driver.resize(strict, nodes.resources(2000, 2000))
     assert (driver.cpus(strict), driver.mems(strict)) == ("12-13", "3")
+
+
+def test_what_is_left_of_isolated_cpus_stays_its_own_though_others_would_be_enough() -> None:
+    spec = "package:2 numa:1 core:3 pu:2 isolated=2-3,8"
+    driver = EngineDriver(spec)
+    wanted = {"prefer-isolated-cpus.resource-policy.nri.io/pod": "true"}
+    own = nodes.container(3000, annotations=wanted)
+    assert driver.create(own) == "2-3,8"
+    driver.reconfigure(machine=without(nodes.machine(spec), "8"))
+    assert driver.cpus(own) == "2-3"
+    (warning,) = driver.decision.warnings
+    assert warning.endswith("too few isolated CPUs are left; it has fewer now")
+    driver.reconfigure(machine=nodes.machine(spec))
+    assert driver.cpus(own) == "2-3,8"
+
+
+def test_settings_in_force_are_kept_while_containers_have_less_than_they_ask_for() -> None:
+    driver = EngineDriver("package:1 core:4 pu:1")
+    large = nodes.container(4000, None, qos=QoS.BURSTABLE)
+    small = nodes.container(100)
+    for each in (large, small):
+        driver.handle(Created(container=each, admitted=True))
+    assert [driver.grant(each).shared for each in (large, small)] == [3000, 0]
+    driver.reconfigure()
+    assert [driver.grant(each).shared for each in (large, small)] == [3000, 0]
+    assert all("keeps a part of what it had" in each for each in driver.decision.warnings)
+    driver.reconfigure(machine=nodes.machine("package:1 core:6 pu:1"))
+    assert [driver.grant(each).shared for each in (large, small)] == [4000, 100]
+
+
+def without_memory(machine: Machine, node: int) -> Machine:
+    """Return *machine* after a memory node went."""
+    kept = [each for each in machine.nodes if each.id != node]
+    places = [place for place, id_ in enumerate(machine.distances.nodes) if id_ != node]
+    matrix = tuple(tuple(machine.distances.matrix[i][j] for j in places) for i in places)
+    ids = CPUSet(each.id for each in kept)
+    return replace(
+        machine,
+        nodes=tuple(replace(each, nearest=each.nearest & ids) for each in kept),
+        distances=Distances(nodes=tuple(ids), matrix=matrix),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"), [("dram,pmem", "1,4", "1"), ("dram", "1", "0,2-3")]
+)
+def test_who_loses_its_shared_part_and_memory_keeps_its_cpus_and_no_node_that_is_gone(
+    kind: str, before: str, after: str
+) -> None:
+    gone = int(before[-1])
+    whole = nodes.machine("package:2(pmem=4GiB) numa:2(memory=1GiB) core:2 pu:2")
+    driver = EngineDriver(whole)
+    mixed = nodes.container(1500, annotations={"memory-type.resource-policy.nri.io": kind})
+    assert driver.create(mixed) == "4-7"
+    assert str(driver.grant(mixed).mems) == before
+    driver.reconfigure(machine=without_memory(without(whole, "1-3,5-15"), gone))
+    grant = driver.grant(mixed)
+    assert (str(grant.exclusive), grant.shares, str(grant.mems)) == ("4", False, after)
+    assert driver.runtime.mems[mixed.id] == grant.mems

@@ -14,6 +14,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured, Synchronized
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.shortage import PlacementError
+from nri_policy.engine.synchronization import in_force
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.pod import Container, ContainerState, Resources, shares_of
@@ -493,3 +494,44 @@ def test_a_lost_store_moves_nobody(seed: int) -> None:
     listen(driver, *(at(each, *places[each.id]) for each in living))
     assert driver.changed() == {}
     assert {each.id: (driver.cpus(each), driver.mems(each)) for each in living} == places
+
+
+OLD, NEW, NEWEST = (nodes.resources(each, each) for each in (1000, 2000, 3000))
+UNTOLD = replace(NEWEST, cpu_shares=0)  # cgroup v2 has weights
+
+
+@pytest.mark.parametrize(
+    ("listed", "known", "found", "expected"),
+    [
+        (OLD, None, OLD, OLD),
+        (OLD, NEW, NEW, NEW),  # the list is older
+        (NEW, OLD, NEW, NEW),  # what is known is older
+        (OLD, OLD, NEWEST, NEWEST),  # both are
+        (OLD, NEW, NEWEST, NEWEST),
+        (OLD, None, NEWEST, NEWEST),  # nothing is known
+        (OLD, NEW, UNTOLD, NEWEST),
+        (OLD, NEW, replace(NEWEST, cpu_quota=-1), replace(NEW, cpu_shares=NEWEST.cpu_shares)),
+        (OLD, NEW, replace(NEW, memory_limit=1 << 30), replace(NEW, memory_limit=1 << 30)),
+        (OLD, NEW, Resources(), NEW),  # nothing can be read
+    ],
+)
+def test_of_three_witnesses_of_a_resize_the_cgroup_counts(
+    listed: Resources, known: Resources | None, found: Resources, expected: Resources
+) -> None:
+    container = replace(nodes.container(1000), resources=listed)
+    assert in_force(container, found, known, 1000).resources == expected
+
+
+def test_a_cgroup_counts_for_the_shares_of_a_burstable_container_too() -> None:
+    """A kernel that has shares says what was requested, unless we have set them."""
+    old, new = nodes.resources(500, None), nodes.resources(800, None)
+    container = replace(nodes.container(500, 2000), resources=old)
+    assert in_force(container, new, old, 500).resources == new
+    assert in_force(container, new, old, 800).resources == old
+
+
+def test_systemd_rounds_a_quota_and_resizes_nobody() -> None:
+    asked = nodes.resources(1234, 1234)
+    rounded = replace(asked, cpu_quota=124_000)
+    container = replace(nodes.container(1234), resources=asked)
+    assert in_force(container, rounded, None, 0).resources == asked

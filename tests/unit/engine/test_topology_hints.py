@@ -38,6 +38,10 @@ def assigned(nodes: str, resource: str = "gpu") -> Hint:
     )
 
 
+def claimed(nodes: str, driver: str = "gpu.x") -> Hint:
+    return Hint(source=f"claim:{driver}", kind=HintKind.CLAIMS, cpus=EMPTY, nodes=sets(nodes))
+
+
 def device(cpus: str, nodes: str = "", path: str = "/dev/x") -> Hint:
     return Hint(source=path, kind=HintKind.DEVICES, cpus=sets(cpus), nodes=sets(nodes))
 
@@ -185,6 +189,9 @@ def test_devices_of_one_resource_bound_together_and_those_of_two_each() -> None:
     near = topology_hints()
     both = near.bounds([assigned("0"), assigned("3")])
     assert (str(both.cpus), str(both.mems)) == ("0-3,12-15", "0,3")
+    assert near.bounds([claimed("0"), claimed("3")]) == both, "of one driver, any"
+    none = near.bounds([claimed("0"), claimed("3", "nic.x")])
+    assert (none.cpus, none.mems) == (EMPTY, EMPTY)
     none = near.bounds([assigned("0", "gpu"), assigned("3", "nic")])
     assert (str(none.cpus), str(none.mems)) == ("", "")
 
@@ -217,6 +224,8 @@ def test_localities_are_of_assigned_resources_or_else_of_each_place_of_device_fi
     assert list(map(str, near.localities([*files, mount("8-15")]))) == ["0-3", "4-7"]
     both = [assigned("1"), assigned("1"), *files]
     assert list(map(str, near.localities(both))) == ["4-7", "4-7"]
+    assert list(map(str, near.localities([*both, claimed("0")]))) == ["4-7", "4-7", "0-3"]
+    assert list(map(str, near.localities([*files, claimed("0")]))) == ["0-3"]
     assert near.localities([mount("8-15")]) == ()
     assert near.localities([assigned("77")]) == ()
 

@@ -25,6 +25,7 @@ from tests.support.memory_maps import (
     tree,
     with_nodes,
 )
+from tests.support.shared_data import NOT_HERE
 
 SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))
 PLAIN = "package:2 numa:2(memory=16GiB) core:2"
@@ -265,7 +266,7 @@ def test_captured_machines_start_each_kind_near_their_first_pool(
 ) -> None:
     path = SHARED / "captures" / f"{capture}.tar.xz"
     if not path.exists():
-        pytest.skip(f"needs {path}")
+        pytest.skip(NOT_HERE)
     with open_capture(path) as folder:
         machine = discover(folder)
     at = memory_map(machine)

@@ -1,0 +1,189 @@
+"""Making way for width: who moves up so that exclusive CPUs lie closer together; placement.md §2.
+
+Each pool with a small sharer keeps a whole CPU for it, so exclusive CPUs can end up on two packages
+although one would hold them. Owns when that is looked into, and the ways in their order; whether
+one of them is any better is the placement's to try. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+
+from msgspec import Struct
+
+from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.grant import Grant, Held
+from nri_policy.engine.layout import Layout
+from nri_policy.engine.state import State
+from nri_policy.pools.supply import Column, Search, Table
+from nri_policy.pools.tree import Pool
+from nri_policy.pools.width import Width
+from nri_policy.wording import counted
+from nri_policy.workload.request import Isolation, Request
+
+# narrow, few movers, to a narrow pool, small ones, the first
+_Order = tuple[Width, int, Width, int, int]
+
+NARROWEST = (1, 1, 1)
+_LOOKED_AT = 16  # movers of a target that are tried together
+_DOMAINS = ("package", "NUMA node", "L3 cache")
+
+
+class Way(Struct, frozen=True, kw_only=True):
+    """Sharers without whom a pool would hold a request."""
+
+    to: Pool  # where they go: above it
+    movers: tuple[str, ...]  # container ids
+    milli: int  # that they have booked together
+
+
+class Ways(Struct, frozen=True, kw_only=True):
+    """What can be tried for one request, the best first."""
+
+    ways: tuple[Way, ...] = ()
+    # the least width that needs more movers than are allowed, and how many; None: there is none
+    beyond: tuple[Width, int] | None = None
+
+
+def width_of(layout: Layout, grant: Grant) -> Width:
+    """Return the width of a grant's exclusive CPUs, or of its pool if it shares as well."""
+    if grant.shares:
+        return layout.widths.pools[grant.pool]
+    return layout.picker.domains.touched(grant.exclusive)
+
+
+def kept_cpus(state: State, request: Request, held: Held | None) -> tuple[CPUSet, int]:
+    """Return the CPUs that a resize keeps if it can, and how many of them; none at a creation."""
+    if held is None:
+        return EMPTY, 0
+    own = held.grant.exclusive & state.layout.capacity.sharable
+    return own, min(len(own), request.exclusive)
+
+
+def find_ways(
+    state: State, request: Request, grant: Grant, table: Table, held: Held | None
+) -> Ways:
+    """Return who could move so that *request* gets closer CPUs than the *grant* chosen for it.
+
+    It was chosen from *table*. In a resize, of what was *held*, also who could so that it keeps its
+    CPUs.
+    """
+    layout = state.layout
+    most = layout.settings.make_way.movers
+    if grant.isolated or not (most and state.movers and layout.settings.pin_cpu):
+        return Ways()
+    if held is not None and held.covers(request):
+        return Ways()
+    if not (targets := _targets(state, request, grant, held)):
+        return Ways()
+    search = _Search(state)
+    found: list[tuple[_Order, Way]] = []
+    for target in targets:
+        best: Way | None = None
+        for left in layout.tree.path(target):
+            # those around, of which others keep CPUs as well, only where it needs them
+            if left.parent is None or (best is not None and len(best.movers) <= most):
+                break
+            way = search.way(left, target, len(grant.exclusive), request, _LOOKED_AT)
+            if way is not None and (best is None or len(way.movers) < len(best.movers)):
+                best = way
+        if best is not None:
+            width, to = layout.widths.pools[target.id], layout.widths.pools[best.to.id]
+            found.append(((width, len(best.movers), to, best.milli, target.id), best))
+    found.sort(key=itemgetter(0))
+    row = table.row(grant.pool)[: Column.DEPTH]
+    beyond = (
+        (width, count)
+        for (width, count, _, _, target), _ in found
+        if count > most and table.row(target)[: Column.DEPTH] >= row
+    )
+    return Ways(
+        ways=tuple(way for _, way in found if len(way.movers) <= most), beyond=next(beyond, None)
+    )
+
+
+def note_beyond(layout: Layout, ways: Ways, grant: Grant) -> tuple[str, ...]:
+    """Return a note if more movers than are allowed would make a *grant* closer."""
+    wide = width_of(layout, grant)
+    if ways.beyond is None or ways.beyond[0] >= wide:
+        return ()
+    width, count = ways.beyond
+    most, needs = layout.settings.make_way.movers, counted(count, "container")
+    return (f"{_narrower(width, wide)} would do if {needs} moved; {most} is the limit",)
+
+
+def find_last_ways(state: State, request: Request) -> list[Way]:
+    """Return who could move so that *request* fits anywhere at all, the fewest first."""
+    widths, search = state.layout.widths, _Search(state)
+    isolated = state.supply.free_isolated_cpus()
+    found: list[tuple[tuple[int, Width, int, int, int], Way]] = []
+    for pool in state.layout.tree.pools:
+        n = request.exclusive
+        if request.isolated is not Isolation.NO and len(isolated & pool.cpus) >= n:
+            n = 0
+        for target in state.layout.tree.path(pool):
+            if target.parent is None and pool.parent is not None:
+                continue  # it is the same as to leave the pool below
+            if way := search.way(target, pool, n, request, len(state.movers)):
+                to = widths.pools[way.to.id]
+                order = len(way.movers), to, way.milli, target.id, pool.id
+                found.append((order, way))
+    return [way for _, way in sorted(found, key=itemgetter(0))]
+
+
+class _Search:
+    """The search for one request, by sums alone."""
+
+    def __init__(self, state: State) -> None:
+        self._tree = state.layout.tree
+        self._movers = state.movers_in_order()
+        self._search = Search(state.supply, self._movers)
+
+    def way(self, target: Pool, pool: Pool, n: int, request: Request, most: int) -> Way | None:
+        """Return who of the first *most* in *target* has to leave it for *n* CPUs of *pool*."""
+        places = self._search.who(target.id, pool.id, n, request.shared, request.shares, most)
+        if not places:
+            return None
+        movers = [self._movers[place] for place in places]
+        return Way(
+            to=target if target.parent is None else self._tree.pools[target.parent],
+            movers=tuple(container_id for _, _, container_id, _ in movers),
+            milli=sum(milli for milli, _, _, _ in movers),
+        )
+
+
+def _targets(state: State, request: Request, grant: Grant, held: Held | None) -> list[Pool]:
+    """Return the pools that are narrower than *grant* and have as many CPUs, in no other's grant.
+
+    None where it is as narrow as can be. Those that are as narrow, too, where CPUs that were *held*
+    would be kept in them and are not kept now.
+    """
+    layout = state.layout
+    widths, wide = layout.widths, width_of(layout, grant)
+    cpus = len(grant.exclusive) + grant.shares
+    own, keeps = kept_cpus(state, request, held)
+    leaves = len(own & grant.exclusive) < keeps
+    if wide == NARROWEST and not leaves:
+        return []
+    least = widths.least(cpus)
+    if held is not None and own:
+        least = max(least, width_of(layout, held.grant))
+    if wide <= least and not leaves:
+        return []
+    free = state.supply.free_cpus()
+    return [
+        pool
+        for pool in layout.tree.pools[:-1]
+        if widths.sizes[pool.id] >= cpus
+        and (widths.pools[pool.id] < wide or (leaves and widths.pools[pool.id] == wide))
+        and len(own & pool.cpus) >= keeps
+        and len(free & pool.cpus) >= len(grant.exclusive)
+    ]
+
+
+def _narrower(width: Width, wide: Width) -> str:
+    """Return in words what of *width* is less than in *wide*."""
+    for name, count, before in zip(_DOMAINS, width, wide, strict=True):
+        if count < before:
+            return f"one {name}" if count == 1 else counted(count, name)
+    return "the pool that it is in"

@@ -1,0 +1,159 @@
+"""Groups come and go, nodes fail: nobody starves, and what is set aside stays set aside."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet, Status, hosts_of
+from nri_policy.cluster.membership import Key
+from nri_policy.cluster.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.settings import ClusterSettings, Topology
+from nri_policy.cluster.waiting import WaitingGroups
+from tests.property.seeds import seeds
+from tests.property.test_cluster import template
+
+HOSTS, IN_RACK, CPUS = 12, 3, 4
+TIMEOUT, LONGEST = 20, 15  # steps: until a group holds, that a group runs
+STEPS = 400
+
+
+class CrowdedCluster:
+    """More groups come than fit; every step each host and each queue entry is checked."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        topology = Topology(levels=["rack", HOSTNAME])
+        self.settings = ClusterSettings(topologies=[topology])
+        self.nodes = [
+            ClusterNode(
+                name=f"n{at:02}",
+                labels={"rack": f"r{at // IN_RACK}", HOSTNAME: f"n{at:02}"},
+                allocatable={"cpu": CPUS * 1000, "pods": 20},
+            )
+            for at in range(HOSTS)
+        ]
+        self.groups: dict[Key, PlacementGroup] = {}
+        self.since: dict[Key, int] = {}  # of those that wait
+        self.ends: dict[Key, int] = {}  # of those that run
+        self.holding: dict[Key, tuple[list[str], int]] = {}  # hosts, for how many steps
+        self.now = 0
+        self.elect()
+
+    def elect(self) -> None:
+        """Another leader begins, from what is stored."""
+        self.engine = Engine(self.settings)
+        self.waiting = WaitingGroups(self.engine)
+        self.waiting.queue.timeout = TIMEOUT
+        for node in self.nodes:
+            self.set_node(node)
+        for key, group in self.groups.items():
+            if key in self.ends:
+                self.engine.set_group(group)
+            else:
+                self.waiting.restore(key, tuple(group.status.reserved))
+                self.put(key)
+
+    def set_node(self, node: ClusterNode) -> None:
+        self.engine.set_node(node)
+        self.waiting.set_node(node.name)
+
+    def put(self, key: Key) -> None:
+        since, group = self.since[key], self.groups[key]
+        reserved = bool(group.status.reserved)
+        self.waiting.queue.put(key, 0, since, f"{since:06}{key[1]}", holds=reserved)
+
+    def come(self) -> None:
+        """A group comes, of any size and request that an empty cluster can hold."""
+        draw = self.random
+        name = f"g{self.now:04}{len(self.since):03}"
+        request = draw.choice(
+            [
+                PlacementRequest(required="rack"),
+                PlacementRequest(preferred="rack"),
+                PlacementRequest(unconstrained=True),
+                PlacementRequest(required=HOSTNAME),
+                PlacementRequest(spread_over=["rack"]),
+            ]
+        )
+        most = {"rack": IN_RACK, HOSTNAME: 1}.get(request.required or "", HOSTS // 2)
+        cpu = draw.choice([1, 1, 2, 4])
+        count = draw.randint(1, most * (CPUS // cpu))
+        first = PodSet(name="main", count=count, template=template(cpu), request=request)
+        pod_sets = [first]
+        if draw.random() < 0.2:
+            pod_sets.insert(draw.randrange(2), PodSet("other", 1, template(draw.choice([1, 3]))))
+        self.groups["default", name] = PlacementGroup("default", name, tuple(pod_sets))
+        self.since["default", name] = self.now
+        self.put(("default", name))
+
+    def end(self) -> None:
+        for key in [key for key, at in self.ends.items() if at <= self.now]:
+            del self.ends[key], self.groups[key]
+            self.engine.remove_group(*key)
+            self.waiting.queue.changed()
+
+    def fail(self) -> None:
+        """A node fails, or one returns; its groups go on, so that it is not in use by others."""
+        at = self.random.randrange(HOSTS)
+        if all(each.ready for each in self.nodes) or not self.nodes[at].ready:
+            self.nodes[at] = msgspec.structs.replace(self.nodes[at], ready=not self.nodes[at].ready)
+            self.set_node(self.nodes[at])
+            self.holding.clear()
+
+    def step(self) -> None:
+        self.now += 1
+        self.end()
+        while len(self.since) < 12:
+            self.come()
+        if self.random.random() < 0.02:
+            self.fail()
+        if self.random.random() < 0.1:
+            self.elect()
+        queue = self.waiting.queue
+        self.waiting.hold(self.now, self.groups.__getitem__)
+        before = {key: (rank, hosts) for key, rank, hosts in self.waiting.reservations()}
+        with self.waiting.round():
+            for key in queue.due():
+                rank = queue.rank(key)
+                status = self.waiting.place(key, self.groups[key])
+                if not status.assignments:
+                    hopeless = self.waiting.is_hopeless(self.groups[key])
+                    queue.refused(key, hopeless=hopeless)
+                    continue
+                self.start(key, status)
+                for holder, (other, hosts) in before.items():
+                    if holder not in self.ends:
+                        taken = {*hosts} & hosts_of(self.groups[key]).keys()
+                        assert rank < other or not taken, (key, holder, taken)
+        self.store()
+
+    def start(self, key: Key, status: Status) -> None:
+        self.groups[key] = msgspec.structs.replace(self.groups[key], status=status)
+        self.engine.set_group(self.groups[key])
+        self.waiting.queue.remove(key)
+        del self.since[key]
+        self.ends[key] = self.now + self.random.randint(1, LONGEST)
+
+    def store(self) -> None:
+        """The same hosts are set aside for no longer than groups run; the status has them."""
+        for key in self.since:
+            hosts = [*self.waiting.reserved(key)]
+            status = Status(reserved=hosts)
+            self.groups[key] = msgspec.structs.replace(self.groups[key], status=status)
+            before, steps = self.holding.get(key, ([], 0))
+            self.holding[key] = (hosts, steps + 1 if hosts and hosts == before else 0)
+            assert self.holding[key][1] <= LONGEST + 1, (key, hosts)
+        self.holding = {key: each for key, each in self.holding.items() if key in self.since}
+
+
+@seeds(20)
+def test_every_group_that_fits_an_empty_cluster_is_placed_in_bounded_time(seed: int) -> None:
+    cluster = CrowdedCluster(seed)
+    for _ in range(STEPS):
+        cluster.step()
+    ready = all(each.ready for each in cluster.nodes)
+    first = min(cluster.since.values())
+    assert cluster.now - first <= TIMEOUT + 13 * (LONGEST + 2) or not ready
