@@ -323,6 +323,11 @@ class Auditor:
             time=now,
             audited=len(judged),
             unseen=tuple(each.name for each in look.unseen),
+            changing=tuple(
+                each.name
+                for each in everyone
+                if each not in look.judged and each not in look.unseen
+            ),
             hidden=tuple(each.name for each in look.hidden),
             drifts=tuple(drifts),
         )

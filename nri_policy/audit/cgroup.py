@@ -24,10 +24,11 @@ from nri_policy.audit.first_process import FirstProcess, io_priority_of, process
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, Tree
+from nri_policy.plugin.cpuset_files import Change, Confined, CpusetFiles
+from nri_policy.systemd.scopes import scope_of
 from nri_policy.workload.pod import Resources
 
 MOST_THREADS = 32  # looked at in one turn: the others have theirs in the next ones
-_WRITE = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LONGEST = 1 << 20  # bytes of a list of threads
 _STARTED = 19  # field of /proc/PID/stat behind the name: 22 in proc(5), which counts from 1
 # crun keeps processes one level deeper under systemd (its `run.oci.systemd.subgroup`)
@@ -84,10 +85,9 @@ def folder_of(cgroup: str) -> str | None:
     in that slice.
     """
     path = cgroup.strip("/")
-    parts = cgroup.split(":")
-    if len(parts) == 3:
-        slice_, prefix, name = parts
-        path = f"{_parent_slices(slice_ or 'system.slice')}{prefix}-{name}.scope"
+    if scope := scope_of(cgroup):
+        slice_ = cgroup.partition(":")[0]
+        path = f"{_parent_slices(slice_ or 'system.slice')}{scope}"
     if any(part in ("", ".", "..") for part in path.split("/")):
         return None
     return path
@@ -194,25 +194,37 @@ class Cgroups:
             return None
         return process_of(stat, io_priority_of(oldest) if visible(self._root) else None)
 
-    def confine(self, cgroup: str, cpus: CPUSet) -> str:
-        """Set the CPUs of a cgroup; return why that failed, or nothing."""
-        path = folder_of(cgroup)
-        if path is None:
-            return f"{cgroup} names no cgroup"
-        notes = Notes()
-        with Tree(self._root, notes) as tree:
+    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
+        """Change the CPUs of cgroups, one after the other; return what became of each."""
+        done = {}
+        with Tree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
-            file = f"{hierarchy.mount}/{path}/{hierarchy.written.format('cpus')}"
-            descriptor = tree.open(file, _WRITE)
-            if descriptor is None:
-                return next(iter(notes.texts()), f"{file}: is not there")
+            # no link is below a mount
+            top = tree.open(hierarchy.mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            if top is None:
+                return {each: Confined(cpus=None) for each in wanted}
             try:
-                os.write(descriptor, f"{cpus}\n".encode())
-            except OSError as error:
-                return f"{file}: {os.strerror(error.errno or 0)}"
+                files = CpusetFiles(
+                    top, lambda text: tree.parse(text, "cpuset.cpus"), nested=hierarchy is _V1
+                )
+                for each, cpus in wanted.items():
+                    path = folder_of(each)
+                    done[each] = (
+                        Confined(cpus=None) if path is None else files.confine(path, cpus, change)
+                    )
             finally:
-                os.close(descriptor)
-        return ""
+                os.close(top)
+        return done
+
+    def kept_by_systemd(self, cgroup: str) -> bool:
+        """Return whether systemd writes the cpuset of a cgroup again: a scope, on cgroup v2.
+
+        What `confine` sets there lasts only if `Scopes.allow` has systemd keep it.
+        """
+        if scope_of(cgroup) is None:
+            return False
+        with Tree(self._root, Notes()) as tree:
+            return _hierarchy(tree) is _V2
 
     def processes(self, cgroup: str) -> Collection[int]:
         """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""

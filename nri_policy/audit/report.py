@@ -30,6 +30,7 @@ class Report(Struct, frozen=True, kw_only=True):
     time: float = 0.0  # seconds since the epoch; 0 before the first
     audited: int = 0  # containers
     unseen: tuple[str, ...] = ()  # names of those that have no cgroup here, or ended meanwhile
+    changing: tuple[str, ...] = ()  # names of those about which nothing can be said meanwhile
     hidden: tuple[str, ...] = ()  # names of those whose threads cannot be seen from here
     drifts: tuple[Drift, ...] = ()
 
@@ -46,6 +47,7 @@ def document(report: Report, mode: str) -> AuditReport:
         time=report.time,
         audited=report.audited,
         unseen=report.unseen,
+        changing=report.changing,
         threads_hidden=report.hidden,
         drifts=tuple(
             DriftReport(

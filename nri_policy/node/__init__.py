@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nri_policy.engine.grant import Outcome
 from nri_policy.engine.state import Placed
+from nri_policy.node.alignment import misfit
 from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import Fate, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, view_of
@@ -40,5 +41,6 @@ __all__ = [
     "Statistics",
     "Wanted",
     "WhatIf",
+    "misfit",
     "view_of",
 ]

@@ -33,6 +33,7 @@ class Holding(Struct, frozen=True, kw_only=True):
     pool: str  # name
     cpus: CPUSet  # where it may run; empty where the policy leaves that alone
     classes: Classes | None = None
+    home: str | None = None  # the name of the pool that it was moved up from, where it goes back to
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
@@ -96,9 +97,11 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     def holding(self, placed: Placed) -> Holding:
         """Return what a container holds."""
+        pools, grant = self.layout.tree.pools, placed.grant
         return Holding(
             placed=placed,
-            pool=self.layout.tree.pools[placed.grant.pool].name,
+            pool=pools[grant.pool].name,
+            home=None if grant.home is None else pools[grant.home].name,
             cpus=self.cpus(placed, hide_hyperthreads=placed.request.hide_hyperthreads),
             classes=self.classes.get(placed.container.id),
         )
@@ -137,13 +140,15 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     def to_store(self, container_id: str) -> StoredGrant:
         """Return what has to be remembered of a container for it to get its grant back."""
-        placed = self.placed[container_id]
+        placed, pools = self.placed[container_id], self.layout.tree.pools
+        home = placed.grant.home
         return StoredGrant(
             pod_uid=placed.container.pod.uid,
             full_name=placed.container.full_name,
             resized=placed.container.resized,
             request=entitlement(placed.request),
-            pool=self.layout.tree.pools[placed.grant.pool].name,
+            pool=pools[placed.grant.pool].name,
+            home=None if home is None else pools[home].name,
             grant=placed.grant,
             deadline=self.cold.get(container_id),
             resources=placed.container.resources,

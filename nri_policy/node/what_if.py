@@ -29,6 +29,10 @@ _IGNORED = (
     "devices were ignored: {}: without agent.podResourceAPI the daemon does not know how many are"
     " left"
 )
+_UNALLOCATED = (
+    "the devices of resource claims were ignored: {}: which ones a pod gets is known once it is"
+    " scheduled"
+)
 
 CPUsAndMems = tuple[CPUSet, CPUSet]  # the CPUs and memory nodes of a container
 
@@ -49,6 +53,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     replicas: int
     starts: Callable[[str], tuple[Start, ...]]  # the containers of the pod of that name, in order
     devices: Mapping[str, int] = {}  # how many of each resource of device plugins one pod takes
+    claims: tuple[str, ...] = ()  # to devices that the scheduler allocates
 
 
 class NewSettings(Struct, frozen=True, kw_only=True):
@@ -154,6 +159,8 @@ class WhatIf:
         fit, misfits = 0, list[Misfit]()
         if wanted.devices and self._devices is None:
             self._warnings.append(_IGNORED.format(", ".join(wanted.devices)))
+        if wanted.claims:
+            self._warnings.append(_UNALLOCATED.format(", ".join(wanted.claims)))
         for name in islice(self._names(wanted), wanted.replicas):
             starts = wanted.starts(name)
             if not fit:

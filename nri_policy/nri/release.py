@@ -70,6 +70,11 @@ class Release(Struct, frozen=True, kw_only=True):
         return self.name == "cri-o"
 
     @property
+    def stops_before_start(self) -> bool:
+        """True if a container can be stopped that was not started; else it can be started still."""
+        return self.name == "cri-o"
+
+    @property
     def dedicated_calls(self) -> bool:
         """True if each event has a call of its own, with StateChange only as fallback."""
         return self.nri_version >= (0, 12, 0)

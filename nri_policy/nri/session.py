@@ -95,6 +95,11 @@ class Session:
         return requests is not None and requests.service.synchronized
 
     @property
+    def idle(self) -> bool:
+        """Whether the runtime waits for no answer of ours."""
+        return self._requests is None or not self._requests.unanswered
+
+    @property
     def can_register(self) -> bool:
         """Whether `reconnect` is possible."""
         return not self._inherited

@@ -194,6 +194,11 @@ class Runtime(Struct, frozen=True, kw_only=True):
         return f"runtime too old: {self} has no {what} of containers, {newer}"
 
     @property
+    def shows_pod_processes(self) -> bool:
+        """Whether a pod that runs shows the pid of its first process, and a stopped one none."""
+        return self.name == "containerd"
+
+    @property
     def lists_creations(self) -> bool:
         """Whether it may list what containers were created with: CRI-O does after its restart."""
         return self.name == "cri-o"

@@ -66,6 +66,9 @@ class Elsewhere(Struct, frozen=True, kw_only=True):
     generation: int  # decisions so far
     late_answers: Mapping[str, int]  # given without a decision, by method
     publish_errors: int  # failed attempts to publish the node's topology
+    untold: int  # containers whose cpuset was written, and the runtime knows another
+    fleeting: int  # of those that were written, the ones whose cpuset systemd may undo
+    unwritable: int  # containers whose cgroups could not be written
 
 
 class Metrics:
@@ -116,6 +119,11 @@ class Metrics:
             "Containers placed or resized that got less than they should.",
             kind=Shortcoming,
         )
+        self._moves = Counter(
+            "nri_policy_moves",
+            "Containers that share CPUs booked on a wider pool for another one, or back.",
+            direction=("up", "back"),
+        )
         self._drift = Counter(
             "nri_policy_drift",
             "Running containers found to run differently from what was decided.",
@@ -124,6 +132,15 @@ class Metrics:
         self._enforced = Counter(
             "nri_policy_enforced",
             "Cpusets written by the daemon itself, where the runtime had lost them or was slow.",
+        )
+        self._written = Counter(
+            "nri_policy_cpusets_written",
+            "Cpusets written by the daemon itself before the runtime was told.",
+        )
+        self._write_seconds = Durations(
+            "nri_policy_cpuset_batch_duration_seconds",
+            "How long it took to write the cpusets that changed by one event.",
+            REQUEST_BOUNDS,
         )
         self._findings = Counter(
             "nri_policy_findings",
@@ -156,6 +173,8 @@ class Metrics:
         if not isinstance(outcome, Decision):
             self._count_refusal(event, outcome, view)
             return
+        for each in outcome.moved:
+            self._moves.add("up" if each.after > each.before else "back")  # ids are in post-order
         if outcome.container_id is None or outcome.explanation is None:
             return
         placed = view.placed[outcome.container_id]
@@ -180,6 +199,11 @@ class Metrics:
     def enforced(self) -> None:
         """Count a cpuset that was written because the runtime had not done it."""
         self._enforced.add()
+
+    def wrote(self, cpusets: int, seconds: float) -> None:
+        """Count a batch of cpusets that were written before the runtime was told."""
+        self._written.add(amount=cpusets)
+        self._write_seconds.add(seconds=seconds)
 
     def found(self, what: str) -> None:
         """Count what a look at the cgroups showed that should not be."""
@@ -211,8 +235,11 @@ class Metrics:
             self._decision_seconds,
             self._allocations,
             self._degraded,
+            self._moves,
             self._drift,
             self._enforced,
+            self._written,
+            self._write_seconds,
             self._findings,
             self._store_errors,
             self._reloads,
@@ -241,6 +268,24 @@ class Metrics:
             "nri_policy_nrt_publish_errors",
             "Failed attempts to publish the node's topology.",
             elsewhere.publish_errors,
+        )
+        yield partial(
+            GaugeMetricFamily,
+            "nri_policy_untold_containers",
+            "Containers that are in their place, and the runtime was not told yet.",
+            elsewhere.untold,
+        )
+        yield partial(
+            GaugeMetricFamily,
+            "nri_policy_fleeting_cpusets",
+            "Cpusets that were written, and systemd has not confirmed to keep.",
+            elsewhere.fleeting,
+        )
+        yield partial(
+            GaugeMetricFamily,
+            "nri_policy_unwritable_cgroups",
+            "Containers whose cgroups could not be written.",
+            elsewhere.unwritable,
         )
         yield partial(
             GaugeMetricFamily,

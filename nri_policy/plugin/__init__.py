@@ -1,11 +1,12 @@
-"""The NRI plugin: the runtime's events to the engine, its decisions back, and seen in force.
+"""The NRI plugin: the runtime's events to the engine, its decisions back, and in force.
 
 Others import from these modules:
 
 | module | what it has |
 |---|---|
 | `convert` | NRI messages to the engine's values and back |
-| `enforcement` | sees changes in force, and puts those in force at once that must not wait |
+| `cpuset_files` | writes the CPUs of cgroups, those of version 1 with what is below them |
+| `enforcement` | sees in force what the runtime was told, and what cannot wait for it |
 | `equipment` | what the host can do for classes, as the kernel and the OCI runtime say |
 | `exposure` | what containers are told of themselves: `/.nri-resource-policy/resources.sh` |
 | `findings` | what a look at the cgroups showed that should not be, for all who are to know |

@@ -17,6 +17,7 @@ Knows no files and no clock of its own; `enforcement` looks and acts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -54,6 +55,7 @@ class Confirmations:
         self.sent: dict[str, Sent] = {}  # by container id
         self._phases: dict[str, Phase] = {}
         self._events = 0
+        self.latest = -math.inf  # when the latest request came, in seconds of a monotonic clock
 
     def phase(self, container_id: str) -> Phase:
         """Return what the runtime is doing with a container; one not heard of runs."""
@@ -66,9 +68,15 @@ class Confirmations:
         else:
             self._phases[container_id] = phase
 
-    def heard(self) -> None:
-        """Take note of a request: the runtime has handled all answers before it."""
+    @property
+    def any_on_the_way(self) -> bool:
+        """Whether the runtime is about to create, start or update any container."""
+        return any(phase is not Phase.CREATED for phase in self._phases.values())
+
+    def heard(self, now: float) -> None:
+        """Take note of a request *now*: the runtime has handled all answers before it."""
         self._events += 1
+        self.latest = now
 
     def answered(self, container_id: str, now: float) -> None:
         """Take note of what went to a container with the answer about itself."""

@@ -16,6 +16,7 @@ from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import overdue
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.update_queue import UpdateQueue
+from nri_policy.plugin.writing import Writing
 from nri_policy.refusal import Refused
 
 log = logging.getLogger(__name__)
@@ -24,9 +25,16 @@ log = logging.getLogger(__name__)
 class Decisions:
     """Has one node decide."""
 
-    def __init__(self, node: Node, update_queue: UpdateQueue, resources: ExposedResources) -> None:
+    def __init__(
+        self,
+        node: Node,
+        update_queue: UpdateQueue,
+        writing: Writing,
+        resources: ExposedResources,
+    ) -> None:
         self._node = node
         self._update_queue = update_queue
+        self._writing = writing
         self._resources = resources
 
     @property
@@ -81,6 +89,7 @@ class Decisions:
         self._update_queue.note(decision.changes)
         if decision.placement is not None and overdue():
             self._update_queue.note([decision.placement])
+        self._writing.claim()  # before anybody tells the runtime of all there is
         for change in decision.changes:
             self._resources.update(change.container_id)
         asked = decision.explanation.container if decision.explanation else "-"

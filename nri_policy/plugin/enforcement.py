@@ -1,9 +1,8 @@
-"""Enforcement: sees changes in force, and puts those in force at once that must not wait.
+"""Enforcement: sees in force what the runtime was told, and puts in force what cannot wait for it.
 
-Owns when a cgroup is looked at, and when it is written. The runtime sets cgroups; it is given time
-for that. Two kinds of container cannot wait for it: one whose update the runtime has lost
-(`confirmation`), and one that is on a CPU of somebody else's own. Their cpuset is written here, and
-the runtime is told again, so that its spec agrees.
+Owns when a cgroup is looked at. The runtime is given time to set the cgroups of those that it was
+told of. Two kinds of container cannot wait for it: one whose update the runtime has lost
+(`confirmation`), and one that is on a CPU of somebody else's own. Their cpuset is written here.
 
 Rule 1: files are read and written in a thread; a request waits for that only where the container
 that starts is in doubt, or has CPUs of its own that others are still to leave, and never longer
@@ -15,38 +14,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.synchronization import parse_cpus
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import LIVING, SETTLED, Phase
+from nri_policy.plugin.cpuset_files import Change, Confined
+from nri_policy.plugin.lasting import Kept
+from nri_policy.plugin.ledger import cpuset_of
 from nri_policy.plugin.update_queue import MAX_TRIES, UpdateQueue
+from nri_policy.plugin.writing import CgroupFiles, Writing
 from nri_policy.workload.pod import Container, Resources
 
 log = logging.getLogger(__name__)
 
 MAX_WAIT = 0.2  # seconds that a request waits for files
 MAX_SURVEY = 0.5  # seconds that the runtime's inventory waits for files
-FIRST_LOOK, LAST_LOOK = 0.05, 2.0  # seconds between looks at what is not in force yet
+FIRST_LOOK, LAST_LOOK = 0.05, 0.5  # seconds between looks at what is not in force yet
 GRACE = 2.0  # seconds that a runtime has to do what it was told
 BLIND_GRACE = 10.0  # the same, where no cgroup shows whether it has
 
 
-class Cgroups(Protocol):
+class Cgroups(CgroupFiles, Kept, Protocol):
     """The containers' cgroups: `audit.cgroup.Cgroups`."""
 
     def resources(self, cgroup: str) -> Resources | None:
         """Return what the kernel says of a cgroup, by the runtime's name; None if not here."""
-        ...
-
-    def confine(self, cgroup: str, cpus: CPUSet) -> str:
-        """Set the CPUs of a cgroup; return why that failed, or nothing."""
         ...
 
 
@@ -74,11 +74,11 @@ class Case:
     written: bool = False
     error: str = ""
 
-    def write(self, cgroups: Cgroups, cpus: CPUSet) -> None:
-        """Set the CPUs of the cgroup."""
-        self.error = cgroups.confine(self.cgroup, cpus)
-        if not self.error:
-            self.cpus, self.written = cpus, True
+    def conclude(self, done: Confined) -> None:
+        """Take in what became of the cgroup."""
+        self.error = done.error
+        if done.cpus is not None:
+            self.cpus, self.written = done.cpus, done.written
 
 
 def enforce(cgroups: Cgroups, cases: Sequence[Case], taken: CPUSet) -> None:
@@ -87,17 +87,32 @@ def enforce(cgroups: Cgroups, cases: Sequence[Case], taken: CPUSet) -> None:
         case.found = cgroups.resources(case.cgroup)
         case.cpus = EMPTY if case.found is None else parse_cpus(case.found.cpus)
     pinned = [case for case in cases if case.found is not None and case.placement.cpus]
+    leaving = []
     for case in pinned:
-        wanted = case.placement.cpus
-        surplus = case.cpus - wanted
+        surplus = case.cpus - case.placement.cpus
         case.overlap = surplus & (taken - case.own)
         if surplus and (case.lost or case.overlap):
-            case.write(cgroups, case.cpus & wanted or wanted)
-    if any(case.error for case in cases):
+            leaving.append(case)
+    _write(cgroups, leaving, Change.LEAVE)
+    left = CPUSet.union(case.cpus - case.placement.cpus for case in pinned)
+    gaining = [
+        case
+        for case in pinned
+        if case.lost
+        and case.cpus != case.placement.cpus
+        and not case.error
+        # what one could not be made to leave nobody gets
+        and not (case.placement.cpus - case.cpus) & left
+    ]
+    _write(cgroups, gaining, Change.WHOLE)
+
+
+def _write(cgroups: Cgroups, cases: Sequence[Case], change: Change) -> None:
+    if not cases:
         return
-    for case in pinned:
-        if case.lost and case.cpus != case.placement.cpus:
-            case.write(cgroups, case.placement.cpus)
+    done = cgroups.confine({case.cgroup: case.placement.cpus for case in cases}, change)
+    for case in cases:
+        case.conclude(done[case.cgroup])
 
 
 class Enforcement:
@@ -109,12 +124,14 @@ class Enforcement:
         update_queue: UpdateQueue,
         cgroups: Cgroups | None,
         *,
+        writing: Writing,
         resize_overdue: Callable[[str, Resources | None], Awaitable[None]],
         wrote: Callable[[], None] = lambda: None,
         overlapped: Callable[[Overlap], None] = lambda _: None,
     ) -> None:
         """Look at *cgroups*, if there are any; *wrote* is called for each that was set here.
 
+        *writing* is who else writes cgroups.
         *overlapped* is called with what no change that is under way explains.
         *resize_overdue* is called with each container whose resize seems not to have ended, and
         what was found of its cgroup.
@@ -127,16 +144,12 @@ class Enforcement:
         self._resize_overdue = resize_overdue
         self._wrote = wrote
         self._overlapped = overlapped
-        self._looking = asyncio.Lock()
+        self._writing = writing
+        self._ledger = update_queue.ledger
         # those that a request did not wait for any longer
         self._looks: set[asyncio.Task[Sequence[Case]]] = set()
         self._tries: dict[str, int] = {}  # how often a container was told in vain
-        self._unwritable: set[str] = set()  # what was logged
-
-    @property
-    def unwritable(self) -> int:
-        """How many containers' cgroups could not be written."""
-        return len(self._unwritable)
+        self._overlaps: dict[str, CPUSet] = {}  # by container: those that last, and were reported
 
     @property
     def unconfirmed(self) -> int:
@@ -179,7 +192,8 @@ class Enforcement:
     async def observe(self, paths: Mapping[str, str]) -> Mapping[str, Resources]:
         """Return what the kernel says of containers, by id; *paths* are the runtime's names.
 
-        Nothing of those that are not here, and of all of them where that takes too long.
+        Nothing of those that are not here, and of all of them where that takes too long: what is
+        found then is entered when it comes, for those of whom nothing newer is known.
         """
         cgroups = self._cgroups
         if cgroups is None or not paths:
@@ -192,8 +206,17 @@ class Enforcement:
         reading = asyncio.ensure_future(asyncio.to_thread(read))
         if not await self._clock.done_within(MAX_SURVEY, reading):
             log.warning("cgroups-slow", extra={"containers": len(paths)})
+            reading.add_done_callback(self._surveyed_late)
             return {}
         return reading.result()
+
+    def _surveyed_late(self, reading: asyncio.Task[dict[str, Resources]]) -> None:
+        if reading.cancelled() or reading.exception() is not None:
+            return
+        for each, found in reading.result().items():
+            newer = each in self._confirmations.sent or each in self._update_queue.unsent
+            if self._ledger.in_force(each) is None and not newer:
+                self._ledger.seen(each, cpuset_of(found))
 
     async def settle(self, container_id: str) -> None:
         """Look now if a container that starts is in doubt or takes CPUs from others."""
@@ -201,7 +224,7 @@ class Enforcement:
         if placed is None or self._cgroups is None:
             return
         own, others = placed.grant.exclusive, len(self._confirmations.sent) > 1
-        unsent = container_id in self._update_queue.unsent
+        unsent = self._is_unsent(container_id)
         if not (unsent or self._confirmations.lost(container_id) or (own and others)):
             return
         look = asyncio.create_task(self.look(container_id), name="look")
@@ -215,10 +238,11 @@ class Enforcement:
 
         Needs no turn: a request that has it waits for this.
         """
-        async with self._looking:
+        async with self._writing.lock:
             if self._update_queue.leaving:
                 return ()
-            ids = dict.fromkeys([*also, *self._confirmations.sent, *self._update_queue.unsent])
+            unsent = filter(self._is_unsent, self._update_queue.unsent)
+            ids = dict.fromkeys([*also, *self._confirmations.sent, *unsent])
             cases = [case for each in ids if (case := self._case(each)) is not None]
             if self._cgroups is not None and cases:
                 await asyncio.to_thread(enforce, self._cgroups, cases, self._node.view.taken)
@@ -230,6 +254,11 @@ class Enforcement:
         """Whether anything is in doubt that can come into force without another request."""
         phase = self._confirmations.phase
         return any(phase(each) in LIVING for each in self._confirmations.sent)
+
+    def _is_unsent(self, container_id: str) -> bool:
+        """Whether the runtime is still to put a container's latest in force."""
+        queue = self._update_queue
+        return container_id in queue.unsent and container_id not in queue.claimed
 
     def _case(self, container_id: str) -> Case | None:
         view = self._node.view
@@ -245,7 +274,7 @@ class Enforcement:
             own=placed.grant.exclusive | (resizing.kept if resizing else EMPTY),
             lost=self._confirmations.lost(container_id)
             or (
-                container_id in self._update_queue.unsent
+                self._is_unsent(container_id)
                 and self._confirmations.phase(container_id) is Phase.STARTING
             ),
             settled=container_id not in self._confirmations.sent
@@ -273,6 +302,7 @@ class Enforcement:
                 self._confirm(each)
         elif self._in_force(case):
             if phase in SETTLED:
+                self._ledger.seen(each, replace(cpuset_of(case.found), cpus=case.cpus))
                 self._confirm(each)
         elif phase is Phase.RUNNING and (late or sent.lost):
             self._again(case.placement, hurry=bool(case.error))
@@ -283,15 +313,24 @@ class Enforcement:
         if case.written:
             self._wrote()
             log.info("enforced", extra={"container": name, "cpus": case.cpus})
-            # what it was sent, and can still do, it will know without being reminded
-            if case.lost or case.placement.container_id not in self._confirmations.sent:
-                self._update_queue.remind([case.placement])
-        elif case.error and case.cgroup not in self._unwritable:
-            self._unwritable.add(case.cgroup)
-            log.warning("not-writable", extra={"container": name, "reason": case.error})
+            if case.lost:
+                self._ledger.unsure(case.placement.container_id)
+            self._ledger.written(case.placement, case.cpus, self._clock.now())
+        elif case.error:
+            self._writing.failed(case.placement.container_id, case.error)
+
+    def keep_overlaps(self, container_ids: Collection[str]) -> None:
+        """Forget the overlaps of all other containers: they have ended."""
+        for ended in self._overlaps.keys() - container_ids:
+            del self._overlaps[ended]
 
     def _report(self, case: Case) -> None:
-        placed = self._node.view.placed
+        """Report an overlap, and one that lasts once."""
+        each, placed = case.placement.container_id, self._node.view.placed
+        if case.error:
+            if self._overlaps.get(each) == case.overlap:
+                return
+            self._overlaps[each] = case.overlap
         self._overlapped(
             Overlap(
                 container=placed[case.placement.container_id].container,

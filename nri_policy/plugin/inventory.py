@@ -1,9 +1,8 @@
 """Inventory: what the runtime lists when it takes the plugin in, and what of that is believed.
 
 A list can be old: CRI-O has what a container was created with, containerd what it was told, even if
-the container never got it. So the cgroup counts for the cpuset, and for an amount wherever it
-agrees with what is known. Who has no cgroup to be seen hears again where it is to be, if the list
-may be old.
+the container never got it. So the cgroup counts, for the cpuset and for the amounts. Who has no
+cgroup to be seen hears again where it is to be, if the list may be old.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from msgspec.structs import replace
 
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.synchronization import not_older, parse_cpus
+from nri_policy.engine.synchronization import in_force
 from nri_policy.node import Node
 from nri_policy.plugin.convert import resources_of
 from nri_policy.plugin.enforcement import Enforcement
+from nri_policy.plugin.ledger import cpuset_of
 from nri_policy.plugin.pods import Pods
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2
@@ -52,6 +52,10 @@ class Inventory:
             {each.id: each.linux.cgroups_path for each in listed}
         )
         self._unseen = tuple(each.id for each in listed if each.id not in found)
+        self._update_queue.ledger.restart(
+            listed={each.id: cpuset_of(resources_of(each.linux.resources)) for each in listed},
+            found={each: cpuset_of(resources) for each, resources in found.items()},
+        )
         held = self._held()
         return (
             tuple(
@@ -61,22 +65,19 @@ class Inventory:
             held,
         )
 
+    async def look_at(self, container_ids: Iterable[str]) -> None:
+        """Enter what the cgroups of these containers have."""
+        placed, ledger = self._node.view.placed, self._update_queue.ledger
+        paths = {each: placed[each].container.cgroup for each in container_ids if each in placed}
+        found = await self._enforcement.observe(paths)
+        for each in paths:
+            ledger.seen(each, cpuset_of(found[each]) if each in found else None)
+
     def unseen(self) -> Iterator[Placement]:
         """Yield where those are to be of which only the list says where they are."""
         for each in self._unseen:
             placement = self._node.view.placement(each)
             if placement is not None and (placement.cpus or placement.mems):
-                yield placement
-
-    def misremembered(self, listed: Iterable[nri_pb2.Container]) -> Iterator[Placement]:
-        """Yield where containers are that the runtime believes elsewhere, for it to know."""
-        for each in listed:
-            placement = self._node.view.placement(each.id)
-            said = resources_of(each.linux.resources)
-            if placement is not None and (
-                (placement.cpus and parse_cpus(said.cpus) != placement.cpus)
-                or (placement.mems and parse_cpus(said.mems) != placement.mems)
-            ):
                 yield placement
 
     def _correct(
@@ -92,18 +93,23 @@ class Inventory:
         that has something to hear, or was told when updates are lost.
         """
         listed = self._pods.container(pod, container)
-        said, cpus, mems = listed.resources, "", ""
+        cpus = mems = ""
         if found is not None:  # of what was never set the kernel names all there is
+            said = listed.resources
             cpus, mems = said.cpus and found.cpus, said.mems and found.mems
-            placed, stored = self._node.view.placed.get(listed.id), held.get(listed.id)
-            if placed is not None:
-                before, milli = placed.container.resources, placed.request.milli
-                said = not_older(before, milli, said, found)
-            elif stored is not None and stored.resources is not None:
-                said = not_older(stored.resources, stored.request.milli, said, found)
+            listed = in_force(listed, found, *self._known(listed.id, held))
         elif (
             listed.id not in self._update_queue.unsent
             and not self._update_queue.confirmations.lost(listed.id)
         ):
             return listed
-        return replace(listed, resources=replace(said, cpus=cpus, mems=mems))
+        return replace(listed, resources=replace(listed.resources, cpus=cpus, mems=mems))
+
+    def _known(
+        self, container_id: str, held: Mapping[str, StoredGrant]
+    ) -> tuple[Resources | None, int]:
+        """Return what is known of a container's amounts, and the milli-CPU it was placed with."""
+        placed, stored = self._node.view.placed.get(container_id), held.get(container_id)
+        if placed is not None:
+            return placed.container.resources, placed.request.milli
+        return (None, 0) if stored is None else (stored.resources, stored.request.milli)

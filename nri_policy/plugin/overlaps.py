@@ -65,6 +65,7 @@ class Overlaps:
         view = self._node.view
         taken = view.taken
         if not taken:
+            self._enforcement.keep_overlaps(())
             return
         places = [
             _ContainerCPUs(
@@ -73,7 +74,9 @@ class Overlaps:
             for each, placed in view.placed.items()
             if view.sent[each][0]
         ]
-        if found := await asyncio.to_thread(_astray, self._cpusets, places, taken):
+        found = await asyncio.to_thread(_astray, self._cpusets, places, taken)
+        self._enforcement.keep_overlaps(found)
+        if found:
             await self._enforcement.look(*found)
 
 

@@ -45,9 +45,12 @@ from nri_policy.plugin.enforcement import Cgroups, Enforcement, Overlap
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.inventory import Inventory
-from nri_policy.plugin.pods import Assignments, Pods
+from nri_policy.plugin.lasting import Lasting, Scopes
+from nri_policy.plugin.pods import Assignments, Claims, Pods
 from nri_policy.plugin.resizes import Resizes
-from nri_policy.plugin.update_queue import UpdateQueue
+from nri_policy.plugin.telling import Telling
+from nri_policy.plugin.update_queue import WITH_CREATION, WITH_LIST, WITH_STOP, UpdateQueue
+from nri_policy.plugin.writing import Writing
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
 from nri_policy.workload.pod import Container, ContainerState
@@ -60,6 +63,8 @@ class Sources(Struct, frozen=True, kw_only=True):
 
     locator: Locator | None = None  # None: devices and mounts are no hints
     assignments: Assignments | None = None  # None: the kubelet is not asked
+    claims: Claims | None = None  # None: the cluster is not asked about resource claims
+    scopes: Scopes | None = None  # None: systemd cannot be asked to keep what is written
     cgroups: Cgroups | None = None  # None: only the runtime's events say what is in force
     now: Callable[[], float] = time.time  # seconds since the epoch
     held: Callable[[], Mapping[str, StoredGrant]] = dict  # what an earlier daemon granted, by id
@@ -79,6 +84,7 @@ class PolicyPlugin:
         synchronized: Callable[[], None],
         pods_changed: Callable[[], None] = lambda: None,
         enforced: Callable[[], None] = lambda: None,
+        wrote: Callable[[int, float], None] = lambda _number, _seconds: None,
         overlapped: Callable[[Overlap], None] = lambda _: None,
         started: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -86,8 +92,9 @@ class PolicyPlugin:
 
         *synchronized* is called whenever the runtime's containers are all known, *pods_changed*
         when there are others of the pods that schedulers count, *enforced* for each cpuset that was
-        written here, *overlapped* with who was found on CPUs of somebody else's own, *started*
-        with each container in a class that has started.
+        written because it could not wait for the runtime, *wrote* with how many cpusets a batch
+        wrote before the runtime heard of them, and its seconds, *overlapped* with who was found on
+        CPUs of somebody else's own, *started* with each container in a class that has started.
         """
         self._now = sources.now
         self._host_equipment = sources.equipment
@@ -96,18 +103,30 @@ class PolicyPlugin:
         self._update_queue = update_queue
         self._confirmations = update_queue.confirmations
         self._resources = ExposedResources(node, exposure)
-        self._decisions = Decisions(node, update_queue, self._resources)
-        self._resizes = Resizes(node, self._decisions, update_queue, self._resources)
+        self.writing = Writing(node, update_queue, sources.cgroups, wrote=wrote)
+        self._decisions = Decisions(node, update_queue, self.writing, self._resources)
+        self.resizes = Resizes(node, self._decisions, update_queue, self._resources)
         self.enforcement = Enforcement(
             node,
             update_queue,
             sources.cgroups,
-            resize_overdue=self._resizes.overdue,
+            writing=self.writing,
+            resize_overdue=self.resizes.overdue,
             wrote=enforced,
             overlapped=overlapped,
         )
-        self.pods = Pods(node, sources.locator, sources.assignments, pods_changed)
+        self.lasting = Lasting(
+            node,
+            update_queue,
+            cgroups=sources.cgroups,
+            scopes=sources.scopes,
+            turn=self.writing.lock,
+        )
+        self.telling = Telling(node, update_queue)
+        self.pods = Pods(node, sources.locator, sources.assignments, sources.claims, pods_changed)
         self._inventory = Inventory(node, self.pods, update_queue, self.enforcement, sources.held)
+        # containers that have ended before the runtime said that they had started
+        self._ended_early: set[str] = set()
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says
         self._synchronized = synchronized
         self._started = started
@@ -131,7 +150,11 @@ class PolicyPlugin:
         self, pods: Sequence[nri_pb2.PodSandbox], containers: Sequence[nri_pb2.Container]
     ) -> Sequence[nri_pb2.ContainerUpdate]:
         """Take the runtime's containers for the truth; return updates of those that must change."""
-        await self.pods.restart(pods, containers)
+        runtime = self._runtime
+        shows_processes = runtime is not None and runtime.shows_pod_processes
+        if shows_processes:
+            containers = _without_stopped_pods(pods, containers)
+        await self.pods.restart(pods, containers, shows_processes=shows_processes)
         ids = {pod.id for pod in pods}
         listed = [
             container
@@ -140,7 +163,8 @@ class PolicyPlugin:
         ]
         present, held = await self._inventory.read(pods, listed)
         self.pids = {each.id: each.pid for each in listed}
-        self._resizes.restart(present)
+        self._ended_early.clear()
+        self.resizes.restart(present)
         decision = self._decisions.decide(
             Synchronized(
                 containers=present, held=held, now=self._now(), equipment=self._equipment()
@@ -152,23 +176,33 @@ class PolicyPlugin:
         )
         # whoever differs from the decisions is among them
         self._update_queue.only(decision.changes)
-        if self._runtime is not None and self._runtime.lists_creations:
+        if runtime is not None and runtime.lists_creations:
             self._update_queue.note(self._inventory.unseen())
-        self._update_queue.remind(self._inventory.misremembered(listed))
+        due = (self._node.view.placement(each.id) for each in listed)
+        self._update_queue.ledger.compare(filter(None, due), self._update_queue.clock.now())
+        await self.writing.probe(each.id for each in listed)
+        self.writing.claim()
+        await self.writing.narrow()
         log.info(
             "synchronized", extra={"containers": len(present), "changed": len(decision.changes)}
         )
         self._resources.restart()
         self._synchronized()
-        return self._update_queue.take()
+        return self._update_queue.take(untold=WITH_LIST)
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Take note of a new pod."""
         self.pods.add(pod)
 
     async def update_pod_sandbox(self, request: nri_pb2.UpdatePodSandboxRequest) -> None:
-        """Note what a resized pod asks for in all; its containers' updates come by themselves."""
-        self.pods.resize(request.pod.id, resources_of(request.linux_resources))
+        """Note what a resized pod asks for in all; its containers' updates come by themselves.
+
+        What the pod's one container would be refused is refused here: nothing has changed yet.
+        """
+        asked = resources_of(request.linux_resources)
+        if announced := self.pods.announced(request.pod.id, asked):
+            self.resizes.foresee(*announced)
+        self.pods.resize(request.pod.id, asked)
 
     async def stop_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod."""
@@ -184,7 +218,7 @@ class PolicyPlugin:
     ) -> nri_pb2.CreateContainerResponse:
         """Return where a container to be must run, and who has to move for it."""
         await self.pods.ready(pod)
-        self._confirmations.heard()
+        self._hear()
         self._confirmations.enter(container.id, Phase.CREATING)
         admitted = overdue() or self._decisions.pins_nothing
         decision = self._decisions.decide(
@@ -194,13 +228,14 @@ class PolicyPlugin:
                 unheard=overdue(),
             )
         )
+        await self.writing.narrow(moved=bool(decision.changes))
         response = nri_pb2.CreateContainerResponse(
-            update=self._update_queue.take(container.id, creating=True)
+            update=self._update_queue.take(container.id, untold=WITH_CREATION, creating=True)
         )
         if decision.placement is not None:
             own = self._update_queue.own(decision.placement)
             response.adjust.CopyFrom(adjustment_of(own, decision.classes))
-            self._update_queue.answered(container.id)
+            self._update_queue.answered(own, creating=True)
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)
         return response
@@ -211,7 +246,7 @@ class PolicyPlugin:
         It waits until it and those whose CPUs it got are in their places, as far as that is quick.
         """
         self.pods.started(pod, container)
-        self._confirmations.heard()
+        self._hear()
         self._update_queue.created(container.id)
         self._take_in(pod, container)
         self._decisions.decide(Started(container_id=container.id, now=self._now()))
@@ -222,7 +257,7 @@ class PolicyPlugin:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
         """Make up for what the runtime has lost while it created the container."""
-        self._confirmations.heard()
+        self._hear()
         self._take_in(pod, container)
         self._confirmations.enter(container.id, Phase.CREATED)
         await self.enforcement.settle(container.id)
@@ -231,7 +266,10 @@ class PolicyPlugin:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
         """Make up for what the runtime has lost while it started the container."""
-        self._confirmations.heard()
+        self._hear()
+        if container.id in self._ended_early:
+            self._ended_early.remove(container.id)
+            return
         if self._take_in(pod, container):
             self._decisions.decide(Started(container_id=container.id, now=self._now()))
         self._confirmations.enter(container.id, Phase.RUNNING)
@@ -248,15 +286,16 @@ class PolicyPlugin:
     ) -> nri_pb2.UpdateContainerResponse:
         """Return where a resized container must run now, and who has to move for it."""
         del pod
-        self._confirmations.heard()
-        decision = self._resizes.begin(container.id, resources_of(resources))
+        self._hear()
+        decision = self.resizes.begin(container.id, resources_of(resources))
+        self._update_queue.supersede(container.id)
+        await self.writing.narrow()
+        others = self._update_queue.take(container.id, untold=WITH_CREATION)
         if decision.placement is None:
-            return nri_pb2.UpdateContainerResponse(update=self._update_queue.take(container.id))
+            return nri_pb2.UpdateContainerResponse(update=others)
         own = update_of(self._update_queue.own(decision.placement), ignore_failure=False)
-        response = nri_pb2.UpdateContainerResponse(
-            update=[own, *self._update_queue.take(container.id)]
-        )
-        self._resizes.answered(container.id)
+        response = nri_pb2.UpdateContainerResponse(update=[own, *others])
+        self.resizes.answered(container.id)
         return response
 
     async def post_update_container(
@@ -264,26 +303,39 @@ class PolicyPlugin:
     ) -> None:
         """Hear that a resize is in force."""
         del pod
-        self._confirmations.heard()
-        self._resizes.end(container.id)
+        self._hear()
+        self.resizes.end(container.id)
         self.enforcement.expect()
 
     async def stop_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> nri_pb2.StopContainerResponse:
-        """Release a container; return who may spread now."""
+        """Release a container; return who may spread now.
+
+        One that was never started has not ended: containerd says so of it all the same, starts it
+        whenever it is asked to, and lists it at the next registration.
+        """
         del pod
-        self._confirmations.heard()
+        self._hear()
+        phase = self._confirmations.phase(container.id)
+        if phase is Phase.STARTING:
+            self._ended_early.add(container.id)
+        if phase is Phase.CREATED and container.state == nri_pb2.CONTAINER_CREATED:
+            return nri_pb2.StopContainerResponse(update=self._update_queue.take())
         self._forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
         self._update_queue.ended(container.id)
-        return nri_pb2.StopContainerResponse(update=self._update_queue.take(container.id))
+        await self.writing.release()
+        return nri_pb2.StopContainerResponse(
+            update=self._update_queue.take(container.id, untold=WITH_STOP)
+        )
 
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
         del pod
-        self._confirmations.heard()
+        self._hear()
         self._forget(container.id)
+        self._ended_early.discard(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
         self._resources.remove(container.id)
 
@@ -304,10 +356,15 @@ class PolicyPlugin:
             self._update_queue.note([decision.placement])
         return decision.placement is not None
 
+    def _hear(self) -> None:
+        self._confirmations.heard(self._update_queue.clock.now())
+
     def _forget(self, container_id: str) -> None:
         self._confirmations.forget(container_id)
         self.pids.pop(container_id, None)
-        self._resizes.forget(container_id)
+        self.resizes.forget(container_id)
+        self.writing.forget(container_id)
+        self._update_queue.ledger.forget(container_id)
 
     async def release(self, container_ids: Iterable[str]) -> Sequence[Container]:
         """Release containers that have ended, though the runtime has not said so; return them."""
@@ -367,8 +424,9 @@ class PolicyPlugin:
         )
 
     async def resend(self, container_ids: Iterable[str]) -> None:
-        """Have the runtime told again where these containers run, whatever it believes."""
+        """Put in force again where these containers run, whatever the runtime believes."""
         async with self._node.turn:
+            await self._inventory.look_at(container_ids)
             self._decisions.decide(Drifted(container_ids=tuple(container_ids)))
 
     async def disconnected(self) -> None:
@@ -401,3 +459,18 @@ class PolicyPlugin:
                 return nri_pb2.UpdateContainerResponse(update=own)
         response: Message = getattr(nri_pb2, f"{method}Response")()
         return response
+
+
+def _without_stopped_pods(
+    pods: Iterable[nri_pb2.PodSandbox], containers: Iterable[nri_pb2.Container]
+) -> list[nri_pb2.Container]:
+    """Return the *containers* but for those that never started, and cannot: their pods have ended.
+
+    containerd lists them until they are removed.
+    """
+    ended = {pod.id for pod in pods if not pod.pid}
+    return [
+        each
+        for each in containers
+        if each.state != nri_pb2.CONTAINER_CREATED or each.pod_sandbox_id not in ended
+    ]

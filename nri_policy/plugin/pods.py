@@ -1,26 +1,28 @@
 """Pods: the sandboxes there are, and what counts for a pod rather than for one of its containers.
 
-Owns what schedulers count of a pod before its containers run, and the questions to the kubelet
-about its devices.
+Owns what schedulers count of a pod before its containers run, and the questions to the kubelet and
+the API server about its devices.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from asyncio import Task
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.requested import overlay
+from nri_policy.engine.synchronization import NO_LIMIT
 from nri_policy.hardware.locality import Locator
 from nri_policy.node import Node
-from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of
+from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of, resources_of
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.annotation_table import warnings
-from nri_policy.workload.hints import candidates
-from nri_policy.workload.pod import Container, Pod, QoS, Resources
+from nri_policy.workload.hints import ClaimedDevice, candidates, claim_hints
+from nri_policy.workload.pod import Container, Pod, QoS, Resources, shares_of
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +39,32 @@ class Assignments(Protocol):
     def ask_all(self, pods: Iterable[Pod]) -> None:
         """Ask for the devices of all pods there are, without waiting."""
 
-    async def ready(self, pods: Iterable[Pod]) -> None:
-        """Wait a little for what was asked."""
+    async def ready(self, pods: Iterable[Pod], others: Iterable[Task[Any]] = ()) -> None:
+        """Wait a little for what was asked, and for *others*."""
 
     def devices(self, pod: Pod, container: str) -> Mapping[str, tuple[CPUSet, ...]]:
         """Return the memory nodes of each device, by resource."""
+        ...
+
+    def forget(self, pod: Pod) -> None:
+        """Forget a pod that is gone."""
+
+
+class Claims(Protocol):
+    """Which devices containers have by resource claims; `dra.claims.Claims`."""
+
+    def ask(self, pod: Pod) -> None:
+        """Ask for a new pod's devices, without waiting."""
+
+    def ask_all(self, pods: Iterable[Pod]) -> None:
+        """Ask for the devices of all pods there are, without waiting."""
+
+    def pending(self, pods: Iterable[Pod]) -> Collection[Task[Any]]:
+        """Return what has been asked about *pods* and not been answered."""
+        ...
+
+    def devices(self, pod: Pod, container: str) -> tuple[ClaimedDevice, ...]:
+        """Return the devices of a container."""
         ...
 
     def forget(self, pod: Pod) -> None:
@@ -56,44 +79,62 @@ class Pods:
         node: Node,
         locator: Locator | None,
         assignments: Assignments | None,
+        claims: Claims | None,
         changed: Callable[[], None],
     ) -> None:
         """Have *changed* called when there are others of the `exclusive` or `guaranteed` ones.
 
         Without a *locator* devices and mounts are no hints; without *assignments* the kubelet is
-        not asked.
+        not asked, and without *claims*, or then, nobody about resource claims.
         """
         # those that schedulers count: sandbox -> namespace and name of the pod (nrt.md §1.5)
         self.exclusive: dict[str, tuple[str, str]] = {}
         # sandbox -> what all containers of the pod ask for, those to come too, as one container
         self.guaranteed: dict[str, Container] = {}
         self.folders: dict[str, str] = {}  # sandbox -> its containers' parent cgroup, while it runs
+        self._totals: dict[str, Resources] = {}  # sandbox -> what its containers ask for in all
         self.locator = locator
         self._node = node
         self._assignments = assignments
+        self._claims = claims
         self._changed = changed
 
     async def restart(
-        self, pods: Sequence[nri_pb2.PodSandbox], containers: Iterable[nri_pb2.Container]
+        self,
+        pods: Sequence[nri_pb2.PodSandbox],
+        containers: Iterable[nri_pb2.Container],
+        *,
+        shows_processes: bool,
     ) -> None:
-        """Take the pods that the runtime lists, with their containers, for all there are."""
+        """Take the pods that the runtime lists, with their containers, for all there are.
+
+        *shows_processes* says whether the pods that run have a pid.
+        """
         by_id = {pod.id: pod for pod in pods}
-        # what a runtime lists without namespaces and containers has stopped (nri.md §4)
+        # Listed are stopped pods, too, for as long as their objects exist (nri.md §3.10): without
+        # containers, and without namespaces or, on newer runtimes, only without a process.
         living = {
             each.pod_sandbox_id for each in containers if each.state != nri_pb2.CONTAINER_STOPPED
         }
         for pod in pods:
             if pod.id in living and pod.id not in self.folders:
                 _warn_of(pod)
-        running = [pod for pod in pods if pod.id in living or pod.linux.namespaces]
+        running = [
+            pod
+            for pod in pods
+            if pod.id in living or (pod.linux.namespaces and (pod.pid or not shows_processes))
+        ]
         self.folders = {pod.id: pod.linux.cgroup_parent for pod in running}
         if assignments := self._kubelet:
             listed = [pod_of(pod) for pod in pods]
             assignments.ask_all(listed)
-            await assignments.ready(listed)
+            if self._claims is not None:
+                self._claims.ask_all(listed)
+            await self._answered(assignments, listed)
         for ended in self.exclusive.keys() - self.folders.keys():
             del self.exclusive[ended]
         self.guaranteed.clear()
+        self._totals.clear()
         for pod in running:
             self._expect(pod)
         for container in containers:
@@ -103,31 +144,64 @@ class Pods:
     def add(self, pod: nri_pb2.PodSandbox) -> None:
         """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
         if assignments := self._kubelet:
-            assignments.ask(pod_of(pod))
+            asked = pod_of(pod)
+            assignments.ask(asked)
+            if self._claims is not None:
+                self._claims.ask(asked)
         self.folders[pod.id] = pod.linux.cgroup_parent
         self._expect(pod)
         _warn_of(pod)
 
     def resize(self, pod_id: str, change: Resources) -> None:
         """Note what all containers of a pod ask for from now on; what *change* leaves out stays."""
-        known = self.guaranteed.get(pod_id)
-        if known is not None:
-            asked = overlay(known.resources, change)
+        if pod_id not in self._totals:
+            return
+        self._totals[pod_id] = asked = self._asked(pod_id, change)
+        if pod_id in self.guaranteed:
+            known = self.guaranteed[pod_id]
             self.guaranteed[pod_id] = replace(known, resources=asked, resized=True)
             self._changed()
 
+    def announced(self, pod_id: str, change: Resources) -> tuple[str, Resources] | None:
+        """Return the container that a *change* of its pod is for, and what it will ask for.
+
+        None where that cannot be known: the pod's amounts were not those of one container alone.
+        """
+        total = self._totals.get(pod_id)
+        placed = self._node.view.placed.values()
+        own = [each.container for each in placed if each.container.pod.id == pod_id]
+        if total is None or len(own) != 1 or not _same(total, own[0].resources):
+            return None
+        return own[0].id, self._asked(pod_id, change)
+
+    def _asked(self, pod_id: str, change: Resources) -> Resources:
+        """Return what all containers of a pod will ask for.
+
+        The kubelet changes limits and requests one after the other, and the rest it reads from the
+        pod's cgroup: no limit as a large number, and requests that cgroup v2 has rounded. Those of
+        a Guaranteed pod are its limits.
+        """
+        if not 0 < change.memory_limit < NO_LIMIT:
+            change = replace(change, memory_limit=0)
+        asked = overlay(self._totals[pod_id], change)
+        if pod_id in self.guaranteed and asked.cpu_limit is not None:
+            asked = replace(asked, cpu_shares=shares_of(asked.cpu_limit))
+        return asked
+
     def stop(self, pod: nri_pb2.PodSandbox) -> None:
         """Forget a pod that has stopped."""
-        if self._assignments is not None:
-            self._assignments.forget(pod_of(pod))
+        for source in (self._assignments, self._claims):
+            if source is not None:
+                source.forget(pod_of(pod))
         self.exclusive.pop(pod.id, None)
         self.folders.pop(pod.id, None)
         self.guaranteed.pop(pod.id, None)
+        self._totals.pop(pod.id, None)
 
     async def ready(self, pod: nri_pb2.PodSandbox) -> None:
-        """Wait a little for what the kubelet was asked about a pod."""
+        """Wait a little for what was asked about a pod's devices."""
         if assignments := self._kubelet:
-            await assignments.ready([pod_of(pod)])
+            await self._answered(assignments, [pod_of(pod)])
 
     def started(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Count a pod of which a container has started, if schedulers take it to hold its own.
@@ -152,10 +226,18 @@ class Pods:
         hints = candidates(
             mounts_of(container), devices_of(container), interfaces, assigned, self.locator
         )
+        if assignments and self._claims is not None:
+            claimed = self._claims.devices(plain.pod, plain.name)
+            hints = (*hints, *claim_hints(claimed, self.locator))
         return replace(plain, hints=hints)
 
+    async def _answered(self, assignments: Assignments, pods: Sequence[Pod]) -> None:
+        """Wait for what was asked about *pods*, all of it within one bound."""
+        await assignments.ready(pods, self._claims.pending(pods) if self._claims else ())
+
     def _expect(self, pod: nri_pb2.PodSandbox) -> None:
-        """Note what a Guaranteed pod asks for, as far as its sandbox says."""
+        """Note what a pod asks for, as far as its sandbox says."""
+        self._totals[pod.id] = resources_of(pod.linux.pod_resources)
         whole = nri_pb2.Container(
             id=pod.id, linux=nri_pb2.LinuxContainer(resources=pod.linux.pod_resources)
         )
@@ -168,6 +250,15 @@ class Pods:
         """What the kubelet has assigned, if the settings say that it is asked."""
         asked = self._node.view.layout.settings.agent.pod_resource_api
         return self._assignments if asked else None
+
+
+def _same(some: Resources, others: Resources) -> bool:
+    """Return whether CPU and memory are the same."""
+    return (some.cpu_request, some.cpu_limit, some.memory_limit) == (
+        others.cpu_request,
+        others.cpu_limit,
+        others.memory_limit,
+    )
 
 
 def _warn_of(pod: nri_pb2.PodSandbox) -> None:

@@ -36,7 +36,7 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.engine.grant import Decision, Grant, Placement
+from nri_policy.engine.grant import Decision, Grant, Moved, Placement
 from nri_policy.engine.layout import Layout
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.supply import Table
@@ -73,6 +73,7 @@ class _Decision(Struct, frozen=True, kw_only=True):
     refusal: str | None
     explanation: _Explanation | None
     classes: Classes | None = None
+    moved: tuple[Moved, ...] = ()
 
 
 def _plain(value: object) -> object:
@@ -158,6 +159,7 @@ def encode_decision(
         refusal=refusal,
         explanation=why,
         classes=decision.classes,
+        moved=decision.moved,
     )
     return _encoder.encode(form)
 
@@ -221,6 +223,7 @@ def decode_decision(
         placement=form.placement,
         classes=form.classes,
         changes=form.changes,
+        moved=form.moved,
         explanation=explanation,
         warnings=form.warnings,
     )

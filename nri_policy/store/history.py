@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from nri_policy.engine.event import Created, PodStopped, Resized, Stopped, kind
+from nri_policy.engine.event import Created, PodStopped, Resized, ResizeEnded, Stopped, kind
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Placement
 from nri_policy.report import (
@@ -128,7 +128,7 @@ def _ids_of(record: Record) -> tuple[str, str] | None:
     match record.event:
         case Created(container=container):
             return container.id, container.pod.id
-        case Resized(container_id=container_id):
+        case Resized(container_id=container_id) | ResizeEnded(container_id=container_id):
             return container_id, ""
     return None
 
@@ -145,6 +145,8 @@ def _changes_of(
                 ended = format_time(record.time)
             case PodStopped():
                 ended = ended or format_time(record.time)
+            case ResizeEnded(container_id=resized) if resized == container_id:
+                continue  # it was refused: nothing has changed
         for change in record.decision.changes:
             if change.container_id == container_id and len(changes) < MOST_CHANGES:
                 changes.append(

@@ -181,6 +181,8 @@ def _differences(record: Record, outcome: Outcome) -> Iterator[Difference]:
         "warnings": (then.warnings, decision.warnings),
         "classes": (then.classes, decision.classes),
     }
+    if then.moved:  # earlier versions did not record it
+        pairs["moved"] = then.moved, decision.moved
     # why those are where they are who were there at the base, it does not tell
     if why is None or why.kind is not DecisionKind.KEPT:
         pairs["explanation"] = _reasons(then.explanation), _reasons(why)

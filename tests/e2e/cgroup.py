@@ -9,7 +9,7 @@ import os
 import select
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,15 +26,18 @@ class CpusetFiles:
     mems: CPUSet
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """What a cgroup may use: weight, microseconds of each period, bytes; -1 for no limit."""
+
+    shares: int  # of cgroup v1
+    quota: int
+    memory: int
+
+
 def cpuset_hierarchy() -> Path | None:
     """Return where the hierarchy with the cpuset controller is mounted, if anywhere."""
-    for mount, version, options in _hierarchies():
-        if version == "cgroup":
-            if "cpuset" in options:
-                return mount
-        elif "cpuset" in (mount / "cgroup.controllers").read_text().split():
-            return mount
-    return None
+    return _hierarchy_of("cpuset")
 
 
 def cpuset(path: str) -> CpusetFiles:
@@ -51,6 +54,51 @@ def cpuset(path: str) -> CpusetFiles:
         return CPUSet.parse(text)
 
     return CpusetFiles(cpus=value("cpus"), mems=value("mems"))
+
+
+def quota(path: str) -> str:
+    """Return the limit of CPU time of the cgroup *path*, as its file has it."""
+    folder = _folder(path, "cpu")
+    unified = folder / "cpu.max"
+    return (unified if unified.exists() else folder / "cpu.cfs_quota_us").read_text().strip()
+
+
+@contextmanager
+def frozen(path: str) -> Iterator[None]:
+    """Freeze the processes of the cgroup *path* for the while, as far as the host can."""
+    if _hierarchy_of("freezer") is not None:  # of version 1: in version 2 it is no controller
+        file, freeze, thaw = _folder(path, "freezer") / "freezer.state", "FROZEN", "THAWED"
+    else:
+        file, freeze, thaw = _folder(path) / "cgroup.freeze", "1", "0"
+    file.write_text(freeze)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it is gone
+            file.write_text(thaw)
+
+
+def amounts(path: str) -> Amounts:
+    """Return the amounts of the cgroup *path*, of version 1."""
+
+    def value(controller: str, name: str) -> int:
+        return int((_folder(path, controller) / f"{controller}.{name}").read_text())
+
+    return Amounts(
+        shares=value("cpu", "shares"),
+        quota=value("cpu", "cfs_quota_us"),
+        memory=value("memory", "limit_in_bytes"),
+    )
+
+
+def make(path: str) -> None:
+    """Make the cgroup *path* in all hierarchies, with the CPUs and memory of its parent."""
+    for mount, version, options in _hierarchies():
+        folder = mount / path.strip("/")
+        folder.mkdir(exist_ok=True)
+        if version == "cgroup" and "cpuset" in options:
+            for name in ("cpuset.cpus", "cpuset.mems"):
+                (folder / name).write_text((folder.parent / name).read_text())
 
 
 def write(path: str, name: str, text: str) -> None:
@@ -114,10 +162,23 @@ def _removed(folder: Path) -> bool:
     return True
 
 
-def _folder(path: str) -> Path:
-    mount = cpuset_hierarchy()
-    assert mount is not None, "no cpuset controller is mounted"
+def _folder(path: str, controller: str = "cpuset") -> Path:
+    mount = _hierarchy_of(controller)
+    assert mount is not None, f"no {controller} controller is mounted"
     return mount / path.strip("/")
+
+
+def _hierarchy_of(controller: str) -> Path | None:
+    """Return where the hierarchy that has a controller is mounted, if anywhere."""
+    for mount, version, options in _hierarchies():
+        if controller in (options if version == "cgroup" else _controllers(mount)):
+            return mount
+    return None
+
+
+def _controllers(mount: Path) -> list[str]:
+    """Return the controllers of a hierarchy of cgroup v2."""
+    return (mount / "cgroup.controllers").read_text().split()
 
 
 def _hierarchies() -> Iterator[tuple[Path, str, list[str]]]:

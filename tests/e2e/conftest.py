@@ -1,7 +1,8 @@
-"""Fixtures: both versions of containerd side by side, CRI-O, a kubelet, the daemon.
+"""Fixtures: three versions of containerd, CRI-O, a kubelet, the daemon.
 
 Where they cannot be had (no root, no network) the tests skip and say why; with the environment's
-NRI_POLICY_REQUIRE_E2E=1 they fail instead. CRI-O is tested where NRI_POLICY_CRIO says where it is.
+NRI_POLICY_REQUIRE_E2E=1 they fail instead. The runtimes that Debian does not have are tested where
+they are built (`tools.runtimes`), and skipped elsewhere in any case.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from tests.e2e.crio import Crio
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet
 from tests.e2e.runtime import Runtime
-from tools import new_runtime
+from tools import runtimes
 from tools.debs import DebsError
 
 HERE = Path(__file__).parent
-CRIO = "cri-o"
-RUNTIMES = (*packages.SUITES, CRIO)
+NEWEST, CRIO = "newest", "cri-o"
+BUILT = {NEWEST: f"containerd {runtimes.CONTAINERD}", CRIO: f"CRI-O {runtimes.CRIO}"}
+RUNTIMES = (*packages.SUITES, *BUILT)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -83,13 +85,15 @@ def make_runtime(programs: Mapping[str, packages.Programs]) -> Callable[[str], R
     """What makes one of the RUNTIMES, which is not started yet."""
 
     def make(name: str) -> Runtime:
-        if name != CRIO:
+        if name in programs:
             return Containerd(programs[name])
-        folder = os.environ.get("NRI_POLICY_CRIO")
+        folder = runtimes.containerd() if name == NEWEST else runtimes.crio()
         if folder is None:
-            pytest.skip("no CRI-O at hand: NRI_POLICY_CRIO names no folder that has one")
+            pytest.skip(f"{BUILT[name]} is not built; `{runtimes.COMMAND}` builds it")
+        if name == NEWEST:
+            return Containerd(packages.programs_in(folder, folder / "runc"))
         try:
-            return Crio(packages.crio(Path(folder)))
+            return Crio(packages.crio(folder))
         except DebsError as error:
             unavailable(f"what CRI-O needs cannot be fetched: {error}")
 
@@ -120,14 +124,9 @@ def containerds(
 
 
 @pytest.fixture(scope="module")
-def newest(archive: Path) -> Iterator[Runtime]:
+def newest(make_runtime: Callable[[str], Runtime], archive: Path) -> Iterator[Runtime]:
     """A containerd and a runc that have scheduling classes: none of Debian's do yet."""
-    folder = new_runtime.folder()
-    if folder is None:
-        pytest.skip("no containerd 2.2.1 at hand: python -m tools.new_runtime builds one")
-    if os.geteuid() != 0:
-        unavailable("runtimes need root")
-    with running(Containerd(packages.programs_in(folder, folder / "runc")), archive) as runtime:
+    with running(make_runtime(NEWEST), archive) as runtime:
         yield runtime
 
 
@@ -139,11 +138,12 @@ def crio(make_runtime: Callable[[str], Runtime], archive: Path) -> Iterator[Runt
 
 @pytest.fixture(params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest) -> Runtime:
-    if request.param == CRIO:
-        crio: Runtime = request.getfixturevalue("crio")
-        return crio
-    containerd: Runtime = request.getfixturevalue("containerds")[request.param]
-    return containerd
+    found: Runtime
+    if request.param in packages.SUITES:
+        found = request.getfixturevalue("containerds")[request.param]
+    else:
+        found = request.getfixturevalue("crio" if request.param == CRIO else "newest")
+    return found
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.e2e import cgroup, image
@@ -17,23 +17,34 @@ from tests.e2e.runtime import Runtime
 class Containerd(Runtime):
     """One containerd, with its shims."""
 
-    def __init__(self, programs: Programs, *, emulated: bool = False) -> None:
-        """On an *emulated* machine plugins have a minute to answer, and no program many threads."""
-        super().__init__(programs.runc)
+    def __init__(
+        self,
+        programs: Programs,
+        *,
+        emulated: bool = False,
+        systemd: bool = False,
+        handler: str = "runc",
+        inside: Sequence[str] = (),
+    ) -> None:
+        """On an *emulated* machine plugins have a minute to answer, and no program many threads.
+
+        By *systemd* it has systemd make the cgroups. Pods that name no *handler* have this one.
+        What its command begins with is *inside*.
+        """
+        super().__init__(programs.runc, systemd=systemd)
         self._programs = programs
+        self._inside = inside
         self._environment = {"PATH": programs.search_path}
         if emulated:
             self._environment["GOMAXPROCS"] = "2"
         (self.folder / "config.toml").write_text(
-            _config(self, programs, patience=60 if emulated else 2)
+            _config(self, programs, patience=60 if emulated else 2, handler=handler)
         )
 
     def start(self) -> None:
         """Start it and wait until it serves."""
-        self._process = Process(
-            [str(self._programs.containerd), "--config", str(self.folder / "config.toml")],
-            self._environment,
-        )
+        command = [str(self._programs.containerd), "--config", str(self.folder / "config.toml")]
+        self._process = Process([*self._inside, *command], self._environment)
         self._process.await_line("containerd successfully booted")
 
     def load(self, archive: Path) -> None:
@@ -41,7 +52,7 @@ class Containerd(Runtime):
         assert self._process is not None
         ctr = [str(self._programs.ctr), "--address", str(self.socket), "--namespace", "k8s.io"]
         load = ["images", "import", "--snapshotter", "native"]
-        if self._programs.major > 1:
+        if self._programs.version >= (2, 0):
             load.append("--local")  # else ctr asks a service that knows no native snapshotter
         subprocess.run([*ctr, *load, str(archive)], check=True, capture_output=True)
         # CRI adopts the image when it handles the event, and marks that with a second one.
@@ -74,13 +85,13 @@ class Containerd(Runtime):
                     yield Path(path)
 
 
-def _config(its: Containerd, programs: Programs, *, patience: int) -> str:
+def _config(its: Containerd, programs: Programs, *, patience: int, handler: str) -> str:
     """Return the configuration: nothing outside its folder, nothing that a small host lacks.
 
-    *patience* is for plugins to answer, in seconds.
+    *patience* is for plugins to answer, in seconds; *handler* that of pods which name none.
     """
     folder = its.folder
-    if programs.major == 1:
+    if programs.version < (2, 0):
         version, cri = 2, "io.containerd.grpc.v1.cri"
         images = f"""\
 [plugins."{cri}"]
@@ -88,12 +99,15 @@ sandbox_image = "{image.NAME}"
 restrict_oom_score_adj = true
 [plugins."{cri}".containerd]
 snapshotter = "native"
+default_runtime_name = "{handler}"
 """
     else:
         version, cri = 3, "io.containerd.cri.v1.runtime"
         images = f"""\
 [plugins."{cri}"]
 restrict_oom_score_adj = true
+[plugins."{cri}".containerd]
+default_runtime_name = "{handler}"
 [plugins."io.containerd.cri.v1.images"]
 snapshotter = "native"
 [plugins."io.containerd.cri.v1.images".pinned_images]
@@ -106,10 +120,14 @@ runtime_type = "io.containerd.runc.v2"
 [plugins."{cri}".containerd.runtimes.{name}.options]
 BinaryName = "{binary}"
 Root = "{folder}/runc"
-SystemdCgroup = false
+SystemdCgroup = {str(its.systemd).lower()}
 """
         for name, binary in its.handlers.items()
     )
+    # containerd 2.4 knows the former no more
+    plugins = f'bin_dir = "{folder}/cni/bin"'
+    if programs.version >= (2, 2):
+        plugins = f'bin_dirs = ["{folder}/cni/bin"]'
     return f"""\
 version = {version}
 root = "{folder}/root"
@@ -130,6 +148,6 @@ plugin_request_timeout = "{patience}s"
 
 {images}{runtimes}
 [plugins."{cri}".cni]
-bin_dir = "{folder}/cni/bin"
+{plugins}
 conf_dir = "{folder}/cni/net.d"
 """

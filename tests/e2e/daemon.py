@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,10 @@ class Daemon:
         host_root: Path,
         nri_socket: Path,
         program: Path = PROGRAM,
+        inside: Sequence[str] = (),
+        **more: object,
     ) -> None:
+        """Give it *more* options; what its command begins with is *inside*."""
         self._config = config = folder / "settings.yaml"
         self.control = folder / "control.sock"
         self.state = folder / "state"
@@ -44,9 +47,10 @@ class Daemon:
             "--state-dir": self.state,
             "--containers-dir": folder / "containers",
             "--control-socket": self.control,
+            **{f"--{name.replace('_', '-')}": value for name, value in more.items()},
         }
         self._program = str(program)
-        self._command = [self._program, "run"]
+        self._command = [*inside, self._program, "run"]
         self._command += [str(part) for option in options.items() for part in option]
         self._process: Process | None = None
         self._seen = 0  # lines of the log before the latest synchronization awaited

@@ -1,14 +1,14 @@
 """A kubelet over CRI: pods and containers with the cgroups, labels and numbers that it gives them.
 
-What the kubelet sets follows spec nri.md section 7 (Kubernetes 1.36). Pods use the host's network,
-so that no CNI is needed.
+What it sets is the model's, which is held against real kubelets (`nri_policy.kubelet`). Pods use
+the host's network, so that no CNI is needed.
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,17 @@ from typing import Any
 import grpc
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.kubelet import resources as model
+from nri_policy.kubelet.manifest import (
+    Amounts,
+    ContainerManifest,
+    Metadata,
+    PodManifest,
+    PodSpec,
+    Resources,
+    Texts,
+)
+from nri_policy.proto import nri_pb2 as nri
 from tests.e2e import cgroup, image
 from tests.e2e.waiting import eventually
 
@@ -25,7 +36,6 @@ services: Any
 messages, services = grpc.protos_and_services("tests/e2e/cri.proto")
 
 NAMESPACES = {"network": messages.NODE, "pid": messages.CONTAINER}
-PERIOD = 100_000  # microseconds
 
 # gRPC itself retries the connection while the runtime is down: soon rather than after seconds.
 CHANNEL_OPTIONS = (
@@ -35,31 +45,30 @@ CHANNEL_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """Requests and limits of a container as in its pod's specification; 0 stands for none."""
-
-    milli_cpu: int = 0
-    milli_cpu_limit: int = 0
-    memory: int = 0  # bytes
-    memory_limit: int = 0  # bytes
-
-
 BEST_EFFORT = Resources()
+
+
+def resources(
+    *, milli_cpu: int = 0, milli_cpu_limit: int = 0, memory: int = 0, memory_limit: int = 0
+) -> Resources:
+    """Return requests and limits of a container, memory in bytes; 0 stands for none."""
+    return Resources(
+        requests=_without_zeros({"cpu": milli_cpu, "memory": memory}),
+        limits=_without_zeros({"cpu": milli_cpu_limit, "memory": memory_limit}),
+    )
 
 
 def guaranteed(milli_cpu: int, memory: int = 32 << 20) -> Resources:
     """Return resources whose requests are their limits."""
-    return Resources(
-        milli_cpu=milli_cpu, milli_cpu_limit=milli_cpu, memory=memory, memory_limit=memory
-    )
+    return Resources(limits=Amounts({"cpu": milli_cpu, "memory": memory}))
 
 
 class Kubelet:
     """The kubelet of one runtime; *handler* names the OCI runtime of all its pods.
 
-    *scope* is what the runtime puts before the id of a container to name its cgroup. Any one call
-    may take so many *seconds*.
+    *scope* is what the runtime puts before the id of a container to name its cgroup, where it makes
+    cgroups itself; with *systemd* that makes them, for containerd. Any one call may take so many
+    *seconds*.
     """
 
     def __init__(
@@ -69,10 +78,16 @@ class Kubelet:
         handler: str,
         *,
         scope: str = "",
+        systemd: bool = False,
         seconds: float = 60,
     ) -> None:
         self._seconds = seconds
-        self.cgroup_root = cgroup_root
+        self.systemd = systemd
+        self.cgroup_root = "" if systemd else cgroup_root  # systemd's slices are named by the model
+        self.model = model.Kubelet(
+            memory_capacity=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            cgroup_driver="systemd" if systemd else "cgroupfs",
+        )
         self.handler = handler
         self.scope = scope
         self.pods: list[Pod] = []
@@ -144,11 +159,28 @@ class Pod:
     created: list[Container] = field(default_factory=list)
 
     @property
+    def manifest(self) -> PodManifest:
+        """Its manifest."""
+        return PodManifest(
+            metadata=Metadata(
+                name=self.name,
+                namespace=self.namespace,
+                uid=self.uid,
+                labels=Texts(self.labels),
+                annotations=Texts(self.annotations),
+            ),
+            spec=PodSpec(
+                containers=[
+                    ContainerManifest(name=name, resources=its)
+                    for name, its in self.containers.items()
+                ]
+            ),
+        )
+
+    @property
     def cgroup_parent(self) -> str:
-        """The pod's cgroup by the cgroupfs driver."""
-        qos = _qos(self.containers.values())
-        level = "" if qos == "guaranteed" else f"/{qos}"
-        return f"{self.kubelet.cgroup_root}/kubepods{level}/pod{self.uid}"
+        """The pod's cgroup."""
+        return f"{self.kubelet.cgroup_root}{self.kubelet.model.cgroup_parent(self.manifest)}"
 
     def run(self) -> None:
         """Run the sandbox."""
@@ -163,7 +195,10 @@ class Pod:
         **config: Any,
     ) -> Container:
         """Create the container that the pod has under the name; *config* overrides the rest."""
-        resources = self.containers[name]
+        manifest = self.manifest
+        asked = self.kubelet.model.container(manifest, manifest.container(name))
+        # a small host lets nobody lower it
+        own_score = int(Path("/proc/self/oom_score_adj").read_text())
         container_id = self.kubelet.call(
             "CreateContainer",
             pod_sandbox_id=self.id,
@@ -172,18 +207,11 @@ class Pod:
                 "metadata": {"name": name},
                 "image": {"image": image.NAME, "user_specified_image": image.NAME},
                 "command": image.FOREVER,
-                "labels": self._labels() | {"io.kubernetes.container.name": name},
-                "annotations": {
-                    "io.kubernetes.container.hash": f"{hash(resources) & 0xFFFFFFFF:x}",
-                    "io.kubernetes.container.restartCount": "0",
-                    "io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
-                    "io.kubernetes.container.terminationMessagePolicy": "File",
-                    "io.kubernetes.pod.terminationGracePeriod": "30",
-                }
-                | dict(annotations or {}),
+                "labels": dict(asked.labels),
+                "annotations": {**asked.annotations, **(annotations or {})},
                 "linux": {
-                    "resources": _linux(resources)
-                    | {"oom_score_adj": _oom_score_adj(resources, self.containers.values())},
+                    "resources": _linux(asked.linux.resources)
+                    | {"oom_score_adj": max(asked.linux.oom_score_adj.value, own_score)},
                     "security_context": {"namespace_options": NAMESPACES},
                 },
             }
@@ -201,22 +229,16 @@ class Pod:
         self.kubelet.call("RemovePodSandbox", pod_sandbox_id=self.id)
         self.kubelet.pods.remove(self)
 
-    def _labels(self) -> dict[str, str]:
-        return {
-            "io.kubernetes.pod.name": self.name,
-            "io.kubernetes.pod.namespace": self.namespace,
-            "io.kubernetes.pod.uid": self.uid,
-        }
-
     def _config(self) -> dict[str, Any]:
+        asked = self.kubelet.model.sandbox(self.manifest, seen="")
         return {
             "metadata": {"name": self.name, "uid": self.uid, "namespace": self.namespace},
-            "labels": self._labels() | dict(self.labels),
-            "annotations": {"kubernetes.io/config.source": "api"} | dict(self.annotations),
+            "labels": dict(asked.labels),
+            "annotations": dict(asked.annotations),
             "linux": {
                 "cgroup_parent": self.cgroup_parent,
                 "security_context": {"namespace_options": NAMESPACES},
-                "resources": _linux(_sum(self.containers.values())),
+                "resources": _linux(asked.linux.pod_resources),
             },
         }
 
@@ -231,8 +253,10 @@ class Container:
 
     @property
     def cgroup(self) -> str:
-        """Where the runtime puts it, with the cgroupfs driver."""
-        return f"{self.pod.cgroup_parent}/{self.pod.kubelet.scope}{self.id}"
+        """Where the runtime puts it."""
+        kubelet = self.pod.kubelet
+        name = f"cri-containerd-{self.id}.scope" if kubelet.systemd else f"{kubelet.scope}{self.id}"
+        return f"{self.pod.cgroup_parent}/{name}"
 
     def pid(self) -> int:
         """Return the id of its one process."""
@@ -261,7 +285,9 @@ class Container:
     def update(self, resources: Resources) -> None:
         """Resize it in place."""
         self.pod.kubelet.call(
-            "UpdateContainerResources", container_id=self.id, linux=_linux(resources)
+            "UpdateContainerResources",
+            container_id=self.id,
+            linux=_linux(self.pod.kubelet.model.resources(resources)),
         )
 
     def stop(self) -> None:
@@ -275,50 +301,15 @@ class Container:
         self.pod.created.remove(self)
 
 
-def _linux(resources: Resources) -> dict[str, int]:
-    """Return the fields of LinuxContainerResources; a quota of 0 means none."""
-    quota = resources.milli_cpu_limit * PERIOD // 1000
+def _without_zeros(amounts: Mapping[str, int]) -> Amounts:
+    return Amounts({name: amount for name, amount in amounts.items() if amount})
+
+
+def _linux(asked: nri.LinuxResources) -> dict[str, int]:
+    """Return the fields of LinuxContainerResources."""
     return {
-        "cpu_period": PERIOD,
-        "cpu_quota": max(1000, quota) if quota else 0,
-        "cpu_shares": max(2, min(262_144, resources.milli_cpu * 1024 // 1000)),
-        "memory_limit_in_bytes": resources.memory_limit,
+        "cpu_period": asked.cpu.period.value,
+        "cpu_quota": asked.cpu.quota.value,
+        "cpu_shares": asked.cpu.shares.value,
+        "memory_limit_in_bytes": asked.memory.limit.value,
     }
-
-
-def _qos(containers: Iterable[Resources]) -> str:
-    """Return the QoS class of a pod, as the kubelet names it in cgroups."""
-    alone = list(containers)
-    if all(each == BEST_EFFORT for each in alone):
-        return "besteffort"
-    if all(
-        0 < each.milli_cpu == each.milli_cpu_limit and 0 < each.memory == each.memory_limit
-        for each in alone
-    ):
-        return "guaranteed"
-    return "burstable"
-
-
-def _oom_score_adj(resources: Resources, pod: Iterable[Resources]) -> int:
-    """Return how soon a container goes, but no later than we: a small host lets nobody lower it."""
-    qos = _qos(pod)
-    capacity = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    score = {
-        "guaranteed": -997,
-        "burstable": max(3, min(999, 1000 - 1000 * resources.memory // capacity)),
-        "besteffort": 1000,
-    }
-    return max(score[qos], int(Path("/proc/self/oom_score_adj").read_text()))
-
-
-def _sum(containers: Iterable[Resources]) -> Resources:
-    """Return a pod's resources: limits only where every container has one."""
-    alone = list(containers)
-    cpu_limits = [each.milli_cpu_limit for each in alone]
-    memory_limits = [each.memory_limit for each in alone]
-    return Resources(
-        milli_cpu=sum(each.milli_cpu for each in alone),
-        milli_cpu_limit=sum(cpu_limits) if all(cpu_limits) else 0,
-        memory=sum(each.memory for each in alone),
-        memory_limit=sum(memory_limits) if all(memory_limits) else 0,
-    )

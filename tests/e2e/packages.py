@@ -1,7 +1,6 @@
 """The programs under the tests: Debian's containerd of two suites, the system's runc, busybox.
 
-CRI-O is not in Debian: it is tested where the environment's NRI_POLICY_CRIO names a folder that has
-its `crio` and `pinns`; the rest of what it calls is Debian's.
+CRI-O and a newer containerd are built (`tools.runtimes`); what else CRI-O calls is Debian's.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ SUITES = {"trixie": "1.7.24", "forky": "2.1.9"}
 class Programs:
     """A containerd with all that it calls, unpacked outside the system."""
 
-    major: int  # of containerd's version
+    version: tuple[int, int]  # of containerd
     containerd: Path
     ctr: Path
     runc: Path
@@ -47,8 +46,9 @@ def programs_in(binaries: Path, runc: Path) -> Programs:
     version = subprocess.run(
         [binaries / "containerd", "--version"], check=True, capture_output=True, text=True
     ).stdout.split()[2]
+    major, minor, *_ = version.split(".")
     return Programs(
-        major=int(version.split(".")[0]),
+        version=(int(major), int(minor)),
         containerd=binaries / "containerd",
         ctr=binaries / "ctr",
         runc=runc,

@@ -1,9 +1,9 @@
 """A private container runtime: its own folder, sockets and cgroups, beside the system's and others.
 
-Three runtime handlers: `runc` is the real thing; `played` is runc behind `oci_wrapper`, which
+Five runtime handlers: `runc` is the real thing; `played` is runc behind `oci_wrapper`, which
 records cpusets, limits of disks and scheduling attributes instead of applying them, so that
 containers can be placed on hardware that is not here; `slow` is runc that takes two seconds to
-create a container.
+create a container, `late` one that takes three to update it; `moody` updates as `mood` says.
 """
 
 from __future__ import annotations
@@ -45,23 +45,35 @@ class Runtime(ABC):
     #: What the name of a container's cgroup has before its id.
     scope: ClassVar[str] = ""
 
-    def __init__(self, runc: Path) -> None:
+    def __init__(self, runc: Path, *, systemd: bool = False) -> None:
+        """By *systemd* cgroups are made by systemd, and are the whole machine's pods."""
+        self.systemd = systemd
         # Unix socket addresses hold 107 bytes: the folder's path has to be short.
         self.folder = Path(tempfile.mkdtemp(prefix="nri-e2e-"))
         self.socket = self.folder / "runtime.sock"
         self.nri_socket = self.folder / "nri.sock"
-        self.cgroup_root = f"/{self.folder.name}"
+        self.cgroup_root = "/kubepods.slice" if systemd else f"/{self.folder.name}"
         self._record = self.folder / "played.jsonl"
         self._record.touch()
         played = self.folder / "played"
         wrapper = [sys.executable, "-IS", oci_wrapper.__file__, runc, self._record]
         played.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, wrapper))} "$@"\n')
         played.chmod(0o755)
-        slow = self.folder / "slow"
-        create = 'case " $* " in *" create "*) sleep 2;; esac'
-        slow.write_text(f'#!/bin/sh\n{create}\nexec {shlex.quote(str(runc))} "$@"\n')
-        slow.chmod(0o755)
-        self.handlers = {"runc": runc, "played": played, "slow": slow}
+        self.handlers = {"runc": runc, "played": played}
+        for handler, command, seconds in (("slow", "create", 2), ("late", "update", 3)):
+            slow = self.handlers[handler] = self.folder / handler
+            wait = f'case " $* " in *" {command} "*) sleep {seconds};; esac'
+            slow.write_text(f'#!/bin/sh\n{wait}\nexec {shlex.quote(str(runc))} "$@"\n')
+            slow.chmod(0o755)
+        #: What `moody` makes of updates while this file is there: `refused`, or a second `late`.
+        self.mood = self.folder / "mood"
+        moody = self.handlers["moody"] = self.folder / "moody"
+        mood = f'case "$(cat {self.mood} 2>/dev/null)" in refused) exit 1;; late) sleep 1;; esac'
+        moody.write_text(
+            f'#!/bin/sh\ncase " $* " in *" update "*) {mood};; esac\n'
+            f'exec {shlex.quote(str(runc))} "$@"\n'
+        )
+        moody.chmod(0o755)
         self._process: Process | None = None
 
     @abstractmethod
@@ -74,6 +86,12 @@ class Runtime(ABC):
             self._process.terminate()
             self._process = None
 
+    def kill(self) -> None:
+        """End the daemon without notice; what it has begun goes on without it."""
+        assert self._process is not None
+        self._process.kill()
+        self._process = None
+
     def restart(self) -> None:
         """Stop and start the daemon, under its running containers."""
         self.stop()
@@ -85,7 +103,14 @@ class Runtime(ABC):
 
     def kubelet(self, handler: str, *, seconds: float = 60) -> Kubelet:
         """Return a kubelet whose pods all run by one of the handlers; `Kubelet`."""
-        return Kubelet(self.socket, self.cgroup_root, handler, scope=self.scope, seconds=seconds)
+        return Kubelet(
+            self.socket,
+            self.cgroup_root,
+            handler,
+            scope=self.scope,
+            systemd=self.systemd,
+            seconds=seconds,
+        )
 
     def recorded(self) -> list[Recorded]:
         """Return all that the `played` runtime was told, in order."""

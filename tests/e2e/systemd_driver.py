@@ -18,6 +18,7 @@ UNIT = "nri-policy.service"
 RESULTS = Path("/run/results/seen.json")
 NRI_SOCKET = Path("/var/run/nri/nri.sock")
 PROBE = Path("/sys/fs/cgroup/probe")  # which the unit writes, as it starts
+SCOPE = "cri-containerd-probe.scope"  # whose CPUs it sets
 TIMEOUT_START = 6.0  # seconds, as in the unit's drop-in
 
 _SHOWN = "ActiveState,SubState,StatusText,MainPID,NRestarts,Result"
@@ -29,9 +30,9 @@ def systemctl(*args: str) -> str:
     return done.stdout + done.stderr
 
 
-def shown() -> dict[str, str]:
-    """Return how the unit is."""
-    lines = systemctl("show", UNIT, "--property", _SHOWN).splitlines()
+def shown(unit: str = UNIT, names: str = _SHOWN) -> dict[str, str]:
+    """Return how a unit is."""
+    lines = systemctl("show", unit, "--property", names).splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
@@ -58,6 +59,7 @@ async def lead() -> dict[str, dict[str, str]]:
     systemctl("start", "--no-block", UNIT)
     seen["waiting"] = await until(ActiveState="activating", StatusText="waiting")
     seen["probe"] = {"depth": depth()}
+    seen["scope"] = shown(SCOPE, "AllowedCPUs")
     await asyncio.sleep(began + 2 * TIMEOUT_START - time.monotonic())
     seen["waiting beyond its time"] = shown()
     NRI_SOCKET.parent.mkdir(parents=True, exist_ok=True)
@@ -73,6 +75,9 @@ async def lead() -> dict[str, dict[str, str]]:
 
 
 PROBE.mkdir()
+subprocess.Popen(["systemd-run", "--scope", f"--unit={SCOPE}", "sleep", "1000000"])
+while systemctl("is-active", SCOPE) != "active\n":
+    time.sleep(0.1)
 try:
     RESULTS.write_text(json.dumps(asyncio.run(lead())))
 except BaseException:

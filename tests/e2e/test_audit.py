@@ -29,6 +29,16 @@ def audit(daemon: Daemon) -> list[dict[str, Any]]:
     return drifts
 
 
+def settle(daemon: Daemon) -> None:
+    """Wait until what containers were started with is seen in force."""
+
+    def changing() -> list[str]:
+        names: list[str] = json.loads(daemon.ask("audit", "-o", "json").stdout)["changing"]
+        return names
+
+    assert eventually(changing, lambda names: not names) == []
+
+
 def move_by_hand(container: Container, cpus: CPUSet) -> None:
     cgroup.write(container.cgroup, "cpuset.cpus", str(cpus))
 
@@ -38,7 +48,7 @@ def test_a_cgroup_that_is_changed_by_hand_is_drift_until_it_is_changed_back(
 ) -> None:
     changed, other = kubelet.run("changed", BEST_EFFORT), kubelet.run("other", guaranteed(100))
     before = changed.cpus()
-    assert audit(daemon) == []
+    settle(daemon)
     move_by_hand(changed, RESERVED)
     (drift,) = audit(daemon)
     assert (drift["container"], drift["what"]) == ("default/changed/main", "cpus")
@@ -62,6 +72,7 @@ def test_a_cgroup_that_is_changed_by_hand_is_put_right(
     assert repairing["audit"] == "repair"
     changed = kubelet.run("changed", BEST_EFFORT)
     before = changed.cpus()
+    settle(daemon)
     move_by_hand(changed, RESERVED)
     assert len(audit(daemon)) == 1
     assert eventually(changed.cpus, lambda now: now == before) == before

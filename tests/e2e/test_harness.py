@@ -11,7 +11,7 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from tests.e2e import cgroup, image
-from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Resources, guaranteed
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed, resources
 from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 
@@ -30,12 +30,12 @@ def test_both_versions_serve_at_the_same_time(containerds: Mapping[str, Runtime]
 def test_a_container_runs_in_the_cgroup_of_its_qos_class(kubelet: Kubelet) -> None:
     parents = {
         "kubepods/pod": guaranteed(500),
-        "kubepods/burstable/pod": Resources(milli_cpu=100),
+        "kubepods/burstable/pod": resources(milli_cpu=100),
         "kubepods/besteffort/pod": BEST_EFFORT,
     }
     runs = "".join(f"{argument}\0" for argument in image.FOREVER)
-    for parent, resources in parents.items():
-        container = kubelet.run("pod", resources)
+    for parent, asked in parents.items():
+        container = kubelet.run("pod", asked)
         assert f"/{parent}{container.pod.uid}/" in container.cgroup
         (pid,) = cgroup.processes(container.cgroup)
         # The runtime's answer does not wait for the last exec.

@@ -1,9 +1,12 @@
 """Everything at once on the cgroups of this host: no CPU ever stays with two owners.
 
-Pods come, go and are resized from several threads, while the daemon is killed or frozen and the
-runtime restarts. After each round the cgroup files are what was decided, for every container that
-has a process: within five seconds in `make stress`, where NRI_POLICY_STORM is the rounds on each
-runtime and NRI_POLICY_SEED what chance begins with.
+Pods come, go and are resized from several threads; some of their containers never start, and some
+creations are given up by who asked for them. Meanwhile the daemon is killed, also with the store's
+log emptied, or frozen, or its clock jumps by ten years; the runtime restarts, or its updates are
+refused or late; containers freeze, or end while the daemon registers. After each round the cgroup
+files are what was decided, for every container that has a process: within five seconds in `make
+stress`, where NRI_POLICY_STORM is the rounds on each runtime and NRI_POLICY_SEED what chance begins
+with.
 """
 
 from __future__ import annotations
@@ -13,22 +16,27 @@ import logging
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import grpc
+import pytest
 
 from nri_policy.control.client import connected
 from tests.e2e import cgroup
 from tests.e2e.daemon import Daemon
-from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Pod, Resources, guaranteed
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Pod, guaranteed, messages, resources
 from tests.e2e.runtime import Runtime
 from tests.e2e.test_real_host import host_root, settings
 from tests.e2e.waiting import eventually
+from tests.faults.levers import Levers
 
 __all__ = ["host_root", "settings"]  # fixtures
 
@@ -39,14 +47,70 @@ SEED = int(os.environ.get("NRI_POLICY_SEED", "1"))
 # seconds after the last event; a few rounds run anywhere, on slow machines too
 SETTLED = 5.0 if "NRI_POLICY_STORM" in os.environ else 120.0
 MOST_PODS = 6
-WISHES = (BEST_EFFORT, guaranteed(1000), guaranteed(300), Resources(milli_cpu=100))
+TEN_YEARS = 10 * 365 * 86_400.0  # seconds
+SHORT = 0.03  # seconds that a client waits for a creation that it gives up
+PROJECT = Path(__file__).parents[2]
+#: `nri-policy` by the clock of the levers.
+PROGRAM = """\
+#!{python}
+import sys, time
+sys.path.insert(0, {project!r})
+from tests.faults.levers import Levers
+from pathlib import Path
+levers, ours = Levers(Path({levers!r})), time.time
+time.time = lambda: ours() + levers.clock
+from nri_policy.cli import main
+sys.exit(main())
+"""
+WISHES = (BEST_EFFORT, guaranteed(1000), guaranteed(300), resources(milli_cpu=100))
+
+
+@pytest.fixture
+def kubelet(runtime: Runtime) -> Iterator[Kubelet]:
+    """Runs pods whose updates the OCI runtime may refuse."""
+    kubelet = runtime.kubelet("moody")
+    yield kubelet
+    kubelet.close()
+
+
+@pytest.fixture
+def levers(tmp_path: Path) -> Levers:
+    return Levers(tmp_path / "levers")
+
+
+@pytest.fixture
+def daemon(
+    runtime: Runtime,
+    settings: Mapping[str, Any],
+    host_root: Path,
+    tmp_path: Path,
+    levers: Levers,
+) -> Iterator[Daemon]:
+    """A daemon whose clock is the levers'."""
+    levers.clock = 0.0
+    program = tmp_path / "nri-policy"
+    paths = {"project": str(PROJECT), "levers": str(tmp_path / "levers")}
+    program.write_text(PROGRAM.format(python=sys.executable, **paths))
+    program.chmod(0o755)
+    socket = runtime.nri_socket
+    daemon = Daemon(
+        tmp_path, settings=settings, host_root=host_root, nri_socket=socket, program=program
+    )
+    try:
+        daemon.start()
+        yield daemon
+        daemon.stop()
+    finally:
+        daemon.close()
 
 
 class Storm:
     """What goes on at once on one runtime."""
 
-    def __init__(self, kubelet: Kubelet, runtime: Runtime, daemon: Daemon) -> None:
+    def __init__(self, kubelet: Kubelet, runtime: Runtime, daemon: Daemon, levers: Levers) -> None:
         self.kubelet, self.runtime, self.daemon = kubelet, runtime, daemon
+        self.levers = levers
+        self.hasty = runtime.kubelet("moody", seconds=SHORT)
         self.chance = random.Random(SEED)
         self.calls: Counter[str] = Counter()
         self._numbers = itertools.count()
@@ -54,12 +118,37 @@ class Storm:
         self._lock = threading.Lock()
 
     def come(self) -> None:
-        pod = self.kubelet.run_pod(
-            f"pod{next(self._numbers)}", {"main": self.chance.choice(WISHES)}
-        )
+        pod = self._new_pod()
         with suppress(grpc.RpcError):
             pod.create("main").start()
             self.calls["created"] += 1
+        self._keep(pod)
+
+    def come_and_wait(self) -> None:
+        """Create a container that never starts, and perhaps stop it."""
+        self.calls["never started"] += 1
+        pod = self._new_pod()
+        with suppress(grpc.RpcError):
+            container = pod.create("main")
+            if self.chance.random() < 0.5:
+                container.stop()
+        self._keep(pod)
+
+    def give_up(self) -> None:
+        """Ask for a container, and do not wait until it is there."""
+        self.calls["given up"] += 1
+        pod = self._new_pod()
+        pod.kubelet = self.hasty
+        with suppress(grpc.RpcError):
+            pod.create("main")
+        pod.kubelet = self.kubelet
+        self._keep(pod)
+
+    def _new_pod(self) -> Pod:
+        wishes = {"main": self.chance.choice(WISHES)}
+        return self.kubelet.run_pod(f"pod{next(self._numbers)}", wishes)
+
+    def _keep(self, pod: Pod) -> None:
         with self._lock:
             self._pods.append(pod)
 
@@ -91,6 +180,46 @@ class Storm:
         self.daemon.kill()
         self.daemon.start()
 
+    def forget(self) -> None:
+        """Kill the daemon, and lose what was not moved to its database yet."""
+        self.daemon.kill()
+        for log in self.daemon.state.glob("store/*-wal"):
+            os.truncate(log, 0)
+        self.daemon.start()
+
+    def end_at_registration(self) -> None:
+        """Let a container end at some moment of the daemon's start."""
+        with ThreadPoolExecutor(1) as threads:
+            killed = threads.submit(self.kill)
+            time.sleep(self.chance.random())
+            self._of_one(lambda cgroup_: cgroup.kill(cgroup.processes(cgroup_)))
+            killed.result()
+
+    def freeze_container(self) -> None:
+        def freeze(path: str) -> None:
+            with cgroup.frozen(path):
+                time.sleep(self.chance.random())
+
+        self._of_one(freeze)
+
+    def _of_one(self, act: Callable[[str], None]) -> None:
+        """Do that to the cgroup of a container, if there is one that runs."""
+        with self._lock:
+            running = [each for pod in self._pods for each in pod.created]
+        if running:
+            with suppress(OSError):  # it has no cgroup yet, or none any more
+                act(self.chance.choice(running).cgroup)
+
+    def jump(self) -> None:
+        """Set the daemon's clock to another time by ten years, or back."""
+        self.levers.clock = self.chance.choice((-TEN_YEARS, 0.0, TEN_YEARS))
+
+    def upset(self) -> None:
+        """Have updates refused, or done late, for a while."""
+        self.runtime.mood.write_text(self.chance.choice(("refused", "late")))
+        time.sleep(1)
+        self.runtime.mood.unlink()
+
     def freeze(self) -> None:
         assert self.daemon._process is not None
         self.daemon._process.send(signal.SIGSTOP)
@@ -103,10 +232,16 @@ class Storm:
     def round(self) -> None:
         """Let several things happen at once, and perhaps something break."""
         acts: list[Callable[[], None]] = [
-            self.chance.choice((self.come, self.come, self.come, self.go, self.resize))
+            self.chance.choice(
+                (self.come,) * 6
+                + (self.go,) * 2
+                + (self.resize,) * 2
+                + (self.come_and_wait, self.give_up, self.freeze_container)
+            )
             for _ in range(4)
         ]
-        fault = self.chance.choice((None, None, None, self.kill, self.freeze, self.restart))
+        faults = (self.kill, self.forget, self.end_at_registration, self.freeze, self.restart)
+        fault = self.chance.choice((None,) * 5 + (*faults, self.jump, self.upset))
         if fault is not None:
             acts.append(fault)
             self.calls[fault.__name__] += 1
@@ -150,11 +285,22 @@ class Storm:
                     found[f"{owner} and {other}"] = f"both on {booked.exclusive & cpus}"
         return found
 
+    def leftovers(self) -> list[str]:
+        """Return the containers in the books that do not run, and did not stay created."""
+        with connected(self.daemon.control) as client:
+            books = {name for name, each in client.containers().items() if each.error is None}
+        alive = {
+            f"default/{each.labels['io.kubernetes.pod.name']}/{each.metadata.name}"
+            for each in self.kubelet.call("ListContainers").containers
+            if each.state in (messages.CONTAINER_CREATED, messages.CONTAINER_RUNNING)
+        }
+        return sorted(books - alive)
+
 
 def test_no_cpu_has_two_owners_whatever_happens_at_once(
-    kubelet: Kubelet, runtime: Runtime, daemon: Daemon
+    kubelet: Kubelet, runtime: Runtime, daemon: Daemon, levers: Levers
 ) -> None:
-    storm, longest = Storm(kubelet, runtime, daemon), 0.0
+    storm, longest = Storm(kubelet, runtime, daemon, levers), 0.0
     for number in range(ROUNDS):
         storm.round()
         began = time.monotonic()
@@ -163,6 +309,8 @@ def test_no_cpu_has_two_owners_whatever_happens_at_once(
         assert not wrong, f"round {number}"
         if number % 100 == 99:
             log.info("%d rounds, settled in %.1f s at most", number + 1, longest)
+    storm.hasty.close()
+    assert not eventually(storm.leftovers, lambda found: not found, every=0.5)
     log.info(
         "%s: %d rounds, %s, settled in %.1f s at most",
         kubelet.version(),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from nri_policy.hardware import synthetic
+from tests.e2e.conftest import NEWEST
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet
 from tests.e2e.runtime import Recorded, Runtime
@@ -21,7 +22,6 @@ from tests.e2e.waiting import eventually
 
 SCHEDULING = "scheduling-class.resource-policy.nri.io/pod"
 BLOCKIO = "blockioclass.resource-policy.nri.io/pod"
-NEWEST = "newest"
 CLASSES: list[dict[str, Any]] = [
     {"name": "background", "policy": "batch", "nice": 10, "ioClass": "be", "ioPriority": 7},
     {"name": "realtime", "policy": "fifo", "priority": 10, "flags": ["reset-on-fork"]},

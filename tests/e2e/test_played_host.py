@@ -7,12 +7,14 @@ and root have the ids 0, 1, 3, 4, 2, 5, 6; 750m reserve CPU 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.kubelet.manifest import Resources
 from tests.e2e.cgroup import CpusetFiles
-from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, Resources, guaranteed
+from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed, resources
 from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 
@@ -20,7 +22,7 @@ MEMORY = 32 << 20  # requested and limited alike: then memory has no say in the 
 
 
 def burstable(milli_cpu: int, milli_cpu_limit: int) -> Resources:
-    return Resources(
+    return resources(
         milli_cpu=milli_cpu, milli_cpu_limit=milli_cpu_limit, memory=MEMORY, memory_limit=MEMORY
     )
 
@@ -66,6 +68,12 @@ STEPS = [
     Step(pod="p5", changes={"p4": ("1-3", "0"), "p8": ("1-3,5-7", "0-1")}),
     Step(pod="p2", changes={"p9": ("12-15", "3")}),
 ]
+
+
+@pytest.fixture
+def settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Nobody makes way: each step is about the rules of picking alone."""
+    return {**settings, "makeWay": {"movers": 0}}
 
 
 @pytest.mark.usefixtures("daemon")

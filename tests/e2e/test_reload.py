@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cpuset import CPUSet
 from tests.e2e.daemon import Daemon
-from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Resources, guaranteed
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed, resources
 from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 
@@ -17,7 +17,7 @@ from tests.e2e.waiting import eventually
 def test_a_changed_file_is_taken_without_a_signal_and_moves_whom_it_must(
     daemon: Daemon, stage: Kubelet, runtime: Runtime, settings: dict[str, Any]
 ) -> None:
-    system = stage.run("system", Resources(milli_cpu=100), namespace="kube-system")
+    system = stage.run("system", resources(milli_cpu=100), namespace="kube-system")
     own, guest = stage.run("own", guaranteed(3000)), stage.run("guest", BEST_EFFORT)
 
     def cpus() -> list[str]:

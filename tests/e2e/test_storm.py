@@ -22,7 +22,7 @@ import pytest
 
 from nri_policy.hardware.capture import open_capture
 from tests.e2e.daemon import Daemon
-from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, Resources, guaranteed
+from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed, resources
 from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 
@@ -51,7 +51,7 @@ class Storm:
         self.ended = threading.Event()
         self.living = [
             kubelet.run("guest", BEST_EFFORT),
-            kubelet.run("shared", Resources(milli_cpu=200, milli_cpu_limit=400)),
+            kubelet.run("shared", resources(milli_cpu=200, milli_cpu_limit=400)),
             kubelet.run("cold", guaranteed(1000), annotations=COLD),
         ]
         self._numbers = itertools.count()
@@ -62,7 +62,7 @@ class Storm:
         chance = random.Random(1)
         while not self.ended.is_set():
             amount = chance.randrange(100, 400)
-            self.living[1].update(Resources(milli_cpu=amount, milli_cpu_limit=400))
+            self.living[1].update(resources(milli_cpu=amount, milli_cpu_limit=400))
             self.living[0].update(BEST_EFFORT)
             self.calls["UpdateContainerResources"] += 2
 

@@ -31,6 +31,8 @@ WatchdogSec=4s
 StandardError=append:/run/results/log
 # What the daemon's own process may do, in the file of a real cgroup.
 ExecStartPre=-sh -c 'echo 7 > /sys/fs/cgroup/probe/cgroup.max.depth'
+# And what it may ask of systemd.
+ExecStartPre=-{sys.executable} {HERE / "ask_systemd.py"} / :cri-containerd:probe 1-2,9
 ExecStart=
 ExecStart={sys.executable} -m nri_policy.cli run --host-root /run/results/host
 """
@@ -82,6 +84,7 @@ def seen(tmp_path: Path) -> Any:
 def test_systemd_leads_the_unit_through_its_life(seen: dict[str, Any], tmp_path: Path) -> None:
     assert "failed" not in seen, seen["failed"]
     assert seen["probe"] == {"depth": "7\n"}, "cgroups can be written under the unit"
+    assert seen["scope"] == {"AllowedCPUs": "1-2 9"}, "systemd may be asked under the unit"
     waiting = seen["waiting beyond its time"]
     assert (waiting["ActiveState"], waiting["NRestarts"]) == ("activating", "0")
     assert waiting["StatusText"] == "waiting for the runtime"

@@ -19,7 +19,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.store.journal import open_journal
 from tests.e2e.conftest import unavailable
 from tests.e2e.daemon import Daemon
-from tests.e2e.kubelet import BEST_EFFORT, Kubelet, Resources, guaranteed
+from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed, resources
 from tests.e2e.runtime import Runtime
 from tools import release
 from tools.environment import SetupError
@@ -114,7 +114,7 @@ def test_an_upgrade_keeps_the_state_and_moves_no_container(
     daemon.start()
     assert version(daemon) == VERSIONS[0]
     own, mixed = stage.run("own", guaranteed(2000)), stage.run("mixed", guaranteed(1500))
-    shared = stage.run("shared", Resources(milli_cpu=500))
+    shared = stage.run("shared", resources(milli_cpu=500))
     rest = stage.run("rest", BEST_EFFORT)
 
     # The old version goes on while the new one is laid in its place.

@@ -21,6 +21,7 @@ CMDLINE = (
     " no_timer_check panic=-1 rcupdate.rcu_cpu_stall_suppress=1"
     f" root={image.ROOT} rootwait rw init=/init"
 )
+UNITS = Path(__file__).with_name("units")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Hardware:
     devices: Sequence[str] = ()
     cmdline: str = ""  # more for the kernel
     modules: Sequence[str] = ()  # of the kernel, handed in as modules/NAME.ko
+    systemd: bool = False  # whether that is the first process, with the units of `units`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,8 @@ def boot(
     modules = {
         f"modules/{name}.ko": image.module(name, folder) for name in ("overlay", *hardware.modules)
     }
-    _pack({**files, **modules}, payload)
+    units = {"units": UNITS} if hardware.systemd else {}
+    _pack({**files, **modules, **units}, payload)
     drive = "if=none,format=raw,snapshot=on"
     command = [
         *qemu(),

@@ -84,6 +84,12 @@ MONITOR = [
 
 GUESTS = {  # those that take longest first: they are shared out in this order
     "plain": Hardware(smp=SIXTEEN, memory=1536, numa=FOUR_NODES),
+    "systemd": Hardware(
+        smp=EIGHT,
+        memory=1024,
+        numa=[*nodes(["0-3", "4-7"], [512] * 2), *distances({0: 0, 1: 1})],
+        systemd=True,
+    ),
     "isolated": Hardware(
         smp=SIXTEEN, memory=1536, numa=FOUR_NODES, cmdline="isolcpus=4-7 nohz_full=4-7"
     ),

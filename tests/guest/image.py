@@ -28,11 +28,29 @@ PYTHON = "3.13"  # that suite's
 COMPILED = "cpython-313"  # in the names of its compiled modules
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
-SYSTEM = ("python3", "busybox-static", "libc-bin", "libseccomp2", "libstdc++6", "libudev1")
+SYSTEM = (
+    "python3",
+    "busybox-static",
+    "libc-bin",
+    "libseccomp2",
+    "libstdc++6",
+    "libudev1",
+    "systemd",
+    "dbus",
+)
 CONTAINERDS = ("trixie", "forky")
 RUNC = "forky"  # the suite whose runc has scheduling classes, and need not copy itself
 TEST_TOOLS = ("pytest", "grpcio-tools")
-LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "var/lib/dpkg")
+LEFT_OUT = (
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "usr/share/info",
+    "var/lib/dpkg",
+    # systemd, where it is the first process, has the units of `units` alone, and reads them quickly
+    "usr/lib/systemd/system",
+    "usr/lib/systemd/system-generators",
+)
 
 START = 1 << 20  # bytes before the partition
 SIGNATURE = 0x6E72692D
@@ -129,14 +147,28 @@ def _make(
     _compile(system, [site, root / "usr" / "lib" / f"python{PYTHON}"], root, "/")
     for name in ("proc", "sys", "dev", "run", "tmp", "root", "etc", "project"):
         (root / name).mkdir(exist_ok=True)
-    (root / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (root / "etc" / "passwd").write_text(
+        "root:x:0:0:root:/root:/bin/sh\nmessagebus:x:100:100::/nonexistent:/bin/false\n"
+    )
+    (root / "etc" / "group").write_text("root:x:0:\nmessagebus:x:100:\n")
     (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n")
     (root / "etc" / "resolv.conf").touch()  # the runtime copies both into pods
     (root / "init").unlink(missing_ok=True)
     shutil.copy(INIT, root / "init")
     (root / "init").chmod(0o755)
     busybox = root / "usr" / "bin" / "busybox"
-    for applet in ("sh", "mount", "umount", "tar", "cat", "mkdir", "sleep", "poweroff", "taskset"):
+    for applet in (
+        "sh",
+        "cp",
+        "mount",
+        "umount",
+        "tar",
+        "cat",
+        "mkdir",
+        "sleep",
+        "poweroff",
+        "taskset",
+    ):
         link = root / "usr" / "bin" / applet
         if not link.exists():
             link.symlink_to(busybox.name)

@@ -16,6 +16,11 @@ ldconfig  # else Python finds no libudev, and the daemon would not hear the kern
 cd /project
 # without it runc copies itself into memory for every container, and all of the copy is translated anew
 busybox insmod modules/overlay.ko
+if [ -e units ]; then  # systemd is to be the machine's first process
+    mkdir -p /run/systemd/system
+    cp units/* /run/systemd/system
+    exec /usr/lib/systemd/systemd --unit=run.service --show-status=false
+fi
 sh ./run
 # a runtime's shims may still hold what they were given; the disk is a snapshot
 poweroff -f

@@ -38,7 +38,8 @@ def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]
     archive = tmp_path_factory.mktemp("image") / "busybox.tar"
     image.write(Path("/usr/bin/busybox"), archive)
     programs = packages.programs_in(Path("/opt", SUITE), Path(__file__).with_name("runc.sh"))
-    containerd = Containerd(programs, emulated=True)
+    systemd = Path("/run/systemd/private").exists()
+    containerd = Containerd(programs, emulated=True, systemd=systemd)
     containerd.start()
     containerd.load(archive)
     yield containerd

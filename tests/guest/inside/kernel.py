@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.kubelet.manifest import Resources
 from tests.e2e import cgroup
-from tests.e2e.kubelet import Container, Kubelet, Pod, Resources
+from tests.e2e.kubelet import Container, Kubelet, Pod
 from tests.e2e.waiting import eventually
 
 CGROUPS = Path("/sys/fs/cgroup")

@@ -9,11 +9,12 @@ from typing import Any
 
 from nri_policy.control.client import connected
 from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.kubelet.manifest import Resources
 from nri_policy.report import AuditReport, ContainerReport, Containers, ExplanationReport
 from nri_policy.workload.request import Sort
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
-from tests.e2e.kubelet import Container, Kubelet, Resources
+from tests.e2e.kubelet import Container, Kubelet
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from nri_policy.cpuset import CPUSet
 from tests.e2e import cgroup
-from tests.e2e.kubelet import BEST_EFFORT, Resources, guaranteed
+from tests.e2e.kubelet import BEST_EFFORT, guaranteed, resources
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective
@@ -112,7 +112,7 @@ def test_pods_that_come_and_go_at_once_have_cpus_of_their_own(scene: Scene) -> N
 
 
 def test_shared_cpus_come_and_go_also_while_the_daemon_is_away(scene: Scene) -> None:
-    asked = {"guest": BEST_EFFORT, "wide": Resources(milli_cpu=100)}
+    asked = {"guest": BEST_EFFORT, "wide": resources(milli_cpu=100)}
     guest, wide = scene.run_all("burstable", asked)
     before = scene.settle()
     cpus, lost = CPUSet.parse(kernel.effective(guest).cpus), CPUSet([15])

@@ -22,6 +22,7 @@ from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
+from tests.support.patience import HANGS
 
 KEY = "scheduling-class.resource-policy.nri.io/pod"
 IO_KEY = "blockioclass.resource-policy.nri.io/pod"
@@ -63,7 +64,7 @@ def io_of(container: Container) -> dict[str, str]:
 
 
 def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 60))
+    asyncio.run(asyncio.wait_for(test(), HANGS))
 
 
 RELEASES = [

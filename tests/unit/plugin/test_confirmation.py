@@ -32,10 +32,10 @@ def test_the_answer_about_a_container_itself_is_not_lost() -> None:
 
 def test_the_next_request_says_that_the_answers_before_were_handled() -> None:
     confirmations = Confirmations()
-    confirmations.heard()
+    confirmations.heard(1.0)
     confirmations.mark_sent(["a"], 1.0)
     assert not confirmations.handled("a")
-    confirmations.heard()
+    confirmations.heard(1.0)
     assert confirmations.handled("a")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
+from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.plugin.enforcement import Case, enforce
 from nri_policy.workload.pod import Resources
 
@@ -21,11 +23,19 @@ class Files:
     def resources(self, cgroup: str) -> Resources | None:
         return Resources(cpus=self.cpus[cgroup]) if cgroup in self.cpus else None
 
-    def confine(self, cgroup: str, cpus: CPUSet) -> str:
+    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
+        return {each: self._confine(each, cpus, change) for each, cpus in wanted.items()}
+
+    def kept_by_systemd(self, cgroup: str) -> bool:  # noqa: ARG002 - the signature
+        return False
+
+    def _confine(self, cgroup: str, wanted: CPUSet, change: Change) -> Confined:
+        now = CPUSet.parse(self.cpus[cgroup])
         if cgroup == self.failing:
-            return "Device or resource busy"
-        self.written.append((cgroup, str(cpus)))
-        return ""
+            return Confined(cpus=now, error="Device or resource busy")
+        target = change.target(now, wanted)
+        self.written.append((cgroup, str(target)))
+        return Confined(cpus=target, written=True)
 
 
 def case(cgroup: str, wanted: str, *, own: str = "", lost: bool = False) -> Case:
@@ -65,9 +75,10 @@ def test_what_the_runtime_has_lost_is_set_and_nobody_gets_more_before_the_others
     ]
 
 
-def test_nobody_gets_more_while_another_cannot_be_made_to_leave() -> None:
-    files = Files({"more": "1", "stays": "1-3"}, failing="stays")
+def test_nobody_gets_what_another_cannot_be_made_to_leave() -> None:
+    files = Files({"more": "1", "other": "4", "stays": "1-3"}, failing="stays")
     stays = case("stays", "1", lost=True)
-    assert written(files, case("more", "1-3", lost=True), stays, taken="") == []
+    more, other = case("more", "1-3", lost=True), case("other", "4-5", lost=True)
+    assert written(files, more, other, stays, taken="") == [("other", "4-5")]
     assert (stays.error, stays.written) == ("Device or resource busy", False)
     assert stays.cpus == CPUSet.parse("1-3")

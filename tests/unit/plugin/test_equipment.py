@@ -13,6 +13,7 @@ import pytest
 from nri_policy.nri.versions import Version
 from nri_policy.plugin import equipment
 from nri_policy.plugin.equipment import HostEquipment, equipment_of, oci_runtime
+from tests.support.patience import HANGS
 
 NEW, OLD = ("runc", Version(1, 2, 0)), ("runc", Version(1, 1, 15))
 
@@ -128,7 +129,7 @@ def test_a_disk_that_comes_is_seen_when_the_kernel_tells_of_it(tmp_path: Path) -
         put(tmp_path, "sys/class/block/sda/dev", "8:0\n")
         put(tmp_path, "sys/class/block/sda/size", "1\n")
         notify[0]()
-        await asyncio.wait_for(seen.wait(), 30)
+        await asyncio.wait_for(seen.wait(), HANGS)
         notify[0]()
         running.cancel()
         assert [disk.number for disk in host.latest.disks] == ["8:0"]

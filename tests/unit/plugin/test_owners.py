@@ -6,20 +6,25 @@ The embedded runtime loses what the real ones lose, held against them in tests/e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.audit import presence
 from nri_policy.cpuset import CPUSet
 from nri_policy.kube.events import Event, Subject
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
-from nri_policy.plugin import enforcement, overlaps, update_queue
+from nri_policy.plugin import enforcement, overlaps, resizes, update_queue, writing
+from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.proto import nri_pb2 as pb
+from nri_policy.report import explanation_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.containers import Container, CRIError, RuntimeState
+from nri_policy.simulation.containers import Container, CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.store.history import History
 from nri_policy.units import parse_bytes, parse_cpu
 from tests.support.daemon import Served, pod, served
 
@@ -39,8 +44,10 @@ RUNTIMES = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let requests wait for files however slow this machine is."""
+    """Let requests wait for files however slow this machine is, and hear what there is to hear."""
     monkeypatch.setattr(enforcement, "MAX_WAIT", 20.0)
+    monkeypatch.setattr(writing, "MAX_BATCH", 20.0)
+    monkeypatch.setattr(update_queue, "PAUSE", 0.0)
 
 
 class Gate:
@@ -60,8 +67,15 @@ class Gate:
 class Unwritable(SimulatedCgroups):
     """Cgroups on a file system that is mounted read-only."""
 
-    def confine(self, cgroup: str, cpus: CPUSet) -> str:  # noqa: ARG002 - the signature
-        return "Read-only file system"
+    def confine(
+        self,
+        wanted: Mapping[str, CPUSet],
+        change: Change,  # noqa: ARG002 - the signature
+    ) -> Mapping[str, Confined]:
+        found = self.cpusets(wanted)
+        return {
+            each: Confined(cpus=found.get(each), error="Read-only file system") for each in wanted
+        }
 
 
 def owners(it: Served) -> dict[int, list[str]]:
@@ -75,9 +89,39 @@ def owners(it: Served) -> dict[int, list[str]]:
     return {cpu: users for cpu, users in using.items() if len(users) > 1}
 
 
+def host(
+    folder: Path,
+    runtime: tuple[str, str],
+    machine: str = ONE_POOL,
+    cgroups: type[SimulatedCgroups] | None = SimulatedCgroups,
+) -> AbstractAsyncContextManager[Served]:
+    """Serve one of RUNTIMES."""
+    name, version = runtime
+    return served(folder, machine, cgroups=cgroups, name=name, version=version)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - what it waits for announces itself by no event
         await asyncio.sleep(0.001)
+
+
+async def test_a_stop_waits_for_nobody_to_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "SETTLE", 1e6)  # what moves by no request does not move
+    async with served(
+        tmp_path,
+        "package:1 numa:1 core:2 pu:1",
+        cgroups=SimulatedCgroups,
+        reservedResources={"cpu": "cpuset:0"},
+    ) as it:
+        await it.start(pod("shared"), pod("own", "1"))
+        shared, own = (it.runtime.container(f"{each}/main") for each in ("shared", "own"))
+        assert (str(shared.cpus), str(own.cpus)) == ("0", "1")
+        await it.runtime.stop_container(own)
+        assert str(shared.cpus) == "0"
+        await it.daemon.plugin.writing.settle()
+        assert shared.cpus == own.cpus
 
 
 @RUNTIMES
@@ -85,9 +129,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_an_update_that_a_starting_container_loses_is_made_up_for_before_it_runs(
     where: str, runtime: tuple[str, str], tmp_path: Path
 ) -> None:
-    async with served(
-        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
-    ) as it:
+    async with host(tmp_path, runtime) as it:
         gate = Gate(it.runtime, where, "slow")
         starting = asyncio.create_task(it.start(pod("slow")))
         await gate.reached.wait()
@@ -118,9 +160,7 @@ async def test_where_no_cgroup_can_be_written_the_runtime_is_told_again_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(update_queue, "PATIENCE", 0.0)
-    async with served(
-        tmp_path, ONE_POOL, cgroups=cgroups, name=runtime[0], version=runtime[1]
-    ) as it:
+    async with host(tmp_path, runtime, cgroups=cgroups) as it:
         gate = Gate(it.runtime, where, "slow")
         starting = asyncio.create_task(it.start(pod("slow")))
         await gate.reached.wait()
@@ -172,9 +212,7 @@ async def test_a_container_that_was_created_while_the_daemon_registered_is_place
     where: str, runtime: tuple[str, str], tmp_path: Path
 ) -> None:
     """The runtime does not list it yet, or it comes up without its creation."""
-    async with served(
-        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
-    ) as it:
+    async with host(tmp_path, runtime) as it:
         await it.start(pod("own", "1"))
         it.daemon._session.reconnect()
         await it.runtime.disconnected()
@@ -192,18 +230,59 @@ async def test_a_container_that_was_created_while_the_daemon_registered_is_place
 
 
 @RUNTIMES
-async def test_a_container_that_is_stopped_before_its_start_is_placed_anew_at_it(
+async def test_a_container_that_is_stopped_before_its_start_keeps_its_place_as_long_as_it_is_listed(
     runtime: tuple[str, str], tmp_path: Path
 ) -> None:
-    async with served(
-        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
-    ) as it:
+    async with host(tmp_path, runtime) as it:
         made = await it.runtime.run_pod(pod("again", "1"))
         again = await it.runtime.create_container(made, "main")
         await it.runtime.stop_container(again)
-        assert not it.daemon.node.view.placed
+        errors = await it.start(pod("own", "2"), pod("guest"))
+        assert not errors
+        places = [each.cpus for each in it.runtime.containers]
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=1)
+        await it.runtime.settled()
+        assert [each.cpus for each in it.runtime.containers] == places
+        assert owners(it) == {}
+        if runtime[0] == "cri-o":
+            assert again.id not in it.daemon.node.view.placed
+            return
+        await it.runtime.start_container(again)
+        assert again.cpus == places[0]
+        assert owners(it) == {}
+        await it.runtime.stop_container(again)
+        assert again.id not in it.daemon.node.view.placed
+
+
+@RUNTIMES
+async def test_a_container_that_never_started_holds_nothing_once_its_pod_has_stopped(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    async with host(tmp_path, runtime) as it:
+        made = await it.runtime.run_pod(pod("never", "1"))
+        await it.runtime.create_container(made, "main")
+        await it.runtime.stop_pod(made)
+        await it.start(pod("own", "2"), pod("guest"))
+        own, guest = it.runtime.containers[1:]
+        places = own.cpus, guest.cpus
+        assert len(it.daemon.node.view.placed) == 2
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=1)
+        await it.runtime.settled()
+        assert (own.cpus, guest.cpus) == places
+        assert len(it.daemon.node.view.placed) == 2
+
+
+@RUNTIMES
+async def test_a_container_that_starts_though_it_was_released_is_placed_anew(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    async with host(tmp_path, runtime) as it:
+        made = await it.runtime.run_pod(pod("again", "1"))
+        again = await it.runtime.create_container(made, "main")
+        await it.daemon.plugin.release([again.id])
         await it.start(pod("own", "1"))
-        again.enter(RuntimeState.CREATED)  # as crictl can have it
         await it.runtime.start_container(again)
         assert again.id in it.daemon.node.view.placed
         assert owners(it) == {}
@@ -222,13 +301,7 @@ def amounts(cpu: str, memory: str = "") -> ResourceChange:
 async def test_what_a_resize_frees_is_nobody_elses_until_it_is_in_force(
     runtime: tuple[str, str], tmp_path: Path
 ) -> None:
-    async with served(
-        tmp_path,
-        "package:1 numa:1 core:6 pu:1",
-        cgroups=SimulatedCgroups,
-        name=runtime[0],
-        version=runtime[1],
-    ) as it:
+    async with host(tmp_path, runtime, "package:1 numa:1 core:6 pu:1") as it:
         await it.start(pod("shrinks", "3"))
         (shrinks,) = it.runtime.containers
         before = shrinks.cpus
@@ -251,13 +324,7 @@ async def test_a_resize_that_the_runtime_refuses_is_taken_back(
     cpu: str, runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(enforcement, "GRACE", 0.1)
-    async with served(
-        tmp_path,
-        "package:1 numa:1 core:6 pu:1",
-        cgroups=SimulatedCgroups,
-        name=runtime[0],
-        version=runtime[1],
-    ) as it:
+    async with host(tmp_path, runtime, "package:1 numa:1 core:6 pu:1") as it:
         await it.start(pod("full", "3", memory="96Mi"), pod("guest"))
         full, guest = it.runtime.containers
         full.usage = 50 << 20
@@ -273,7 +340,7 @@ async def test_a_resize_that_the_runtime_refuses_is_taken_back(
         if not errors:
             await it.runtime.delete_pod(it.runtime.pod("next"))
         await it.start(pod("last"))
-        assert (full.cpus, guest.cpus) == (before, beside)
+        await until(lambda: (full.cpus, guest.cpus) == (before, beside))
         assert owners(it) == {}
 
 
@@ -281,9 +348,7 @@ async def test_a_resize_that_the_runtime_refuses_is_taken_back(
 async def test_a_refused_resize_is_taken_back_when_the_runtime_lists_what_there_is(
     runtime: tuple[str, str], tmp_path: Path
 ) -> None:
-    async with served(
-        tmp_path, TWO_SOCKETS, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
-    ) as it:
+    async with host(tmp_path, runtime, TWO_SOCKETS) as it:
         assert await it.start(*[pod(f"p{number}", "1") for number in range(7)]) == []
         others = {min(each.cpus): each.pod for each in it.runtime.containers}
         for cpu in (2, 4):
@@ -303,6 +368,28 @@ async def test_a_refused_resize_is_taken_back_when_the_runtime_lists_what_there_
         await it.runtime.settled()
         assert not it.daemon.node.view.resizing
         assert it.daemon.node.view.placed[full.id].grant.exclusive == before == full.cpus
+
+
+async def test_who_was_refused_resizes_is_explained_as_before_and_by_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "GRACE", 0.1)
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("full", "2", memory="96Mi"))
+        (full,) = it.runtime.containers
+        full.usage = 50 << 20
+        before = it.daemon.node.view.placed[full.id].explanation
+        for cpu in ("1", "3"):
+            with pytest.raises(CRIError, match="cannot decrease memory limit"):
+                await it.runtime.resize(full.pod, "main", amounts(cpu, "24Mi"))
+            await until(lambda: not it.daemon.node.view.resizing)
+        after = it.daemon.node.view.placed[full.id].explanation
+        note = "the runtime refused its resize, so it keeps what it had"
+        assert after == replace(before, notes=(*before.notes, note))
+        # and so by the journal, after a restart
+        journal = History(it.daemon._store.path)
+        assert journal.placed("default/full/main", full.id) == explanation_report(after)
+        assert journal.changes(full.id, full.pod.id) == ()
 
 
 async def test_a_resize_to_nonsense_is_taken_back(
@@ -341,13 +428,79 @@ async def test_a_resize_that_seemed_refused_counts_when_it_ends_after_all(
 
 
 @RUNTIMES
+@pytest.mark.parametrize("killed", [True, False], ids=["runtime killed", "too slow"])
+async def test_a_resize_that_seemed_refused_counts_when_it_is_seen_in_force_after_all(
+    killed: bool, runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runc goes on that a killed runtime had begun; nobody reports its end."""
+    monkeypatch.setattr(enforcement, "GRACE", 0.0)
+    monkeypatch.setattr(resizes, "LOOK", 0.01)
+    async with host(tmp_path, runtime, "package:1 numa:1 core:6 pu:1") as it:
+        await it.start(pod("slow", "1"), pod("guest"))
+        slow, _ = it.runtime.containers
+        gate = Gate(it.runtime, "updating", "slow")
+        resizing = asyncio.create_task(it.runtime.resize(slow.pod, "main", amounts("3")))
+        await gate.reached.wait()
+        if killed:
+            await it.runtime.restart()
+            await it.runtime.synchronized(after=1)
+        await until(lambda: not it.daemon.node.view.resizing)
+        assert it.daemon.node.view.placed[slow.id].request.milli == 1000
+        resizing.cancel()
+        assert slow.in_force is not None
+        slow.in_force.cpu.quota.value = 300_000
+        slow.in_force.cpu.shares.value = 3072
+        await until(lambda: it.daemon.node.view.placed[slow.id].request.milli == 3000)
+        await it.start(pod("next"))
+        assert slow.cpus == it.daemon.node.view.sent[slow.id][0]
+        assert len(slow.cpus) == 3
+        assert owners(it) == {}
+
+
+async def test_who_is_refused_a_resize_is_looked_at_for_a_while_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "GRACE", 0.0)
+    monkeypatch.setattr(resizes, "LOOK", 0.001)
+    monkeypatch.setattr(resizes, "DOUBT", 0.01)
+    async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("full", "2", memory="96Mi"))
+        (full,) = it.runtime.containers
+        full.usage = 50 << 20
+        with pytest.raises(CRIError, match="cannot decrease memory limit"):
+            await it.runtime.resize(full.pod, "main", amounts("1", "24Mi"))
+        await until(lambda: full.id in it.daemon.plugin.resizes.doubtful)
+        await until(lambda: not it.daemon.plugin.resizes.doubtful)
+        assert it.daemon.node.view.placed[full.id].request.milli == 2000
+
+
+@RUNTIMES
+async def test_a_resize_that_a_registration_fell_into_counts_when_it_ends(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    async with host(tmp_path, runtime, "package:1 numa:1 core:6 pu:1") as it:
+        await it.start(pod("slow", "1"))
+        (slow,) = it.runtime.containers
+        gate = Gate(it.runtime, "updating", "slow")
+        resizing = asyncio.create_task(it.runtime.resize(slow.pod, "main", amounts("3")))
+        await gate.reached.wait()
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=1)
+        assert not it.daemon.node.view.resizing
+        gate.open.set()
+        await resizing
+        assert it.daemon.node.view.placed[slow.id].request.milli == 3000
+        await it.start(pod("next"))
+        assert slow.cpus == it.daemon.node.view.sent[slow.id][0]
+        assert len(slow.cpus) == 3
+
+
+@RUNTIMES
 async def test_a_restart_of_the_runtime_undoes_no_resize(
     runtime: tuple[str, str], tmp_path: Path
 ) -> None:
     """CRI-O lists what containers were created with; their cgroups say otherwise."""
-    async with served(
-        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=runtime[0], version=runtime[1]
-    ) as it:
+    async with host(tmp_path, runtime) as it:
         await it.start(pod("resized", "1"), pod("guest"))
         resized, guest = it.runtime.containers
         await it.runtime.resize(resized.pod, "main", amounts("2"))
@@ -359,6 +512,38 @@ async def test_a_restart_of_the_runtime_undoes_no_resize(
         news = guest.updated_by[updates:]  # at most where it is already, for the runtime to know
         assert {CPUSet.parse(each.resources.cpu.cpus) for each in news} <= {guest.cpus}
         assert it.daemon.node.view.placed[resized.id].request.milli == 2000
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["while we were away", "store lost"])
+async def test_what_a_cgroup_has_counts_where_the_list_and_the_store_are_older(
+    known: bool, tmp_path: Path
+) -> None:
+    """CRI-O lists what a container was created with; nobody told us of its resize."""
+
+    async def resized_meanwhile(runtime: EmbeddedRuntime) -> None:
+        await runtime.resize(runtime.pod("resized"), "main", amounts("3"))
+        await runtime.restart()
+
+    async with served(
+        tmp_path,
+        ONE_POOL,
+        cgroups=SimulatedCgroups,
+        name="cri-o",
+        version="1.36.3",
+        before=[] if known else [pod("resized", "1"), pod("guest")],
+        meanwhile=None if known else resized_meanwhile,
+    ) as it:
+        if known:
+            await it.start(pod("resized", "1"), pod("guest"))
+            await it.runtime._nri.stop()
+            await resized_meanwhile(it.runtime)
+            await it.runtime.synchronized(after=1)
+        resized, guest = it.runtime.containers
+        assert resized.message.linux.resources.cpu.quota.value == 100_000, "what it lists"
+        assert it.daemon.node.view.placed[resized.id].request.milli == 3000
+        await until(lambda: len(resized.cpus) == 3)
+        assert owners(it) == {}
+        assert guest.cpus.isdisjoint(resized.cpus)
 
 
 async def test_a_container_that_ends_unheard_is_released(
@@ -437,7 +622,41 @@ async def test_an_overlap_that_cannot_be_ended_here_is_said_to_stay(
         assert guest.in_force is not None
         guest.in_force.cpu.cpus = str(own.cpus)
         await until(lambda: events != [])
-    assert events[0].text.endswith("may use; it is still there: Read-only file system")
+        for _ in range(3):
+            await it.daemon._overlaps.look()
+        assert len(events) == 1, "it lasts, and is known"
+        guest.in_force.cpu.cpus = "2"
+        await it.daemon._overlaps.look()
+        guest.in_force.cpu.cpus = str(own.cpus)
+        await it.daemon._overlaps.look()
+    assert len(events) == 2
+    for event in events:
+        assert event.text.endswith("may use; it is still there: Read-only file system")
+
+
+@RUNTIMES
+async def test_what_the_runtime_refuses_a_container_that_runs_is_written_once_it_had_its_time(
+    runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its memory nodes change too, the runtime is told; its CPUs do not wait for that."""
+    monkeypatch.setattr(enforcement, "GRACE", 0.1)
+    async with host(tmp_path, runtime, TWO_SOCKETS) as it:
+        await it.start(pod("guest"))
+        (guest,) = it.runtime.containers
+        await until(lambda: not it.daemon.plugin.enforcement.unconfirmed)
+
+        def refuse(*_: object, **__: object) -> None:
+            raise CRIError("runc update failed")
+
+        monkeypatch.setattr(type(guest), "apply", refuse)
+        decided = guest.cpus
+        assert guest.in_force is not None
+        guest.in_force.cpu.cpus, guest.in_force.cpu.mems = str(decided.first(1)), "0"
+        queue = it.daemon._update_queue
+        queue.confirmations.mark_sent([guest.id], queue.clock.now())
+        queue.sent.set()
+        await until(lambda: guest.cpus == decided or bool(it.daemon.status.not_taken))
+        assert guest.cpus == decided
 
 
 async def test_where_crio_lists_what_was_once_so_and_no_cgroup_is_seen_all_hear_again(

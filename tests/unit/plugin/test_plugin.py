@@ -287,6 +287,7 @@ async def test_a_resize_that_is_late_while_we_leave_does_not_pin_who_runs_anywhe
     pod, container = made("a", 1000)
     await stage.create((pod, container))
     session = Session(stage.plugin, Identity(name="a", index="01"))
+    stage.update_queue.widen()
     leaving = asyncio.create_task(stage.update_queue.leave(session, 10.0))
     await asyncio.sleep(0)
     request = pb.UpdateContainerRequest(pod=pod, container=container, linux_resources=amounts(3000))
@@ -296,3 +297,26 @@ async def test_a_resize_that_is_late_while_we_leave_does_not_pin_who_runs_anywhe
     await stage.settle()
     assert stage.updated() == {"a": "0-15"}
     leaving.cancel()
+
+
+async def test_a_container_that_ends_before_its_start_is_reported_holds_nothing(
+    tmp_path: Path,
+) -> None:
+    """containerd reports the end of a short process before it says that the start has ended."""
+    stage = Stage(tmp_path)
+    both = pod, container = made("short", 1000)
+    await stage.create(both)
+    running = pb.Container()
+    running.CopyFrom(container)
+    running.state = pb.CONTAINER_RUNNING
+    async with stage.node.turn:
+        await stage.plugin.post_create_container(*both)
+        for _ in range(2):  # it may be started again
+            await stage.plugin.start_container(*both)
+            assert stage.engine.state.placed
+            await stage.plugin.stop_container(pod, running)
+            await stage.plugin.post_start_container(*both)
+            assert not stage.engine.state.placed
+        await stage.plugin.start_container(*both)
+        await stage.plugin.post_start_container(*both)
+        assert stage.engine.state.placed

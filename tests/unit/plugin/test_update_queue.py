@@ -394,6 +394,7 @@ async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> No
 
 async def test_those_who_are_left_behind_run_anywhere(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
+        it.update_queue.widen()
         leaving = asyncio.create_task(it.update_queue.leave(it.session, 10.0))
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids
@@ -413,6 +414,7 @@ async def test_those_who_are_left_behind_run_anywhere(tmp_path: Path) -> None:
 
 async def test_leaving_does_not_wait_for_ever(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
+        it.update_queue.widen()
         leaving = asyncio.create_task(it.update_queue.leave(it.session, 10.0))
         await it.call()
         it.time.advance(10.0)
@@ -433,11 +435,13 @@ async def deserted(tmp_path: Path) -> AsyncIterator[tuple[UpdateQueue, Session, 
 
 async def test_nobody_waits_for_a_runtime_that_is_not_there(tmp_path: Path) -> None:
     async with deserted(tmp_path) as (update_queue, session, _):
+        update_queue.widen()
         assert not await update_queue.leave(session, 10.0), "though no time passes"
 
 
 async def test_a_runtime_that_goes_while_it_is_told_is_not_waited_for(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
+        it.update_queue.widen()
         leaving = asyncio.create_task(it.update_queue.leave(it.session, 10.0))
         await it.call()
         (tmp_path / "nri.sock").unlink()
@@ -452,6 +456,7 @@ async def test_a_runtime_that_calls_us_has_its_time_though_there_is_no_session(
     tmp_path: Path,
 ) -> None:
     async with deserted(tmp_path) as (update_queue, session, time):
+        update_queue.widen()
         leaving = asyncio.create_task(update_queue.leave(session, 10.0, called=True))
         await idle()
         assert len(update_queue.take()) == 1
@@ -464,4 +469,5 @@ async def test_with_nobody_to_be_told_leaving_takes_no_time(tmp_path: Path) -> N
     async with scene(tmp_path) as it:
         for each in it.ids:
             it.handle(Stopped(container_id=each))
+        it.update_queue.widen()
         assert await it.update_queue.leave(it.session, 10.0)

@@ -1,0 +1,169 @@
+"""Writing the CPUs of cgroups that are there, in as few system calls as possible.
+
+Owns the order in which a cgroup of version 1 and the cgroups below it are written. There the kernel
+refuses (EBUSY) a cgroup that would lose CPUs of one below it, and one below that would get CPUs
+which its parent does not have; on version 2 what is below follows by itself. Every cgroup is read
+before it is written, and read again afterwards: the kernel's word counts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from enum import Enum
+
+from msgspec import Struct
+
+from nri_policy.cpuset import EMPTY, CPUSet
+
+MOST_BELOW = 256  # cgroups below a container's that are written with it
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LONGEST = 1 << 16  # bytes of a list of CPUs: more than the kernel's page of it
+_FILE = "cpuset.cpus"  # in both versions
+
+
+class Change(Enum):
+    """Which part of the way to the CPUs wanted a cgroup goes."""
+
+    LEAVE = "leave"  # it gives up what it is not to have, and gets nothing unless all is gone
+    WHOLE = "whole"
+    REWRITE = "rewrite"  # what it has already: to see whether it can be written
+
+    def target(self, now: CPUSet, wanted: CPUSet) -> CPUSet:
+        """Return what a cgroup that has *now* is to have afterwards.
+
+        On version 2 one that has nothing of its own, the empty set, may use all of its parent's.
+        """
+        if not now and self is not Change.REWRITE:
+            return wanted
+        match self:
+            case Change.LEAVE:
+                return now & wanted or wanted if now - wanted else now
+            case Change.WHOLE:
+                return wanted
+            case Change.REWRITE:
+                return now
+
+
+class Confined(Struct, frozen=True, kw_only=True):
+    """What became of one cgroup."""
+
+    cpus: CPUSet | None  # that it has now; None: it is not here
+    written: bool = False
+    error: str = ""  # why it does not have what it was to have
+
+
+class CpusetFiles:
+    """The cpuset files below one open folder; version 1 of cgroups where *nested* ones matter."""
+
+    def __init__(self, top: int, parse: Callable[[str], CPUSet | None], *, nested: bool) -> None:
+        """Take the cpuset controller's folder, as a file descriptor that stays its opener's."""
+        self._top = top
+        self._parse = parse
+        self._nested = nested
+
+    def confine(self, path: str, wanted: CPUSet, change: Change) -> Confined:
+        """Change the CPUs of the cgroup at *path* below the folder."""
+        try:
+            file = os.open(f"{path}/{_FILE}", _FLAGS, dir_fd=self._top)
+        except (FileNotFoundError, NotADirectoryError):
+            return Confined(cpus=None)
+        except OSError as error:
+            return Confined(cpus=self._unwritable(path), error=_text(error))
+        try:
+            return self._confine(path, file, wanted, change)
+        except OSError as error:
+            if error.errno == errno.ENODEV:  # it was removed after it was opened
+                return Confined(cpus=None)
+            return Confined(cpus=self._read(file), error=_text(error))
+        finally:
+            os.close(file)
+
+    def _confine(self, path: str, file: int, wanted: CPUSet, change: Change) -> Confined:
+        now = self._read(file)
+        if now is None:
+            return Confined(cpus=None)
+        target = change.target(now, wanted)
+        if now == target and change is not Change.REWRITE:
+            return Confined(cpus=now)
+        if target - now and self._has_below(path):
+            self._move(path, now, target, [MOST_BELOW])
+        else:
+            self._narrow(path, file, now, target)
+        after = self._read(file)
+        error = "" if after == target else f"it has {after} after {target} was written"
+        return Confined(cpus=after, written=True, error=error)
+
+    def _has_below(self, path: str) -> bool:
+        """Return whether there are cgroups below one that do not follow by themselves."""
+        return self._nested and os.stat(path, dir_fd=self._top).st_nlink > 2  # it has folders
+
+    def _narrow(self, path: str, file: int, now: CPUSet, target: CPUSet) -> None:
+        """Write a cgroup where only what it loses can matter to those below it."""
+        try:
+            _write(file, target)
+        except OSError as error:
+            if error.errno != errno.EBUSY or not self._has_below(path):
+                raise
+            self._move(path, now, target, [MOST_BELOW])
+
+    def _move(self, path: str, had: CPUSet, target: CPUSet, left: list[int]) -> None:
+        """Move a cgroup and those below it; *left* is how many may still be.
+
+        Each gets what it is to have before those below it do, and gives up the rest after them.
+        One that had all of its parent's has all of it again, another keeps what is left of its own.
+        """
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EBUSY, "")
+        self._set(path, had | target)
+        for each in self._below(path):
+            inner = self._get(each)
+            if inner:
+                kept = target if inner == had else inner & target or target
+                self._move(each, inner, kept, left)
+        self._set(path, target)
+
+    def _below(self, path: str) -> list[str]:
+        folder = os.open(path, _FOLDER, dir_fd=self._top)
+        try:
+            with os.scandir(folder) as entries:
+                names = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+        finally:
+            os.close(folder)
+        return [f"{path}/{name}" for name in sorted(names)]
+
+    def _get(self, path: str) -> CPUSet:
+        file = os.open(f"{path}/{_FILE}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._top)
+        try:
+            return self._read(file) or EMPTY
+        finally:
+            os.close(file)
+
+    def _set(self, path: str, cpus: CPUSet) -> None:
+        file = os.open(f"{path}/{_FILE}", _FLAGS, dir_fd=self._top)
+        try:
+            _write(file, cpus)
+        finally:
+            os.close(file)
+
+    def _unwritable(self, path: str) -> CPUSet | None:
+        """Return the CPUs of a cgroup that cannot be opened for writing."""
+        try:
+            return self._get(path)
+        except OSError:
+            return None
+
+    def _read(self, file: int) -> CPUSet | None:
+        return self._parse(os.pread(file, _LONGEST, 0).decode("ascii", "replace").strip())
+
+
+def _write(file: int, cpus: CPUSet) -> None:
+    os.ftruncate(file, 0)  # as a shell's `>` does
+    os.pwrite(file, f"{cpus}\n".encode(), 0)
+
+
+def _text(error: OSError) -> str:
+    return os.strerror(error.errno or errno.EIO)

@@ -1,0 +1,100 @@
+"""A resize that has to be refused is refused before the kubelet has changed anything of its pod."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.engine.event import Event, Resized
+from nri_policy.kubelet.manifest import ResourceChange, read_part
+from nri_policy.node import NodeView
+from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxMemory, LinuxResources
+from nri_policy.simulation.containers import CRIError
+from nri_policy.simulation.embedded import EmbeddedRuntime
+from tests.support.daemon import pod, served
+
+TELLS_OF_PODS, DOES_NOT = "2.4.2", "2.2.1"  # releases of containerd
+
+
+def amounts(cpu: str, memory: str = "1Mi") -> ResourceChange:
+    asked = {"cpu": cpu, "memory": memory}
+    return read_part({"requests": asked, "limits": asked}, ResourceChange)
+
+
+def pair(name: str) -> dict[str, Any]:
+    """Return a Guaranteed pod of two containers, each of one CPU."""
+    manifest = pod(name, "1")
+    first = manifest["spec"]["containers"][0]
+    manifest["spec"]["containers"].append({**first, "name": "second"})
+    return manifest
+
+
+def quota(runtime: EmbeddedRuntime, name: str) -> int:
+    """Return the CPU time that the pod as a whole is to have, in µs of each 100 ms."""
+    value: int = runtime.pod(name).message.linux.pod_resources.cpu.quota.value
+    return value
+
+
+@pytest.mark.parametrize("version", [TELLS_OF_PODS, DOES_NOT])
+async def test_a_pod_of_one_container_keeps_its_size(tmp_path: Path, version: str) -> None:
+    async with served(tmp_path, version=version, reservedResources={"cpu": 1}) as node:
+        refused: list[Event] = []
+
+        def note(event: Event, outcome: object, _: NodeView) -> None:
+            if isinstance(outcome, Exception):
+                refused.append(event)
+
+        node.daemon.node.observe(note)
+        await node.start(pod("own", "2"))
+        own = node.runtime.container("own/main")
+        before = own.message.linux.resources.SerializeToString(deterministic=True)
+        with pytest.raises(CRIError, match="16 exclusive CPUs"):
+            await node.runtime.resize(own.pod, "main", amounts("16"))
+        assert quota(node.runtime, "own") == 200_000
+        assert own.message.linux.resources.SerializeToString(deterministic=True) == before
+        (event,) = refused
+        assert isinstance(event, Resized), "which is what `explain` and the counts go by"
+        await node.runtime.resize(own.pod, "main", amounts("3"))
+        assert len(own.cpus) == 3
+
+
+async def test_memory_comes_first_and_stays(tmp_path: Path) -> None:
+    async with served(tmp_path, version=TELLS_OF_PODS) as node:
+        await node.start(pod("own", "2"))
+        own = node.runtime.container("own/main")
+        with pytest.raises(CRIError, match="16 exclusive CPUs"):
+            await node.runtime.resize(own.pod, "main", amounts("16", "2Mi"))
+        assert (own.memory_limit, own.quota) == (2 << 20, 200_000)
+        assert quota(node.runtime, "own") == 200_000
+
+
+async def test_a_pod_of_several_is_refused_when_its_container_asks(tmp_path: Path) -> None:
+    """Nothing says before that which of them will."""
+    async with served(tmp_path, version=TELLS_OF_PODS) as node:
+        await node.start(pair("own"))
+        with pytest.raises(CRIError, match="16 exclusive CPUs"):
+            await node.runtime.resize(node.runtime.pod("own"), "second", amounts("16"))
+        assert quota(node.runtime, "own") == 1_700_000
+        assert node.runtime.container("own/second").quota == 100_000
+
+
+@pytest.mark.parametrize("rounded", [2046, 0])
+async def test_requests_that_a_weight_has_rounded_are_those_of_the_limit(
+    tmp_path: Path, rounded: int
+) -> None:
+    """On cgroup v2 the kubelet reads a pod's shares back from the weight of its cgroup."""
+    async with served(tmp_path, version=TELLS_OF_PODS) as node:
+        await node.start(pod("own", "2"))
+        own = node.runtime.pod("own")
+        step = LinuxResources(
+            cpu=LinuxCPU(shares={"value": rounded}, quota={"value": 1_600_000}),
+            memory=LinuxMemory(limit={"value": -1}),
+        )
+        with pytest.raises(CRIError, match="16 exclusive CPUs"):
+            await node.runtime.update_pod(own, step)
+        step.cpu.quota.value = 200_000
+        await node.runtime.update_pod(own, step)
+        (held,) = node.daemon.plugin.pods.guaranteed.values()
+        assert (held.resources.cpu_request, held.resources.memory_limit) == (2000, 1 << 20)

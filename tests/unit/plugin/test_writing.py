@@ -1,0 +1,379 @@
+"""What is written before the runtime hears of it, and when the runtime does (nri.md §3.7a)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.clock import Clock
+from nri_policy.cpuset import CPUSet
+from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.plugin import enforcement, telling, update_queue, writing
+from nri_policy.plugin.cpuset_files import Change, Confined
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.containers import Container
+from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.units import parse_cpu
+from tests.support.daemon import Served, pod, served
+
+ONE_POOL = "package:1 numa:1 core:8 pu:1"
+
+
+@pytest.fixture(autouse=True)
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let answers wait for files however slow this machine is, and gains for no time."""
+    monkeypatch.setattr(writing, "MAX_BATCH", 20.0)
+    monkeypatch.setattr(writing, "SETTLE", 0.0)
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no response come after a pause."""
+    monkeypatch.setattr(update_queue, "PAUSE", 1e9)
+
+
+class Held(SimulatedCgroups):
+    """Cgroups that can be written only while `open` is set, and which of them fail."""
+
+    def __init__(self, runtime: EmbeddedRuntime) -> None:
+        super().__init__(runtime)
+        self.open = threading.Event()
+        self.open.set()
+        self.failing: set[str] = set()
+        self.batches: list[list[str]] = []
+
+    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
+        self.open.wait()
+        self.batches.append([*wanted])
+        failed = self.failing & wanted.keys()
+        rest = {each: cpus for each, cpus in wanted.items() if each not in failed}
+        done = {**super().confine(rest, change)}
+        now = self.cpusets(failed)
+        return done | {each: Confined(cpus=now[each], error="Device busy") for each in failed}
+
+
+def host(
+    folder: Path, cgroups: type[SimulatedCgroups] = SimulatedCgroups, version: str = "2.1.9"
+) -> AbstractAsyncContextManager[Served]:
+    return served(
+        folder, ONE_POOL, cgroups=cgroups, version=version, reservedResources={"cpu": "cpuset:0"}
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what it waits for announces itself by no event
+        await asyncio.sleep(0.001)
+
+
+async def confirmed(it: Served) -> None:
+    """Wait until all that was told is seen in force, and all that is to be written is."""
+    queue = it.daemon._update_queue
+    await until(lambda: not (queue.confirmations.sent or queue.unsent))
+
+
+def told(container: Container) -> CPUSet:
+    """Return the CPUs that the runtime believes a container to have."""
+    return CPUSet.parse(container.message.linux.resources.cpu.cpus)
+
+
+async def sharers(it: Served, number: int) -> list[Container]:
+    await it.start(*(pod(f"shared{each}") for each in range(number)))
+    await confirmed(it)
+    return it.runtime.containers[:number]
+
+
+@pytest.mark.usefixtures("busy")
+async def test_who_loses_cpus_has_left_them_before_the_answer_and_the_runtime_is_not_told(
+    tmp_path: Path,
+) -> None:
+    async with host(tmp_path) as it:
+        shared = await sharers(it, 3)
+        at_creation = []
+
+        async def look(where: str, container: Container) -> None:
+            if where == "creating" and container.name == "main":
+                at_creation.append([each.cpus for each in shared])
+
+        it.runtime.between = look
+        await it.start(pod("own", "2"))
+        own = it.runtime.container("own/main")
+        assert at_creation == [[CPUSet.parse("1-7") - own.cpus] * 3]
+        assert [told(each) for each in shared] == [CPUSet.parse("1-7")] * 3
+        assert it.daemon._update_queue.ledger.untold.keys() == {each.id for each in shared}
+
+
+@pytest.mark.usefixtures("busy")
+async def test_who_gets_more_gets_it_after_the_event_and_who_returns_is_told_nothing(
+    tmp_path: Path,
+) -> None:
+    async with host(tmp_path, Held) as it:
+        shared = await sharers(it, 3)
+        await it.start(pod("own", "2"))
+        cgroups = it.daemon._cgroups
+        assert isinstance(cgroups, Held)
+        cgroups.open.clear()
+        await it.runtime.delete_pod(it.runtime.pod("own"))  # waits for no file
+        cgroups.open.set()
+        await until(lambda: all(each.cpus == CPUSet.parse("1-7") for each in shared))
+        assert not it.daemon._update_queue.ledger.untold
+        assert all(each.cpus == told(each) for each in shared)
+
+
+@pytest.mark.usefixtures("busy")
+async def test_what_is_freed_without_a_stop_is_told_in_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with host(tmp_path) as it:
+        shared = await sharers(it, 3)
+        never = [
+            await it.runtime.create_container(await it.runtime.run_pod(pod(name, "2")), "main")
+            for name in ("first", "second")
+        ]
+        await until(lambda: not it.daemon._update_queue.unsent)
+        monkeypatch.setattr(writing, "SETTLE", 1e6)  # nobody gets more yet
+        before = [[*each.updated_by] for each in shared]
+        for each in never:
+            await it.runtime.delete_pod(each.pod)
+        assert [each.updated_by for each in shared] == before
+        await it.daemon.plugin.writing.settle()
+        assert [each.cpus for each in shared] == [CPUSet.parse("1-7")] * 3
+
+
+async def test_a_creation_that_moves_nobody_waits_for_no_batch_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with host(tmp_path, Held) as it:
+        shared = await sharers(it, 3)
+        await it.start(pod("own", "2"))
+        await confirmed(it)
+        cgroups = it.daemon._cgroups
+        assert isinstance(cgroups, Held)
+        cgroups.open.clear()
+        try:
+            await it.runtime.delete_pod(it.runtime.pod("own"))
+            await until(it.daemon.plugin.writing.lock.locked)
+            monkeypatch.setattr(writing, "MAX_BATCH", 0.01)
+            await it.start(pod("third"))
+        finally:
+            cgroups.open.set()
+        assert "cgroups-slow" not in caplog.text
+        await until(lambda: all(each.cpus == CPUSet.parse("1-7") for each in shared))
+
+
+async def test_a_response_takes_few_along_the_oldest_first_and_none_soon_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with host(tmp_path) as it:
+        shared = await sharers(it, 6)
+        monkeypatch.setattr(update_queue, "PAUSE", 1e9)
+        await it.start(pod("own", "2"))
+        ledger = it.daemon._update_queue.ledger
+        oldest = [*ledger.untold]
+        assert len(oldest) == len(shared)
+        monkeypatch.setattr(update_queue, "PAUSE", 0.0)
+        await it.start(pod("next"))
+        assert [*ledger.untold] == oldest[1:]
+        await confirmed(it)
+        await it.runtime.stop_container(it.runtime.container("next/main"))
+        assert [*ledger.untold] == oldest[3:]
+        monkeypatch.setattr(update_queue, "PAUSE", 1e9)
+        await it.start(pod("soon"))
+        assert [*ledger.untold] == oldest[3:]
+
+
+@pytest.mark.usefixtures("busy")
+async def test_a_registration_tells_ten_at_most_and_moves_nobody(tmp_path: Path) -> None:
+    async with host(tmp_path) as it:
+        shared = await sharers(it, 30)
+        await it.start(pod("own", "2"))
+        cpus = [each.cpus for each in shared]
+        before = it.runtime.synchronizations
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=before)
+        assert [each.cpus for each in shared] == cpus
+        assert sum(len(each.updated_by) == 2 for each in shared) == 10
+        assert len(it.daemon._update_queue.ledger.untold) == 20
+
+
+async def test_what_changes_memory_or_shares_is_left_to_the_runtime(tmp_path: Path) -> None:
+    async with host(tmp_path, Held) as it:
+        (shared,) = await sharers(it, 1)
+        cgroups, queue = it.daemon._cgroups, it.daemon._update_queue
+        assert isinstance(cgroups, Held)
+        cgroups.batches.clear()
+        placement = it.daemon.node.view.placement(shared.id)
+        assert placement is not None
+        has = queue.ledger.in_force(shared.id)
+        assert has is not None
+        queue.ledger.seen(shared.id, type(has)(cpus=has.cpus, mems=CPUSet([1])))
+        queue.note([placement])
+        await it.daemon.plugin.writing.settle()
+        assert not queue.claimed
+        assert cgroups.batches == []
+
+
+async def test_who_cannot_be_written_is_told_in_the_answer_and_keeps_nobody_else_waiting(
+    tmp_path: Path,
+) -> None:
+    async with host(tmp_path, Held) as it:
+        stuck, other = await sharers(it, 2)
+        cgroups = it.daemon._cgroups
+        assert isinstance(cgroups, Held)
+        cgroups.failing.add(stuck.message.linux.cgroups_path)
+        await it.start(pod("own", "2"))
+        own = it.runtime.container("own/main")
+        assert told(stuck) == stuck.cpus == CPUSet.parse("1-7") - own.cpus
+        assert other.cpus == stuck.cpus
+        assert told(other) == CPUSet.parse("1-7")
+        (doubt,) = it.daemon.status.doubts()
+        assert doubt == "containers whose cgroups cannot be written (docs/runtime.md): 1"
+
+
+async def test_what_is_not_written_in_time_is_told_in_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "MAX_BATCH", 0.0)
+    async with host(tmp_path, Held) as it:
+        (shared,) = await sharers(it, 1)
+        cgroups = it.daemon._cgroups
+        assert isinstance(cgroups, Held)
+        cgroups.open.clear()
+        await it.start(pod("own", "2"))
+        cgroups.open.set()
+        own = it.runtime.container("own/main")
+        assert told(shared) == shared.cpus == CPUSet.parse("1-7") - own.cpus
+        await confirmed(it)
+
+
+class Slow(Held):
+    """Cgroups of which only the first slice of a batch is written, until `open` is set."""
+
+    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
+        if self.batches:
+            return super().confine(wanted, change)
+        self.batches.append([*wanted])
+        return SimulatedCgroups.confine(self, wanted, change)
+
+
+@pytest.mark.usefixtures("busy")
+async def test_only_what_a_batch_has_not_written_in_time_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "SLICE", 2)
+    async with host(tmp_path, Slow) as it:
+        shared = await sharers(it, 5)
+        cgroups, ledger = it.daemon._cgroups, it.daemon._update_queue.ledger
+        assert isinstance(cgroups, Slow)
+        cgroups.batches.clear()
+
+        class Impatient(Clock, frozen=True):
+            async def done_within(self, seconds: float, future: asyncio.Future[Any]) -> bool:
+                await until(lambda: len(ledger.untold) == 2)
+                return await super().done_within(0.0 * seconds, future)
+
+        it.daemon.plugin.writing._clock = Impatient()
+        cgroups.open.clear()
+        try:
+            await it.start(pod("own", "2"))
+        finally:
+            it.daemon.plugin.writing._clock = Clock()
+            cgroups.open.set()
+        own = it.runtime.container("own/main")
+        rest = CPUSet.parse("1-7") - own.cpus
+        assert sorted(len(told(each)) for each in shared) == [5, 5, 5, 7, 7]
+        await until(lambda: all(each.cpus == rest for each in shared))
+
+
+async def test_cgroups_that_were_read_too_late_for_the_list_are_written_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with host(tmp_path) as it:
+        (shared,) = await sharers(it, 1)
+        ledger = it.daemon._update_queue.ledger
+        monkeypatch.setattr(enforcement, "MAX_SURVEY", 0.0)
+        before = it.runtime.synchronizations
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=before)
+        await until(lambda: ledger.in_force(shared.id) is not None)
+        await confirmed(it)
+        await it.start(pod("own", "2"))
+        assert shared.cpus == CPUSet.parse("1-7") - it.runtime.container("own/main").cpus
+        assert told(shared) == CPUSet.parse("1-7")
+
+
+async def test_nobody_gets_what_somebody_has_still_to_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "GRACE", 0.2)
+    async with host(tmp_path, Held) as it:
+        await it.start(pod("own", "4"), pod("shared"))
+        await confirmed(it)
+        own, shared = it.runtime.containers
+        cgroups, queue = it.daemon._cgroups, it.daemon._update_queue
+        assert isinstance(cgroups, Held)
+        amounts = Amounts(cpu=parse_cpu("2"))
+        before = own.cpus
+        cgroups.failing.add(own.message.linux.cgroups_path)
+
+        async def undone(where: str, container: Container) -> None:
+            """Have the resize not reach the cgroup, as when the runtime's update gets lost."""
+            if where == "updating" and container is own:
+                queue.confirmations.mark_sent([own.id], queue.clock.now())
+
+        it.runtime.between = undone
+        await it.runtime.resize(own.pod, "main", ResourceChange(requests=amounts, limits=amounts))
+        assert own.in_force is not None
+        own.in_force.cpu.cpus = str(before)
+        has = queue.ledger.in_force(own.id)
+        assert has is not None
+        queue.ledger.seen(own.id, type(has)(cpus=before, mems=has.mems))
+        queue.confirmations.mark_sent([own.id], queue.clock.now())
+        await it.daemon.plugin.writing.settle()
+        assert shared.cpus.isdisjoint(before)
+        cgroups.failing.clear()
+        await until(lambda: len(own.cpus) == 2 and shared.cpus == CPUSet.parse("1-7") - own.cpus)
+
+
+async def test_a_quiet_runtime_that_no_call_can_hang_is_told_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(update_queue, "PAUSE", 1e9)
+    async with host(tmp_path, SimulatedCgroups, version="2.4.0") as it:
+        shared = await sharers(it, 3)
+        await it.start(pod("own", "2"))
+        assert len(it.daemon._update_queue.ledger.untold) == 3
+        monkeypatch.setattr(telling, "SILENCE", 0.0)
+        await until(lambda: all(told(each) == each.cpus for each in shared))
+        assert it.runtime.synchronizations == 1
+
+
+@pytest.mark.usefixtures("busy")
+async def test_an_older_runtime_is_never_called_nor_registered_with_only_to_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "SILENCE", 0.001)
+    async with host(tmp_path) as it:
+        await sharers(it, 3)
+        await it.start(pod("own", "2"))
+        await asyncio.sleep(0.05)  # for a call to come, if there were one
+        assert len(it.daemon._update_queue.ledger.untold) == 3
+        assert it.runtime.synchronizations == 1
+
+
+@pytest.mark.usefixtures("busy")
+async def test_a_resize_makes_others_leave_before_its_answer(tmp_path: Path) -> None:
+    async with host(tmp_path) as it:
+        await it.start(pod("own", "2"), pod("shared"))
+        await confirmed(it)
+        own, shared = it.runtime.containers
+        known, amounts = told(shared), Amounts(cpu=parse_cpu("4"))
+        await it.runtime.resize(own.pod, "main", ResourceChange(requests=amounts, limits=amounts))
+        assert len(own.cpus) == 4
+        assert shared.cpus == CPUSet.parse("1-7") - own.cpus
+        assert told(shared) == known
