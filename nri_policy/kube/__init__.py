@@ -9,4 +9,5 @@ Others import from these modules:
 | `errors` | what can go wrong between us and an API server |
 | `events` | what `kubectl describe` shows of the pod or the Node that they are about |
 | `follow` | what there is, and then whatever becomes of it, with no gap in between |
+| `pod_fields` | mistyped fields of pods and pod templates |
 """

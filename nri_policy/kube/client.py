@@ -117,12 +117,23 @@ class Client:
         )
         return decode(answer)
 
-    async def merge(
-        self, kind: Kind, name: str, patch: Object, *, namespace: str = "", part: str = ""
+    async def merge(  # noqa: PLR0913 - keywords: what is changed, and how
+        self,
+        kind: Kind,
+        name: str,
+        patch: Object,
+        *,
+        namespace: str = "",
+        part: str = "",
+        by_key: bool = False,
     ) -> Object:
-        """Merge *patch* into an object, or into a part of it (`status`)."""
+        """Merge *patch* into an object, or into a part of it (`status`).
+
+        Lists are replaced; *by_key* those of built-in kinds that have a key are merged by it, as
+        conditions by their type.
+        """
         path = kind.path(name, namespace=namespace, part=part)
-        merge = "application/merge-patch+json"
+        merge = f"application/{'strategic-merge' if by_key else 'merge'}-patch+json"
         return decode(await self._ask("PATCH", path, body=patch, content=merge))
 
     async def delete(
@@ -133,20 +144,20 @@ class Client:
         body = {"preconditions": seen} if seen else None
         decode(await self._ask("DELETE", kind.path(name, namespace=namespace), body=body))
 
-    async def list(self, kind: Kind, *, namespace: str = "", name: str = "") -> Listing:
-        """Return all objects, or just that of a *name*."""
+    async def list(self, kind: Kind, *, namespace: str = "", fields: str = "") -> Listing:
+        """Return all objects, or those that a field selector names: *fields*."""
         items: list[Object] = []
         revision = ""
-        async for page in self.pages(kind, namespace=namespace, name=name):
+        async for page in self.pages(kind, namespace=namespace, fields=fields):
             items += map(decode, page.items)
             revision = page.revision
         return Listing(items=items, revision=revision)
 
     async def pages(
-        self, kind: Kind, *, namespace: str = "", name: str = ""
+        self, kind: Kind, *, namespace: str = "", fields: str = ""
     ) -> AsyncGenerator[Page]:
-        """Yield all objects, or just that of a *name*, page by page."""
-        query = {"limit": str(PAGE), **_selector(name)}
+        """Yield all objects, or those that *fields* select, page by page."""
+        query = {"limit": str(PAGE), **_selector(fields)}
         while True:
             text = await self._ask("GET", kind.path(namespace=namespace), query=query)
             try:
@@ -160,7 +171,7 @@ class Client:
             query = {**query, "continue": more}
 
     async def watch(
-        self, kind: Kind, revision: str, *, namespace: str = "", name: str = ""
+        self, kind: Kind, revision: str, *, namespace: str = "", fields: str = ""
     ) -> AsyncGenerator[tuple[str, Raw]]:
         """Yield what happens to objects after a revision, until the server ends the watch.
 
@@ -172,7 +183,7 @@ class Client:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_PERIOD),
             "resourceVersion": revision,
-            **_selector(name),
+            **_selector(fields),
         }
         path = kind.path(namespace=namespace)
         rest = b""
@@ -233,8 +244,8 @@ async def _check(response: Response) -> None:
         raise _error(response)
 
 
-def _selector(name: str) -> dict[str, str]:
-    return {"fieldSelector": f"metadata.name={name}"} if name else {}
+def _selector(fields: str) -> dict[str, str]:
+    return {"fieldSelector": fields} if fields else {}
 
 
 def decode(text: bytes | Raw) -> Object:

@@ -29,10 +29,10 @@ async def follow(
     kind: Kind,
     *,
     namespace: str = "",
-    name: str = "",
+    fields: str = "",
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncGenerator[Page | tuple[str, Raw]]:
-    """Yield all objects of a kind, or that of one *name*, by pages; then each change, for ever.
+    """Yield all objects of a kind, or those that *fields* select, by pages; then each change.
 
     Changes are `ADDED`, `MODIFIED` or `DELETED` with the object. A watch that the server ends goes
     on where it was; if the server no longer knows that point, all objects come again. APIError:
@@ -40,12 +40,12 @@ async def follow(
     """
     while True:
         revision: str | None = None
-        async with aclosing(client.pages(kind, namespace=namespace, name=name)) as pages:
+        async with aclosing(client.pages(kind, namespace=namespace, fields=fields)) as pages:
             async for page in pages:
                 revision = page.revision
                 yield page
         while revision is not None:
-            events = client.watch(kind, revision, namespace=namespace, name=name)
+            events = client.watch(kind, revision, namespace=namespace, fields=fields)
             try:
                 async with aclosing(events):
                     async for change, about in events:

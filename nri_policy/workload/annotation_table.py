@@ -200,7 +200,8 @@ ANNOTATIONS = (
         steers="hint_kinds",
         read=read_hint_kinds,
         value=(
-            "boolean, or `mounts`, `devices`, `pod-resources`, `all`, `none`, separated by commas"
+            "boolean, or `mounts`, `devices`, `pod-resources`, `claims`, `all`, `none`, separated"
+            " by commas"
         ),
         help="which devices the container should be close to",
     ),

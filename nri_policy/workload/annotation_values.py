@@ -26,15 +26,20 @@ class HintKind(StrEnum):
     KUBELET_VOLUMES = "kubelet-volumes"  # mounts of what the kubelet keeps beside its own files
     DEVICES = "devices"
     POD_RESOURCES = "pod-resources"
+    CLAIMS = "claims"  # devices of resource claims (DRA)
     ZONE = "zone"  # where the scheduler counted on it; not for owners to choose
 
 
 # What counts unless annotated otherwise: that a container has scratch space says nothing of where
 # it works.
-USUAL_HINTS = frozenset({HintKind.MOUNTS, HintKind.DEVICES, HintKind.POD_RESOURCES})
-
+USUAL_HINTS = frozenset(
+    {HintKind.MOUNTS, HintKind.DEVICES, HintKind.POD_RESOURCES, HintKind.CLAIMS}
+)
+# Devices that something assigned to the container: one may come with several device files.
+ASSIGNED_HINTS = frozenset({HintKind.POD_RESOURCES, HintKind.CLAIMS})
 
 POD_RESOURCE = "podresourceapi:"
+CLAIM = "claim:"
 
 
 class Asked(Struct, frozen=True):
@@ -45,7 +50,7 @@ class Asked(Struct, frozen=True):
 
 
 class HintFilter(Struct, frozen=True):
-    """Which hints are meant: by host path, or by `podresourceapi:RESOURCE`."""
+    """Which hints are meant: by host path, by `podresourceapi:RESOURCE`, or by `claim:DRIVER`."""
 
     prefixes: tuple[str, ...] = ()
     globs: tuple[Glob, ...] = ()
@@ -68,6 +73,7 @@ _HINTS: dict[str, set[HintKind]] = {
     "mounts": {HintKind.MOUNTS, HintKind.KUBELET_VOLUMES},
     "devices": {HintKind.DEVICES},
     "pod-resources": {HintKind.POD_RESOURCES},
+    "claims": {HintKind.CLAIMS},
     "all": {*USUAL_HINTS},
     "none": set(),
 }

@@ -14,12 +14,13 @@ from msgspec import Struct
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.locality import Locator
 from nri_policy.workload.annotation_table import Preferences
-from nri_policy.workload.annotation_values import POD_RESOURCE, HintKind
+from nri_policy.workload.annotation_values import CLAIM, POD_RESOURCE, HintKind
 
 # Places in a container that the runtime and the kubelet put their own files at: where these come
 # from says nothing about the workload. The peer ignores the same.
 _OWN_FILES = (
     "/.nri-resource-policy",
+    "/dev/shm",  # noqa: S108 - the container's
     "/dev/termination-log",
     "/etc/",
     "/lib/",
@@ -32,6 +33,9 @@ _OWN_FILES = (
 _KUBELETS = re.compile(
     r"/pods/[^/]+/volumes/kubernetes\.io~(?:configmap|downward-api|empty-dir|projected|secret)/"
 )
+# What is mounted there is a persistent volume. Where the kubelet has a mount namespace of its own,
+# the host's table lacks it: the disk that the folder is on says nothing then.
+_PERSISTENT = re.compile(r"/.*/pods/[^/]+/volumes/[^/]+/[^/]+")
 
 
 class Mount(Struct, frozen=True, kw_only=True):
@@ -50,13 +54,29 @@ class DeviceFile(Struct, frozen=True, kw_only=True):
     number: str  # as in 259:1
 
 
+class ClaimedDevice(Struct, frozen=True, kw_only=True):
+    """A device that a container was allocated by a resource claim, and where its driver says it is.
+
+    What the driver does not say is None or empty.
+    """
+
+    claim: str  # name of the claim
+    driver: str
+    name: str  # in the driver's pool
+    node: int | None  # NUMA node
+    address: str  # PCI function
+    root: str  # PCIe root complex, as in pci0000:c0
+
+
 class Hint(Struct, frozen=True, kw_only=True):
     """A place to be near to. At least one of the sets is not empty; an empty one is unknown."""
 
-    source: str  # path on the host, or `podresourceapi:RESOURCE`; devices of one resource share it
+    # path on the host, `podresourceapi:RESOURCE` or `claim:DRIVER`; devices of one share it
+    source: str
     kind: HintKind
     cpus: CPUSet
     nodes: CPUSet  # ids
+    device: str = ""  # which one, where the source does not say it
 
 
 def candidates(
@@ -88,6 +108,27 @@ def candidates(
     )
 
 
+def claim_hints(claimed: Iterable[ClaimedDevice], locator: Locator) -> Iterator[Hint]:
+    """Yield a hint for each claimed device of a known place: the NUMA node that its driver names.
+
+    Where it names none that is here, the place of its PCI function, or of its PCIe root complex.
+    """
+    for device in claimed:
+        cpus, nodes = EMPTY, EMPTY
+        if device.node is not None and locator.has_node(device.node):
+            nodes = CPUSet((device.node,))
+        elif place := locator.function(device.address) or locator.root_complex(device.root):
+            cpus, nodes = place.cpus, place.nodes
+        if cpus or nodes:
+            yield Hint(
+                source=CLAIM + device.driver,
+                kind=HintKind.CLAIMS,
+                cpus=cpus,
+                nodes=nodes,
+                device=f"{device.name} (claim {device.claim})",
+            )
+
+
 def hints_of(candidates: Collection[Hint], preferences: Preferences) -> tuple[Hint, ...]:
     """Return those of *candidates* that a container's annotations let count."""
     kinds, deny, allow = preferences.hint_kinds, preferences.deny_hints, preferences.allow_hints
@@ -105,18 +146,24 @@ def hints_of(candidates: Collection[Hint], preferences: Preferences) -> tuple[Hi
 
 def _mount_hints(mounts: Iterable[Mount], locator: Locator) -> Iterator[Hint]:
     # a source that is mounted twice counts once
-    sources = dict.fromkeys(
-        mount.source
+    sources = {
+        mount.source: _mount_point(mount.source)
         for mount in mounts
         if mount.writable
         and mount.source.startswith("/")
         and not mount.destination.startswith(_OWN_FILES)
-    )
+    }
     if not sources:
         return
     for source, place in locator.mounts(sources).items():
         kind = HintKind.KUBELET_VOLUMES if _KUBELETS.search(source) else HintKind.MOUNTS
         yield Hint(source=source, kind=kind, cpus=place.cpus, nodes=place.nodes)
+
+
+def _mount_point(source: str) -> str:
+    """Return the folder that a volume's mount point has to be in, "/" where it may be anywhere."""
+    volume = None if _KUBELETS.search(source) else _PERSISTENT.match(source)
+    return volume[0] if volume else "/"
 
 
 def _device_hints(

@@ -9,7 +9,15 @@ from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.synthetic import write
 from nri_policy.workload.annotation_values import HintKind
-from nri_policy.workload.hints import DeviceFile, Hint, Mount, candidates, hints_of
+from nri_policy.workload.hints import (
+    ClaimedDevice,
+    DeviceFile,
+    Hint,
+    Mount,
+    candidates,
+    claim_hints,
+    hints_of,
+)
 from nri_policy.workload.preferences import preferences
 
 KEY = "topologyhints.resource-policy.nri.io/pod"
@@ -17,6 +25,8 @@ TABLE = """
 22 1 8:0 / / rw - ext4 /dev/sda rw
 23 22 8:16 / /data rw - ext4 /dev/sdb rw
 24 22 0:44 / /shm rw - tmpfs tmpfs rw
+25 22 8:16 / /var/lib/kubelet/pods/uid/volumes/kubernetes.io~csi/pvc/mount rw - ext4 /dev/sdb rw
+26 22 8:16 / /var/lib/kubelet/pods/uid/volumes/kubernetes.io~local-volume/disk rw - ext4 /dev/sdb rw
 """
 VOLUMES = "/var/lib/kubelet/pods/uid/volumes"
 
@@ -28,10 +38,16 @@ def locator(tmp_path_factory: pytest.TempPathFactory) -> Locator:
     write("package:2 numa:2 core:2", root)
     (root / "proc/1").mkdir(parents=True)
     (root / "proc/1/mountinfo").write_text(TABLE)
-    places = {"dev/block/8:0": 0, "dev/block/8:16": 3, "dev/char/226:0": 1, "class/net/eth0": 2}
+    places = {
+        "dev/block/8:0": 0,
+        "dev/block/8:16": 3,
+        "dev/char/226:0": 1,
+        "class/net/eth0": 2,
+        "bus/pci/devices/0000:02:00.0": 2,
+    }
     for path, node in places.items():
         folder = root / f"sys/devices/pci0000:0{node}/0000:0{node}:00.0"
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "numa_node").write_text(str(node))
         link = root / "sys" / path
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -65,6 +81,41 @@ def test_hints_come_from_mounts_devices_interfaces_and_each_assigned_device(
     )
 
 
+def claimed(*, node: int | None = None, address: str = "", root: str = "") -> ClaimedDevice:
+    return ClaimedDevice(
+        claim="gpus", driver="gpu.x", name="gpu-0", node=node, address=address, root=root
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "cpus", "nodes"),
+    [
+        (claimed(node=3), "", "3"),
+        (claimed(node=3, address="0000:02:00.0", root="pci0000:01"), "", "3"),
+        (claimed(address="0000:02:00.0", root="pci0000:01"), "4-5", "2"),
+        (claimed(node=9, address="0000:02:00.0"), "4-5", "2"),
+        (claimed(node=-1, address="0000:ff:00.0", root="pci0000:01"), "2-3", "1"),
+    ],
+)
+def test_a_claimed_device_is_where_its_driver_says(
+    device: ClaimedDevice, cpus: str, nodes: str, locator: Locator
+) -> None:
+    """A NUMA node of this machine, else a PCI function, else a root complex."""
+    (found,) = claim_hints([device], locator)
+    assert found == Hint(
+        source="claim:gpu.x",
+        kind=HintKind.CLAIMS,
+        cpus=CPUSet.parse(cpus),
+        nodes=CPUSet.parse(nodes),
+        device="gpu-0 (claim gpus)",
+    )
+
+
+def test_a_claimed_device_of_no_known_place_gives_no_hint(locator: Locator) -> None:
+    unknown = [claimed(), claimed(node=7), claimed(address="nowhere", root="pci0000:ff")]
+    assert [*claim_hints(unknown, locator)] == []
+
+
 @pytest.mark.parametrize(
     "ignored",
     [
@@ -73,6 +124,9 @@ def test_hints_come_from_mounts_devices_interfaces_and_each_assigned_device(
         mount("/shm/x"),
         mount("/data/hosts", "/etc/hosts"),
         mount("/data/log", "/dev/termination-log"),
+        mount("/run/containerd/sandboxes/id/shm", "/dev/shm"),
+        mount(f"{VOLUMES}/kubernetes.io~csi/seen-by-the-kubelet-alone/mount"),
+        mount(f"{VOLUMES}/kubernetes.io~local-volume/disk-2"),
         mount("/data/own", "/.nri-resource-policy"),
         mount("/data/lib", "/usr/lib64/driver"),
     ],
@@ -88,7 +142,7 @@ def test_mounts_that_say_nothing_of_the_workload(locator: Locator, ignored: Moun
         mount("/data/x", "/etcetera"),
         mount("/data/x", "/home/etc/"),
         mount(f"{VOLUMES}/kubernetes.io~csi/pvc/mount"),
-        mount(f"{VOLUMES}/kubernetes.io~local-volume/kubernetes.io~empty-dir"),
+        mount(f"{VOLUMES}/kubernetes.io~local-volume/disk"),
         mount("/data/volumes/kubernetes.io~empty-dir/cache"),
     ],
     ids=lambda each: f"{each.source} at {each.destination}",
@@ -126,31 +180,40 @@ MANY = (
     hint("/dev/dri/card0", HintKind.DEVICES, "1", "0"),
     hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "3"),
     hint("podresourceapi:example.com/nic", HintKind.POD_RESOURCES, "", "2"),
+    hint("claim:gpu.example.com", HintKind.CLAIMS, "", "1"),
 )
-DB, CARD, GPUS, NIC = (each.source for each in MANY)
+DB, CARD, GPUS, NIC, CLAIMED = (each.source for each in MANY)
 
 
 @pytest.mark.parametrize(
     ("annotations", "left"),
     [
-        ({}, [DB, CARD, GPUS, NIC]),
-        ({"topologyhints": "true"}, [DB, CARD, GPUS, NIC]),
+        ({}, [DB, CARD, GPUS, NIC, CLAIMED]),
+        ({"topologyhints": "true"}, [DB, CARD, GPUS, NIC, CLAIMED]),
+        ({"topologyhints": "claims"}, [CLAIMED]),
         ({"topologyhints": "false"}, []),
         ({"topologyhints": "none"}, []),
         ({"topologyhints": "devices,pod-resources"}, [CARD, GPUS, NIC]),
-        ({"deny.topologyhints": "{type: prefix, paths: [/dev/]}"}, [DB, GPUS, NIC]),
-        ({"deny.topologyhints": "{type: glob, paths: ['/dev/*']}"}, [DB, CARD, GPUS, NIC]),
-        ({"deny.topologyhints": "{type: glob, paths: ['/dev/*/card?']}"}, [DB, GPUS, NIC]),
-        ({"deny.topologyhints": "{type: prefix, paths: ['podresapi:example.com/']}"}, [DB, CARD]),
+        ({"deny.topologyhints": "{type: prefix, paths: [/dev/]}"}, [DB, GPUS, NIC, CLAIMED]),
+        ({"deny.topologyhints": "{type: glob, paths: ['/dev/*']}"}, [DB, CARD, GPUS, NIC, CLAIMED]),
+        ({"deny.topologyhints": "{type: glob, paths: ['/dev/*/card?']}"}, [DB, GPUS, NIC, CLAIMED]),
+        (
+            {"deny.topologyhints": "{type: prefix, paths: ['podresapi:example.com/', 'claim:']}"},
+            [DB, CARD],
+        ),
+        (
+            {"deny.topologyhints": "{type: prefix, paths: ['claim:gpu.example.com']}"},
+            [DB, CARD, GPUS, NIC],
+        ),
         (
             {
-                "deny.topologyhints": "{type: prefix, paths: [/, 'podresourceapi:']}",
+                "deny.topologyhints": "{type: prefix, paths: [/, 'podresourceapi:', 'claim:']}",
                 "allow.topologyhints": "{type: prefix, paths: ['podresourceapi:example.com/gpu']}",
             },
             [GPUS],
         ),
         ({"deny.topologyhints": "{type: prefix, paths: ['']}"}, []),
-        ({"allow.topologyhints": "{type: prefix, paths: [/data]}"}, [DB, CARD, GPUS, NIC]),
+        ({"allow.topologyhints": "{type: prefix, paths: [/data]}"}, [DB, CARD, GPUS, NIC, CLAIMED]),
         (
             {
                 "topologyhints": "mounts",

@@ -1,0 +1,286 @@
+"""ResourceSlices, ResourceClaims and pods of an API server, as far as hints need them.
+
+Owns which fields are read (resource.k8s.io/v1, core/v1), and which attributes say where a device
+is. Fields that are not named here are skipped, so later versions of the API can be read, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+# Attributes that say where a device is, most drivers have them under a domain of their own: dranet
+# and its like `dra.net/numaNode`, AMD `numaNode` and `pciAddr`, NVIDIA `numa` and `pcieBusID`.
+# Those under the standard domain come first.
+_STANDARD = "resource.kubernetes.io/"
+_NODE = ("numaNode", "numaNodeID", "numa")
+_ADDRESS = ("pciBusID", "pcieBusID", "pciAddr", "pciAddress")
+_ROOT = ("pcieRoot",)
+
+_Read = TypeVar("_Read")
+
+
+class ObjectError(Exception):
+    """An object is not what the API says that it is; the text names the field."""
+
+
+class _Part(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of an object."""
+
+
+class Where(Struct, frozen=True, kw_only=True):
+    """Where a device is, as its driver says."""
+
+    node: int | None = None  # NUMA node
+    address: str = ""  # PCI function, as in 0000:c1:00.0
+    root: str = ""  # PCIe root complex, as in pci0000:c0
+
+
+class Slice(Struct, frozen=True, kw_only=True):
+    """A ResourceSlice: some devices of a pool."""
+
+    name: str
+    driver: str
+    pool: str
+    generation: int
+    of: int  # slices that this generation of the pool has
+    node: str  # that all its devices are on; empty: there is no one such
+    devices: Mapping[str, Where]
+
+
+class Result(_Part, frozen=True):
+    """A device that a claim was allocated."""
+
+    request: str  # with a subrequest: `request/subrequest`
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """A ResourceClaim, as it is allocated."""
+
+    name: str
+    results: Sequence[Result]
+
+
+class Use(Struct, frozen=True):
+    """A claim that a container uses."""
+
+    claim: str  # the object's name
+    request: str  # empty: all requests
+
+
+class PodClaims(Struct, frozen=True, kw_only=True):
+    """Which claims the containers of a pod use."""
+
+    uid: str
+    uses: Mapping[str, Sequence[Use]]  # by container
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The claims that any container uses, each once."""
+        return tuple(dict.fromkeys(use.claim for uses in self.uses.values() for use in uses))
+
+
+# ---- as the API has them
+
+
+class _Metadata(_Part, frozen=True):
+    name: str
+    uid: str = ""
+
+
+class _Named(_Part, frozen=True):
+    metadata: _Metadata
+
+
+class _Attribute(_Part, frozen=True):
+    int_: int | None = field(name="int", default=None)
+    string: str | None = None
+    ints: list[int] = []
+    strings: list[str] = []
+
+
+class _Device(_Part, frozen=True):
+    name: str
+    attributes: dict[str, _Attribute] = {}
+
+
+class _Pool(_Part, frozen=True):
+    name: str
+    generation: int
+    resource_slice_count: int
+
+
+class _SliceSpec(_Part, frozen=True):
+    driver: str
+    pool: _Pool
+    node_name: str = ""
+    devices: list[_Device] = []
+
+
+class _Slice(_Named, frozen=True):
+    spec: _SliceSpec
+
+
+class _Devices(_Part, frozen=True):
+    results: list[Result] = []
+
+
+class _Allocation(_Part, frozen=True):
+    devices: _Devices = _Devices()
+
+
+class _ClaimStatus(_Part, frozen=True):
+    allocation: _Allocation | None = None
+
+
+class _Claim(_Named, frozen=True):
+    status: _ClaimStatus = _ClaimStatus()
+
+
+class _ContainerClaim(_Part, frozen=True):
+    name: str
+    request: str = ""
+
+
+class _Resources(_Part, frozen=True):
+    claims: list[_ContainerClaim] = []
+
+
+class _Container(_Part, frozen=True):
+    name: str
+    resources: _Resources = _Resources()
+
+
+class _PodClaim(_Part, frozen=True):
+    name: str
+    resource_claim_name: str | None = None
+
+
+class _PodSpec(_Part, frozen=True):
+    containers: list[_Container]
+    init_containers: list[_Container] = []
+    resource_claims: list[_PodClaim] = []
+
+
+class _Mapping(_Part, frozen=True):
+    container_name: str
+    request_name: str
+
+
+class _Extended(_Part, frozen=True):
+    resource_claim_name: str
+    request_mappings: list[_Mapping] = []
+
+
+class _PodStatus(_Part, frozen=True):
+    resource_claim_statuses: list[_PodClaim] = []
+    extended: _Extended | None = field(name="extendedResourceClaimStatus", default=None)
+
+
+class _Pod(_Named, frozen=True):
+    spec: _PodSpec
+    status: _PodStatus = _PodStatus()
+
+
+def read_name(text: Raw) -> str:
+    """Return an object's name; raises ObjectError."""
+    return _decode(text, _Named).metadata.name
+
+
+def read_slice(text: Raw) -> Slice:
+    """Return a ResourceSlice; raises ObjectError."""
+    read = _decode(text, _Slice)
+    return Slice(
+        name=read.metadata.name,
+        driver=read.spec.driver,
+        pool=read.spec.pool.name,
+        generation=read.spec.pool.generation,
+        of=read.spec.pool.resource_slice_count,
+        node=read.spec.node_name,
+        devices={device.name: _where(device.attributes) for device in read.spec.devices},
+    )
+
+
+def read_claim(found: Mapping[str, Any]) -> Claim:
+    """Return a ResourceClaim; raises ObjectError."""
+    read = _convert(found, _Claim)
+    allocation = read.status.allocation or _Allocation()
+    return Claim(name=read.metadata.name, results=allocation.devices.results)
+
+
+def read_pod(found: Mapping[str, Any]) -> PodClaims:
+    """Return which claims a pod's containers use; raises ObjectError.
+
+    A claim that is made from a template has the name that the pod's status says. Extended
+    resources that a driver serves are one claim more, which only the status knows (KEP-5004).
+    """
+    read = _convert(found, _Pod)
+    names = {
+        claim.name: claim.resource_claim_name
+        for claim in (*read.spec.resource_claims, *read.status.resource_claim_statuses)
+        if claim.resource_claim_name
+    }
+    uses = {
+        container.name: [
+            Use(names[claim.name], claim.request)
+            for claim in container.resources.claims
+            if claim.name in names
+        ]
+        for container in (*read.spec.init_containers, *read.spec.containers)
+    }
+    if extended := read.status.extended:
+        for mapping in extended.request_mappings:
+            use = Use(extended.resource_claim_name, mapping.request_name)
+            uses.setdefault(mapping.container_name, []).append(use)
+    return PodClaims(uid=read.metadata.uid, uses=uses)
+
+
+def _where(attributes: Mapping[str, _Attribute]) -> Where:
+    return Where(
+        node=next(_numbers(attributes, _NODE), None),
+        address=next(_texts(attributes, _ADDRESS), ""),
+        root=next(_texts(attributes, _ROOT), ""),
+    )
+
+
+def _numbers(attributes: Mapping[str, _Attribute], names: Sequence[str]) -> Iterator[int]:
+    """Yield what integers of those names say; of a list the first, the device's own (KEP-6072)."""
+    for each in _named(attributes, names):
+        yield from each.ints[:1] if each.int_ is None else [each.int_]
+
+
+def _texts(attributes: Mapping[str, _Attribute], names: Sequence[str]) -> Iterator[str]:
+    for each in _named(attributes, names):
+        yield from each.strings[:1] if each.string is None else [each.string]
+
+
+def _named(attributes: Mapping[str, _Attribute], names: Sequence[str]) -> Iterator[_Attribute]:
+    """Yield the attributes of these names: the standard ones, then those of other domains."""
+    for name in names:
+        if (standard := attributes.get(_STANDARD + name)) is not None:
+            yield standard
+    for name in names:
+        for key, each in attributes.items():
+            if key.rpartition("/")[2] == name:
+                yield each
+
+
+def _decode(text: Raw, kind: type[_Read]) -> _Read:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise ObjectError(str(error)) from error
+
+
+def _convert(found: Mapping[str, Any], kind: type[_Read]) -> _Read:
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise ObjectError(str(error)) from error

@@ -1,0 +1,147 @@
+"""Slices: the devices that drivers publish of this node, and where these are.
+
+Owns following the ResourceSlices of one node, and which slice of a pool counts. While they cannot
+be followed, the last that was known stays: devices do not move.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from http.client import FORBIDDEN, NOT_FOUND
+from typing import NoReturn
+
+from msgspec import Raw
+
+from nri_policy.backoff import backoff
+from nri_policy.dra.objects import ObjectError, Slice, Where, read_name, read_slice
+from nri_policy.kube.client import Client, Kind, Page
+from nri_policy.kube.errors import APIError
+from nri_policy.kube.follow import follow
+
+log = logging.getLogger(__name__)
+
+SLICES = Kind(group="resource.k8s.io", version="v1", plural="resourceslices")
+MAX_REFUSALS = 5  # in a row, before they count for good
+UNAVAILABLE = 3600.0  # seconds until a cluster that has no slices for us is asked again
+UNWANTED = 10.0  # seconds until the settings are looked at again
+_DELAY = partial(backoff, least=1.0, most=60.0)
+
+
+class Slices:
+    """The ResourceSlices of one node."""
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        delay: Callable[[int], float] = _DELAY,
+    ) -> None:
+        """Take the node's name, and the pause after n failures."""
+        self.settled = asyncio.Event()  # it is known what there is, or that we cannot know
+        self.available = False  # whether we may read them, as far as we know
+        self._client = client
+        self._node = node
+        self._sleep = sleep
+        self._delay = delay
+        self._slices: dict[str, Slice] = {}  # by name
+        self._failures = 0  # in a row
+        self._logged = ""  # why they could not be followed
+
+    def where(self, driver: str, pool: str, device: str) -> Where | None:
+        """Return where a device is, as its driver says; None for a device that is not published.
+
+        The newest generation of a pool counts. While a driver is writing one, older slices say what
+        it does not say yet.
+        """
+        pools = [s for s in self._slices.values() if (s.driver, s.pool) == (driver, pool)]
+        for generation in sorted({each.generation for each in pools}, reverse=True):
+            slices = [each for each in pools if each.generation == generation]
+            for each in slices:
+                if device in each.devices:
+                    return each.devices[device]
+            if len(slices) >= slices[0].of:
+                break
+        return None
+
+    async def run(self, wanted: Callable[[], bool]) -> NoReturn:
+        """Follow them, once they are *wanted*."""
+        while True:
+            pause = UNWANTED
+            if wanted():
+                try:
+                    await self._follow()
+                except APIError as error:
+                    pause = self._fail(error)
+            await self._sleep(pause)
+
+    def _fail(self, error: APIError) -> float:
+        """Note why they cannot be followed; return the seconds until that is tried again.
+
+        An API server that starts refuses everybody for a moment, or does not know all kinds yet.
+        """
+        self._log(error)
+        self._failures += 1
+        if error.code in {FORBIDDEN, NOT_FOUND}:
+            self.settled.set()
+            if self._failures > MAX_REFUSALS:
+                self._slices.clear()
+                self.available = False
+                return UNAVAILABLE
+        return max(error.wait, self._delay(self._failures))
+
+    async def _follow(self) -> None:
+        listed: dict[str, Slice] = {}
+        fields = f"spec.nodeName={self._node}"
+        events = follow(self._client, SLICES, fields=fields, sleep=self._sleep)
+        async with aclosing(events):
+            async for event in events:
+                match event:
+                    case Page(items=items, revision=revision):
+                        for item in items:
+                            self._take(listed, item)
+                        if revision:
+                            self._slices, listed = listed, {}
+                            self._logged, self._failures, self.available = "", 0, True
+                            self.settled.set()
+                    case ("DELETED", item):
+                        self._drop(item)
+                    case (_, item):
+                        self._take(self._slices, item)
+
+    def _take(self, slices: dict[str, Slice], item: Raw) -> None:
+        try:
+            read = read_slice(item)
+        except ObjectError as error:
+            self._drop(item)
+            log.warning("slice-unreadable", extra={"reason": str(error)})
+            return
+        if read.node == self._node:
+            slices[read.name] = read
+
+    def _drop(self, item: Raw) -> None:
+        try:
+            self._slices.pop(read_name(item), None)
+        except ObjectError as error:
+            log.warning("slice-unreadable", extra={"reason": str(error)})
+
+    def _log(self, error: APIError) -> None:
+        """Log why slices cannot be followed, unless that was logged already."""
+        reason = str(error)
+        if error.code == NOT_FOUND:
+            reason = "the cluster has no resource.k8s.io/v1: it is there from Kubernetes 1.34 on"
+        elif error.code == FORBIDDEN:
+            reason = f"{error}; configs/kubernetes/rbac.yaml has what is needed"
+        if reason == self._logged:
+            return
+        self._logged = reason
+        if error.code in {FORBIDDEN, NOT_FOUND}:
+            level = logging.INFO if error.code == NOT_FOUND else logging.WARNING
+            log.log(level, "no-hints-from-claims", extra={"reason": reason})
+        else:
+            log.warning("slices-not-followed", extra={"reason": reason})

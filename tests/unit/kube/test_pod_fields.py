@@ -1,0 +1,98 @@
+"""Mistyped fields of pods: found where a reader of some fields would ignore them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.workload import pod_document, read_groups
+from nri_policy.kube.pod_fields import mistyped
+from nri_policy.kubelet.manifest import ManifestError, read_pod
+
+REQUEST = "spec.containers[0].resources.request: no such field; did you mean 'requests'?"
+
+
+def pod(container: Any = (), **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "i", **dict(container)}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": containers, **spec},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (pod({"resources": {"request": {"cpu": 1}}}), REQUEST),
+        (
+            pod({"resources": {"cpu": 1}}),
+            "spec.containers[0].resources.cpu: no such field; there are: requests, limits, claims",
+        ),
+        (
+            pod({"resource": {"limits": {"cpu": 1}}}),
+            "spec.containers[0].resource: no such field; did you mean 'resources'?",
+        ),
+        (
+            pod(nodeSelectors={"disk": "ssd"}),
+            "spec.nodeSelectors: no such field; did you mean 'nodeSelector'?",
+        ),
+        (
+            pod(initContainers=[{"name": "i", "resources": {"limit": {"cpu": 1}}}]),
+            "spec.initContainers[0].resources.limit: no such field; did you mean 'limits'?",
+        ),
+        (pod({"resources": {"requests": {"cpu": 1}, "claims": []}}, resourceClaims=[]), ""),
+        (pod(somethingOfALaterVersion=True), ""),
+        ({"spec": 3}, ""),
+        ({"spec": {"containers": [3, {"resources": 3}], "initContainers": {}}}, ""),
+    ],
+)
+def test_a_field_that_is_like_one_that_there_is(given: Any, problem: str) -> None:
+    assert mistyped(given) == problem
+
+
+MISTYPED = pod({"resources": {"request": {"cpu": 1}}})
+
+
+def test_a_node_refuses_it() -> None:
+    with pytest.raises(ManifestError, match="did you mean 'requests'"):
+        read_pod(MISTYPED)
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        (MISTYPED, ""),
+        (
+            {
+                "kind": "Job",
+                "metadata": {"name": "j"},
+                "spec": {"template": {"spec": MISTYPED["spec"]}},
+            },
+            "spec.template.",
+        ),
+        (
+            {
+                "kind": "PlacementGroup",
+                "metadata": {"name": "g"},
+                "spec": {
+                    "podSets": [
+                        {"name": "m", "count": 1, "template": {"spec": MISTYPED["spec"]}},
+                    ]
+                },
+            },
+            "spec.podSets[0].template.",
+        ),
+    ],
+)
+def test_the_cluster_side_refuses_it_in_files(document: dict[str, Any], path: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        read_groups([document])
+    assert str(caught.value) == path + REQUEST
+    if document["kind"] != "PlacementGroup":
+        with pytest.raises(DocumentError) as caught:
+            pod_document(document, "")
+        assert str(caught.value) == path + REQUEST
