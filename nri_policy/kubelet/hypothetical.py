@@ -75,6 +75,7 @@ def parse_wanted(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]
             replicas=count,
             starts=partial(_starts, manifest, making),
             devices=_devices(manifest.spec),
+            claims=tuple(claim.name for claim in manifest.spec.resource_claims),
         )
         for manifest, count in pods
     )

@@ -2,7 +2,8 @@
 
 Owns reading and validating a manifest as the API server would: required fields, names, quantities,
 requests defaulted from limits. Must not know of NRI or cgroups.
-Fields that say nothing about placement are not looked at; a value that exists is valid.
+Fields that say nothing about placement are not looked at, but for mistyped names; a value that
+exists is valid.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from nri_policy.kube.pod_fields import mistyped
 from nri_policy.units import parse_bytes, parse_cpu
 from nri_policy.wording import quoted
 
@@ -57,8 +59,17 @@ class ResourceChange(_Struct, frozen=True):
     limits: Amounts = Amounts()
 
 
+class ContainerClaim(_Struct, frozen=True):
+    """A resource claim of the pod that a container uses: all of it, or one of its requests."""
+
+    name: Label
+    request: str = ""
+
+
 class Resources(ResourceChange, frozen=True):
-    """What a container requests, and what it is limited to."""
+    """What a container requests, what it is limited to, and the claims to devices that it uses."""
+
+    claims: list[ContainerClaim] = []
 
     def __post_init__(self) -> None:
         # A request that is not given is the limit (API server's defaulting of pods).
@@ -78,6 +89,7 @@ class Resources(ResourceChange, frozen=True):
         return Resources(
             requests=Amounts(self.requests | change.requests),
             limits=Amounts(self.limits | change.limits),
+            claims=self.claims,
         )
 
 
@@ -138,6 +150,20 @@ class ContainerManifest(_Struct, frozen=True):
         return self.restart_policy == "Always"
 
 
+class PodClaim(_Struct, frozen=True):
+    """A resource claim of a pod: an object that there is, or one that is made for the pod."""
+
+    name: Label
+    resource_claim_name: Subdomain | None = None
+    resource_claim_template_name: Subdomain | None = None
+
+    def __post_init__(self) -> None:
+        if (self.resource_claim_name is None) == (self.resource_claim_template_name is None):
+            raise ValueError(
+                f"claim {quoted(self.name)} needs resourceClaimName or resourceClaimTemplateName"
+            )
+
+
 class Metadata(_Struct, frozen=True):
     """Identity of a pod."""
 
@@ -154,6 +180,7 @@ class PodSpec(_Struct, frozen=True):
     containers: Annotated[list[ContainerManifest], msgspec.Meta(min_length=1)]
     init_containers: list[ContainerManifest] = []
     volumes: list[Volume] = []
+    resource_claims: list[PodClaim] = []
     overhead: Amounts = Amounts()
     priority_class_name: str = ""
     runtime_class_name: str = ""
@@ -169,7 +196,14 @@ class PodSpec(_Struct, frozen=True):
             if container.restart_policy is not None:
                 raise ValueError("restartPolicy of a container is for initContainers")
         volumes = {volume.name for volume in self.volumes}
+        claims = {claim.name for claim in self.resource_claims}
         for container in self.every_container:
+            for claim in container.resources.claims:
+                if claim.name not in claims:
+                    raise ValueError(
+                        f"container {quoted(container.name)} uses the claim {quoted(claim.name)}, "
+                        "which is not in spec.resourceClaims"
+                    )
             for mount in container.volume_mounts:
                 if mount.name not in volumes:
                     raise ValueError(
@@ -197,6 +231,10 @@ class PodManifest(_Struct, frozen=True):
     def runs_to_end(self, name: str) -> bool:
         """Whether the container *name* ends before the main ones start."""
         return any(each.name == name and not each.sidecar for each in self.spec.init_containers)
+
+    def claim_name(self, claim: PodClaim) -> str:
+        """Return the name of a claim's object, of one that is made for the pod as far as known."""
+        return claim.resource_claim_name or f"{self.metadata.name}-{claim.name}"
 
     @property
     def qos(self) -> QoS:
@@ -256,12 +294,15 @@ def read_pod(manifest: object) -> PodManifest:
     for field, wanted in (("apiVersion", "v1"), ("kind", "Pod")):
         if manifest.get(field) != wanted:
             raise ManifestError(f"{field}: {quoted(manifest.get(field))} is not {wanted}")
+    metadata = manifest.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    whose = f"pod {quoted(name)}: " if name else ""
+    if problem := mistyped(manifest):
+        raise ManifestError(whose + problem)
     try:
         return read_part(manifest, PodManifest)
     except ManifestError as error:
-        metadata = manifest.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, Mapping) else None
-        raise ManifestError(f"pod {quoted(name)}: {error}" if name else str(error)) from error
+        raise ManifestError(f"{whose}{error}") from error
 
 
 def read_part(value: object, kind: type[Part]) -> Part:

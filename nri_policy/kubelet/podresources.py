@@ -1,5 +1,7 @@
 """The kubelet's PodResources API: which devices it assigned to which container (nri.md §8).
 
+It also says which pods have claimed devices (DRA); of whom these are, the API server knows better.
+
 Owns when the kubelet is asked, and which of its answers are believed. Rule 1: nobody waits for the
 kubelet. Questions run beside the requests of the runtime, end at a deadline, and who wants an
 answer gets what is there. Rule 2: no answer is better than another pod's. Pods have no uid in this
@@ -57,7 +59,18 @@ Device = tuple[str, str]  # resource and id
 
 _Name = tuple[str, str]  # a pod's namespace and name
 _Devices = Mapping[tuple[str, str, str], CPUSet]  # nodes by container, resource and device id
-_Answers = Mapping[_Name, _Devices]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the kubelet says of a pod."""
+
+    devices: _Devices
+    claims: bool = False  # whether a container has devices of a resource claim
+
+
+_NOTHING = _Answer({})
+_Answers = Mapping[_Name, _Answer]
 _Asking = Coroutine[Any, Any, _Answers]
 _Found = TypeVar("_Found")
 
@@ -71,17 +84,17 @@ class _Query:
     older: _Query | None = None  # about a namesake that had not gone when this was asked
 
     @property
-    def answer(self) -> _Devices:
+    def answer(self) -> _Answer:
         """What is known by now."""
-        return self.task.result().get(_name(self.pod), {}) if self.task.done() else {}
+        return self.task.result().get(_name(self.pod), _NOTHING) if self.task.done() else _NOTHING
 
     @property
     def stale(self) -> bool:
         """Whether the answer is the namesake's: devices belong to one pod at a time."""
         if self.older is None:
             return False
-        theirs = {(resource, device) for _, resource, device in self.older.answer}
-        return any((resource, device) in theirs for _, resource, device in self.answer)
+        theirs = {(resource, device) for _, resource, device in self.older.answer.devices}
+        return any((resource, device) in theirs for _, resource, device in self.answer.devices)
 
 
 class Assignments:
@@ -101,7 +114,7 @@ class Assignments:
         self._get = True  # whether the kubelet has Get, as far as we know
         self._listing = asyncio.Lock()
         self._lists = 0  # started so far
-        self._listed: Mapping[_Name, _Devices] = {}
+        self._listed: _Answers = {}
         self.answered: Callable[[], None] = lambda: None  # called when more is known
 
     async def __aenter__(self) -> Self:
@@ -137,13 +150,13 @@ class Assignments:
         task = self._start(self._list)
         self._queries = {_name(pod): _Query(pod, task) for pod in pods}
 
-    async def ready(self, pods: Iterable[Pod]) -> None:
-        """Wait for the answers about *pods*, but not for long."""
+    async def ready(self, pods: Iterable[Pod], others: Iterable[asyncio.Task[Any]] = ()) -> None:
+        """Wait for the answers about *pods*, and for *others*, but not for long."""
         queries = [query for pod in pods if (query := self._query(pod)) is not None]
         for query in queries:
             if query.stale:
                 query.task = self._start(partial(self._one, _name(query.pod)))
-        tasks = {query.task for query in queries}
+        tasks: set[asyncio.Task[Any]] = {query.task for query in queries} | {*others}
         if not all(task.done() for task in tasks):
             await self._done_within(PATIENCE, tasks)
 
@@ -156,10 +169,19 @@ class Assignments:
         if query is None or query.stale:
             return {}
         found: dict[str, list[CPUSet]] = {}
-        for (owner, resource, _), nodes in query.answer.items():
+        for (owner, resource, _), nodes in query.answer.devices.items():
             if owner == container:
                 found.setdefault(resource, []).append(nodes)
         return {resource: tuple(places) for resource, places in found.items()}
+
+    async def has_claims(self, pod: Pod) -> bool:
+        """Wait for the answer about *pod*; return whether it has devices of a resource claim."""
+        query = self._query(pod)
+        if query is None:
+            return False
+        while not query.task.done():  # it may be asked again meanwhile
+            await asyncio.wait({query.task})
+        return not query.task.cancelled() and query.answer.claims
 
     @property
     def in_use(self) -> frozenset[Device]:
@@ -168,7 +190,7 @@ class Assignments:
             (resource, device)
             for query in self._queries.values()
             if not query.stale
-            for _, resource, device in query.answer
+            for _, resource, device in query.answer.devices
         )
 
     async def allocatable(self) -> Mapping[Device, CPUSet] | None:
@@ -282,15 +304,20 @@ def _name(pod: Pod) -> _Name:
 
 
 def _by_pod(resources: Iterable[PodResources]) -> _Answers:
-    """Return the devices of each pod; of namesakes that both have some: of neither."""
-    answers: dict[_Name, _Devices] = {}
-    ambiguous = set()
+    """Return what each pod has; of namesakes that both have devices: the devices of neither."""
+    devices: dict[_Name, _Devices] = {}
+    ambiguous, claiming = set(), set()
     for pod in resources:
-        name, devices = (pod.namespace, pod.name), _devices(pod)
-        if devices and answers.get(name):
+        name, found = (pod.namespace, pod.name), _devices(pod)
+        if found and devices.get(name):
             ambiguous.add(name)
-        answers[name] = devices or answers.get(name, {})
-    return {name: {} if name in ambiguous else found for name, found in answers.items()}
+        devices[name] = found or devices.get(name, {})
+        if any(container.dynamic_resources for container in pod.containers):
+            claiming.add(name)
+    return {
+        name: _Answer({} if name in ambiguous else found, claims=name in claiming)
+        for name, found in devices.items()
+    }
 
 
 def _devices(pod: PodResources) -> _Devices:

@@ -34,12 +34,12 @@ def object_uid(*parts: object) -> str:
 
 def complete_sandbox(sandbox: nri.PodSandbox, *, runtime: str, pid: int) -> None:
     """Add to kubelet's *sandbox*, whose id is set, what the *runtime* adds."""
-    sandbox.pid = pid
     sandbox.linux.cgroups_path = _cgroups_path(sandbox, sandbox.id, runtime)
     sandbox.linux.namespaces.extend(nri.LinuxNamespace(type=kind) for kind in _NAMESPACES)
     sandbox.linux.resources.cpu.shares.value = _SANDBOX_SHARES
     if runtime != "containerd":
         return
+    sandbox.pid = pid
     cpu = sandbox.linux.pod_resources.cpu
     sandbox.labels["io.cri-containerd.kind"] = "sandbox"
     sandbox.annotations.update(
@@ -57,7 +57,6 @@ def complete_sandbox(sandbox: nri.PodSandbox, *, runtime: str, pid: int) -> None
 
 def forget_task(sandbox: nri.PodSandbox) -> None:
     """Leave of *sandbox* what older containerd shows when the pause container is gone."""
-    sandbox.ClearField("pid")
     for name in ("cgroups_path", "namespaces", "resources"):
         sandbox.linux.ClearField(name)
     for key in [key for key in sandbox.annotations if key.startswith("io.kubernetes.cri.")]:

@@ -10,6 +10,7 @@ from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
+from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.simulation.containers import Container, RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources
@@ -74,13 +75,24 @@ class SimulatedCgroups:
             each: there[each].cpus for each in cgroups if each in there and there[each].in_force
         }
 
-    def confine(self, cgroup: str, cpus: CPUSet) -> str:
-        """Set the CPUs of a container's cgroup."""
+    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
+        """Change the CPUs of containers' cgroups; return what became of each."""
+        return {cgroup: self._confine(cgroup, cpus, change) for cgroup, cpus in wanted.items()}
+
+    def _confine(self, cgroup: str, wanted: CPUSet, change: Change) -> Confined:
         container = self._of(cgroup)
         if container is None or container.in_force is None:
-            return f"{cgroup} is not there"
-        container.in_force.cpu.cpus = str(cpus)
-        return ""
+            return Confined(cpus=None)
+        now = container.cpus
+        target = change.target(now, wanted)
+        if target == now:
+            return Confined(cpus=now)
+        container.write_cpus(target, cause=self._runtime.cause)
+        return Confined(cpus=target, written=True)
+
+    def kept_by_systemd(self, cgroup: str) -> bool:  # noqa: ARG002 - the other's
+        """Return that no systemd is simulated."""
+        return False
 
     def processes(self, cgroup: str) -> Collection[int]:
         """Return the process of a container that runs."""

@@ -54,6 +54,7 @@ class Update(Struct, frozen=True, kw_only=True):
     cause: str  # the event and its subject, as in "CreateContainer default/pod1/c0"
     container: str  # key of the container that changed
     resources: nri.LinuxResources  # what was set
+    changed: bool  # something; else it was told what it has already
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -138,14 +139,15 @@ class Container:
         Only a cgroup can refuse a value; what does not go *into_cgroup* changes the specification
         alone, which may or may not be read again.
         """
-        effective = nri.LinuxResources()
+        effective, before = nri.LinuxResources(), nri.LinuxResources()
+        before.CopyFrom(self.effective)
         effective.CopyFrom(self.message.linux.resources)
         asked = _surviving_limits(wanted)
         overlay(effective, asked)
         if into_cgroup and self.in_force is not None:
             machine.check(effective)
-            limit, before = (each.memory.limit.value for each in (effective, self.in_force))
-            if 0 < limit < self.usage and limit != before:
+            limit = effective.memory.limit.value
+            if 0 < limit < self.usage and limit != before.memory.limit.value:
                 raise CRIError("runc: cannot decrease memory limit: device or resource busy")
             files = dict(self.in_force.unified)
             for name, text in effective.unified.items():
@@ -154,7 +156,19 @@ class Container:
             self.in_force.unified.update(files)
         self.message.linux.resources.CopyFrom(effective)
         if asked.ListFields():
-            self.updated_by.append(Update(cause=cause, container=self.key, resources=asked))
+            changed = self.effective != before
+            self.updated_by.append(
+                Update(cause=cause, container=self.key, resources=asked, changed=changed)
+            )
+
+    def write_cpus(self, cpus: CPUSet, *, cause: str) -> None:
+        """Set the CPUs of its cgroup alone, as whoever may write the file can."""
+        assert self.in_force is not None
+        self.in_force.cpu.cpus = str(cpus)
+        written = nri.LinuxResources(cpu=nri.LinuxCPU(cpus=str(cpus)))
+        self.updated_by.append(
+            Update(cause=cause, container=self.key, resources=written, changed=True)
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -2,7 +2,8 @@
 
 Owns the choice of devices when a pod is admitted, what a container gets with them, and what the
 kubelet says of it all over its PodResources API (nri.md §8). Device plugins are not modelled: what
-they would advertise is told to it.
+they would advertise is told to it. Neither are the drivers of resource claims (DRA), the scheduler
+that allocates these, and the API server: what a claim was allocated is told to it, too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import grpc
 import msgspec
@@ -23,6 +24,7 @@ from nri_policy.proto.podresources_pb2_grpc import (
     PodResourcesListerServicer,
     add_PodResourcesListerServicer_to_server,
 )
+from nri_policy.workload.hints import ClaimedDevice
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -45,6 +47,16 @@ class PluginDevice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"file: {self.file!r} is not a path that begins with /")
 
 
+class DriverDevice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A device that a claim was allocated, as its driver publishes it."""
+
+    driver: str
+    device: str
+    numa: Annotated[int, msgspec.Meta(ge=0)] | None = None  # None: the driver does not say
+
+
+Requests = Mapping[str, Sequence[DriverDevice]]  # the devices of a claim, by request
+
 _Given = list[tuple[str, PluginDevice]]  # resource, device
 
 
@@ -55,6 +67,7 @@ class DeviceManager:
         self._devices: Mapping[str, Sequence[PluginDevice]] = {}
         self._given: dict[str, tuple[PodManifest, dict[str, _Given]]] = {}  # by uid; by container
         self._minors: dict[tuple[str, str], int] = {}  # of device files, by resource and id
+        self._claims: Mapping[str, Requests] = {}  # by name
 
     def advertise(self, devices: Mapping[str, Sequence[PluginDevice]]) -> dict[int, int | None]:
         """Take all devices that the node has from now on, by resource.
@@ -69,8 +82,37 @@ class DeviceManager:
             for device in group
         }
 
+    def allocate(self, claims: Mapping[str, Requests]) -> None:
+        """Take all claims that are allocated from now on, by name."""
+        self._claims = claims
+
+    def claimed(self, uid: str, container: str) -> tuple[ClaimedDevice, ...]:
+        """Return the devices that a container of an admitted pod has by its pod's claims."""
+        if uid not in self._given:
+            return ()
+        pod, _ = self._given[uid]
+        names = {each.name: pod.claim_name(each) for each in pod.spec.resource_claims}
+        found = [
+            ClaimedDevice(
+                claim=names[use.name],
+                driver=each.driver,
+                name=each.device,
+                node=each.numa,
+                address="",
+                root="",
+            )
+            for use in pod.container(container).resources.claims
+            for request, devices in self._claims.get(names[use.name], {}).items()
+            if use.request in {"", request, request.partition("/")[0]}
+            for each in devices
+        ]
+        return (*dict.fromkeys(found),)
+
     def admit(self, pod: PodManifest) -> None:
         """Give the containers of *pod*, whose uid is set, what they ask for; or AdmissionError."""
+        for each in pod.spec.resource_claims:
+            if (name := pod.claim_name(each)) not in self._claims:
+                raise AdmissionError(f"pod {pod.key}: the claim {name} is not allocated")
         taken = self._allocations()
         given: dict[str, _Given] = {}
         spare: _Given = []  # of init containers: they have ended when the others start

@@ -18,6 +18,7 @@ Where the two runtimes differ:
 | the cgroup is made             | at StartContainer | at CreateContainer             |
 | an update before POST_CREATE   | is skipped        | is skipped                     |
 | an update before POST_START    | changes the spec  | takes effect                   |
+| a stop before the start        | is told, and none | ends the container             |
 | lists after its restart        | what it has set   | what was asked at the creation |
 | update of another fails        | is logged         | fails the call that carried it |
 | an update of Synchronize fails | is logged         | plugin is left deaf, or closed |
@@ -35,6 +36,7 @@ from typing import Any, Self
 from nri_policy.cpuset import CPUSet
 from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.manifest import ContainerManifest, PodManifest, ResourceChange, read_pod
+from nri_policy.kubelet.resizing import ContainerStep, resize_steps
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.release import Release
@@ -93,6 +95,10 @@ class EmbeddedRuntime:
         self.devices = DeviceManager()
         # Called where another call can come between: where in a container's life.
         self.between: Between = _nobody
+        # The latest event: the cause of what the daemon writes to cgroups itself, by or after it.
+        self.cause = ""
+        # Called after each event that can change others: for what the daemon does then by itself.
+        self.after: Callable[[], Awaitable[None]] = _nothing
         self._pods: dict[str, Pod] = {}
         self._containers: dict[str, Container] = {}
         self._creation = Creation(self.release, kubelet, clock)
@@ -200,16 +206,31 @@ class EmbeddedRuntime:
 
         Raises ManifestError if the API server would refuse, CRIError if the runtime does, KeyError.
         """
-        manifest = pod.manifest.resized(name, change)
-        if self.release.updates_pods:
-            await self.update_pod(pod, self.kubelet.pod_resources(manifest))
-        wanted = self.kubelet.resources(manifest.container(name).resources)
-        await self.update_container(pod.container(name), wanted)
-        pod.manifest = manifest
+        await self.resize_together(pod, {name: change})
+
+    async def resize_together(self, pod: Pod, changes: Mapping[str, ResourceChange]) -> None:
+        """Change what containers of a pod request, as `resize` does for one."""
+        after = pod.manifest
+        for name, change in changes.items():  # the API server takes all of it, or none
+            after = after.resized(name, change)
+        steps = [*resize_steps(self.kubelet, pod.manifest, after)]
+        # asked for what they have, containers are told so
+        for step in steps or [ContainerStep(name=each, change=changes[each]) for each in changes]:
+            if isinstance(step, ContainerStep):
+                manifest = pod.manifest.resized(step.name, step.change)
+                wanted = self.kubelet.resources(manifest.container(step.name).resources)
+                await self.update_container(pod.container(step.name), wanted)
+                pod.manifest = manifest
+            elif self.release.updates_pods:
+                await self.update_pod(pod, step.resources)
 
     async def delete_pod(self, pod: Pod) -> None:
-        """Stop and remove a pod and its containers."""
+        """Stop and remove a pod and its containers: sidecars last, in the reverse order."""
+        for container in _ending(pod):
+            await self.stop_container(container)
         await self.stop_pod(pod)
+        for container in _ending(pod):
+            await self.remove_container(container)
         await self.remove_pod(pod)
 
     async def delete_container(self, container: Container) -> None:
@@ -311,13 +332,14 @@ class EmbeddedRuntime:
         request.memory.limit.SetInParent()
         async with self._call(container.pod):
             _require(container, *_LIVE, RuntimeState.STOPPED)
-            cause = f"UpdateContainer {container.key}"
             async with self._nri.lock:
+                self.cause = cause = f"UpdateContainer {container.key}"
                 results = await self._nri.update(container.pod.message, container.message, request)
                 self._update_others(results.others, cause)
             await self.between("updating", container)
             self._set(container, results.requested, cause)
             await self._tell(nri.POST_UPDATE_CONTAINER, container.pod, container)
+            await self.after()
 
     async def update_pod(
         self,
@@ -341,7 +363,7 @@ class EmbeddedRuntime:
     async def stop_container(self, container: Container) -> None:
         """StopContainer; does nothing to a container that is stopped."""
         async with self._call(container.pod):
-            await self._stopped(container)
+            await self._stopped(container, ends=self._can_end(container))
 
     async def remove_container(self, container: Container) -> None:
         """RemoveContainer; stops it first."""
@@ -368,6 +390,7 @@ class EmbeddedRuntime:
 
     def inventory(self) -> tuple[list[nri.PodSandbox], list[nri.Container]]:
         """Return what a new plugin is told of: all pods, and containers that did not end."""
+        self.cause = "Synchronize"
         return (
             [pod.message for pod in self.pods],
             [container.message for container in self.containers if container.state in _LIVE],
@@ -420,8 +443,10 @@ class EmbeddedRuntime:
 
     async def _adjust(self, container: Container) -> None:
         async with self._nri.lock:
+            self.cause = cause = f"CreateContainer {container.key}"
             results = await self._nri.create(container.pod.message, container.message)
-            self._update_others(results.others, f"CreateContainer {container.key}")
+            self._update_others(results.others, cause)
+            await self.after()
         container.message.CopyFrom(results.container)
         container.asked = nri.LinuxResources()
         container.asked.CopyFrom(container.message.linux.resources)
@@ -436,21 +461,32 @@ class EmbeddedRuntime:
         if failed and self.release.name == "cri-o":
             raise CRIError(f"NRI failed to update {len(failed)} containers")
 
-    async def _stopped(self, container: Container) -> None:
+    def _can_end(self, container: Container) -> bool:
+        """Return whether a container ends when it is stopped; one that ends so seems stopped."""
+        if container.state is RuntimeState.CREATED:
+            if not self.release.stops_before_start:
+                return False
+            container.message.state = nri.CONTAINER_STOPPED
+        return True
+
+    async def _stopped(self, container: Container, *, ends: bool = True) -> None:
         """End a container; plugins hear of it once, while it still seems to run."""
         if container.state in (RuntimeState.STOPPED, RuntimeState.REMOVED):
             return
         try:
             async with self._nri.lock:
+                self.cause = cause = f"StopContainer {container.key}"
                 results = await self._nri.stop_container(container.pod.message, container.message)
-                self._update_others(results.others, f"StopContainer {container.key}")
+                self._update_others(results.others, cause)
+                await self.after()
         except CallRefused as error:
             log.warning(
                 "ignored-error",
                 extra={"container": container.key, "of": "STOP_CONTAINER", "reason": str(error)},
             )
-        self.vanish(container)
-        self._creation.show_time(container, "finished_at")
+        if ends:
+            self.vanish(container)
+            self._creation.show_time(container, "finished_at")
 
     async def _removed(self, container: Container) -> None:
         if container.state is RuntimeState.REMOVED:
@@ -462,12 +498,25 @@ class EmbeddedRuntime:
 
     async def _pod_stopped(self, pod: Pod) -> None:
         for container in pod.containers:
-            await self._stopped(container)
+            if self._can_end(container):
+                await self._stopped(container)
         if pod.ready:
             pod.ready = False
             await self._tell(nri.STOP_POD_SANDBOX, pod)
+            pod.message.ClearField("pid")
             if self.release.forgets_stopped_pods:
                 runtimespec.forget_task(pod.message)
+
+
+async def _nothing() -> None:
+    """Let nothing follow."""
+
+
+def _ending(pod: Pod) -> list[Container]:
+    """Return a pod's containers in the order in which the kubelet ends them."""
+    names = [each.name for each in pod.manifest.spec.init_containers]
+    main = [each for each in pod.containers if each.name not in names]
+    return [*main, *(each for each in reversed(pod.containers) if each.name in names)]
 
 
 async def _nobody(where: str, container: Container) -> None:

@@ -7,7 +7,7 @@ tells of devices, a folder for its state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,17 @@ from nri_policy.pools.capacity import CapacityError
 from nri_policy.refusal import Refused
 from nri_policy.report import container_report, occupied_pools
 from nri_policy.settings import Settings, SettingsError, from_spec
+from nri_policy.simulation.adaptation import Timeouts
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.device_manager import answering
+from nri_policy.simulation.device_manager import DeviceManager, answering
 from nri_policy.simulation.embedded import EmbeddedRuntime
-from nri_policy.simulation.playback import NodeError, Snapshot
+from nri_policy.simulation.playback import COMES_BACK, NodeError, Snapshot
+from nri_policy.workload.hints import ClaimedDevice
+from nri_policy.workload.pod import Pod
 
 RUNTIME = "2.2.7"  # containerd's: the oldest minor release with all that a daemon can ask for
+# the cause of what changes by no event, whether it is written or told at a registration
+OUTSIDE = "Synchronize"
 
 
 class SimulatedNode:
@@ -63,6 +68,8 @@ class SimulatedNode:
             memory_nodes=CPUSet(node.id for node in machine.nodes),
             kubelet=Kubelet(memory_capacity=machine.memory),
             version=RUNTIME,
+            # time is the scenario's own: no request is late because this machine is slow
+            timeouts=Timeouts(registration=COMES_BACK, request=COMES_BACK),
             clock=lambda: self._time,
         )
 
@@ -97,6 +104,7 @@ class SimulatedNode:
             sources=Sources(
                 locator=Locator(self._devices, machine),
                 assignments=assignments,
+                claims=_Claims(self.runtime.devices),
                 now=lambda: self._time,
             ),
         )
@@ -104,6 +112,7 @@ class SimulatedNode:
             self._daemon = Daemon(machine, self._settings, host)
         except CapacityError as error:
             raise NodeError(str(error)) from error
+        self.runtime.after = self._daemon.plugin.writing.settle  # by no clock of this machine
         self._running.push_async_callback(self._daemon.close)
         await self._running.enter_async_context(self._daemon.serving(self.runtime.socket_path))
 
@@ -136,13 +145,15 @@ class SimulatedNode:
         """Move the clock that daemon and runtime share, and do what falls due."""
         self._time += seconds
         if self._daemon is not None:
+            self.runtime.cause = OUTSIDE
             await self._daemon.plugin.elapse()
             await self._settle(self._daemon)
 
     async def snapshot(self) -> Snapshot:
-        """Return what the daemon holds; nothing if it does not run."""
+        """Return what the daemon holds, once that is in force; nothing if it does not run."""
         if self._daemon is None:
             return Snapshot(containers={}, pools=())
+        await self._daemon.plugin.writing.settle()
         view = self._daemon.node.view
         return Snapshot(
             containers={
@@ -164,6 +175,7 @@ class SimulatedNode:
         """Change something under the running daemon and wait until the runtime has heard all."""
         if self._daemon is None:
             return
+        self.runtime.cause = OUTSIDE
         try:
             await self._daemon.plugin.reconfigure(settings=settings, machine=machine)
         except Refused as error:
@@ -174,6 +186,31 @@ class SimulatedNode:
         """Wait until the runtime has heard and done everything."""
         await daemon.flush_updates()
         await self.runtime.settled()
+
+
+class _Claims:
+    """What the kubelet's device manager says of claims: there is nobody to wait for."""
+
+    def __init__(self, devices: DeviceManager) -> None:
+        self._devices = devices
+
+    def ask(self, pod: Pod) -> None:
+        """Ask nobody."""
+
+    def ask_all(self, pods: Iterable[Pod]) -> None:
+        """Ask nobody."""
+
+    def pending(self, pods: Iterable[Pod]) -> Collection[asyncio.Task[None]]:
+        """Return nothing: nobody was asked."""
+        del pods
+        return ()
+
+    def devices(self, pod: Pod, container: str) -> tuple[ClaimedDevice, ...]:
+        """Return what a container was allocated."""
+        return self._devices.claimed(pod.uid, container)
+
+    def forget(self, pod: Pod) -> None:
+        """Forget nothing: the device manager does."""
 
 
 async def _forever(_seconds: float) -> None:

@@ -34,6 +34,7 @@ from nri_policy.simulation.scenario import (
     Advance,
     Apply,
     ChangeSettings,
+    Claims,
     Delete,
     Devices,
     Disks,
@@ -176,7 +177,7 @@ class Playback:
                 await self._comes_back(target.restart)
             case Hotplug():
                 await self._hotplug(step)
-            case Devices() | Disks():
+            case Devices() | Disks() | Claims():
                 await self._attach(step)
 
     async def _start(self) -> None:
@@ -260,7 +261,10 @@ class Playback:
         machine.online_cpus = machine.online_cpus - step.offline | step.online
         await self._node.hotplug(offline=step.offline, online=step.online)
 
-    async def _attach(self, step: Devices | Disks) -> None:
+    async def _attach(self, step: Devices | Disks | Claims) -> None:
+        if isinstance(step, Claims):
+            self._runtime.devices.allocate(step.claims)
+            return
         if isinstance(step, Devices):
             self._devices = self._runtime.devices.advertise(step.devices)
         else:
@@ -281,16 +285,15 @@ class Playback:
         """
         shown: Containers = {}
         for key, container in self._containers_by_name().items():
-            cpu = container.message.linux.resources.cpu
             news = container.updated_by[updates.get(container.id, 0) :]
             shown[key] = replace(
                 snapshot.containers.get(key, _NOTHING),
                 state=str(container.state),
-                cpus=CPUSet.parse(cpu.cpus),
-                mems=CPUSet.parse(cpu.mems),
+                cpus=container.cpus,
+                mems=container.mems,
                 shares=container.shares,
                 error=None,
-                updated_by=tuple(update.cause for update in news),
+                updated_by=(*dict.fromkeys(update.cause for update in news if update.changed),),
             )
         for key, error in self._errors.items():
             shown[key] = replace(shown.get(key, _NOTHING), state="error", error=error)

@@ -24,7 +24,7 @@ from nri_policy.kubelet.manifest import (
     read_part,
     read_pod,
 )
-from nri_policy.simulation.device_manager import PluginDevice
+from nri_policy.simulation.device_manager import DriverDevice, PluginDevice
 from nri_policy.units import parse_duration
 from nri_policy.wording import did_you_mean, quoted
 
@@ -107,6 +107,12 @@ class Devices(Struct, frozen=True, kw_only=True):
     devices: dict[str, list[PluginDevice]]
 
 
+class Claims(Struct, frozen=True, kw_only=True):
+    """These are all resource claims that are allocated from now on, by name."""
+
+    claims: dict[str, dict[str, list[DriverDevice]]]  # the devices of each request
+
+
 class Disks(Struct, frozen=True, kw_only=True):
     """These are all disks from now on: NUMA nodes by mount point."""
 
@@ -132,6 +138,7 @@ Step = (
     | Restart
     | Hotplug
     | Devices
+    | Claims
     | Disks
     | Expect
 )
@@ -266,6 +273,10 @@ def _devices(value: object) -> Devices:
     return Devices(devices=devices)
 
 
+def _claims(value: object) -> Claims:
+    return Claims(claims=read_part(_map(value), dict[str, dict[str, list[DriverDevice]]]))
+
+
 def _disks(value: object) -> Disks:
     nodes = read_part(_map(value), dict[str, Annotated[int, msgspec.Meta(ge=0)]])
     for path in nodes:
@@ -336,6 +347,7 @@ _READERS: dict[str, Callable[[object], Step]] = {
     "offline": _offline,
     "online": _online,
     "devices": _devices,
+    "claims": _claims,
     "disks": _disks,
     "expect": _expect,
 }

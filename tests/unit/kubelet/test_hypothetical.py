@@ -130,3 +130,10 @@ def test_devices_of_plugins_are_counted_for_a_pod() -> None:
     ]
     (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING)
     assert wanted.devices == {"nvidia.com/gpu": 3, "example.com/nic": 1}
+
+
+def test_claims_of_a_pod_are_named() -> None:
+    manifest = pod("train", "2")
+    manifest["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
+    (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING)
+    assert wanted.claims == ("gpu",)

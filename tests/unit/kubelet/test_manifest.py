@@ -96,6 +96,14 @@ def test_fields_that_do_not_matter_are_skipped() -> None:
             manifest({"volumeMounts": [{"name": "data", "mountPath": "/data"}]}),
             "spec: container 'c0' mounts 'data', which is not in spec.volumes",
         ),
+        (
+            manifest({"resources": {"claims": [{"name": "gpu"}]}}),
+            "spec: container 'c0' uses the claim 'gpu', which is not in spec.resourceClaims",
+        ),
+        (
+            manifest({}, resourceClaims=[{"name": "gpu"}]),
+            "claim 'gpu' needs resourceClaimName or resourceClaimTemplateName",
+        ),
         (manifest({"restartPolicy": "Always"}), "restartPolicy of a container"),
         (manifest({}, resources={"limits": {"cpu": 1}}), "spec.resources: "),
         (
@@ -120,6 +128,14 @@ def test_a_resize_changes_what_it_names() -> None:
     assert resized.container("c1").resources.limits == {"cpu": 3000, "memory": 1 << 30}
     assert resized.container("c0") == pod.container("c0")
     assert pod.container("c1").resources.limits["cpu"] == 1000
+
+
+def test_a_resize_leaves_the_claims() -> None:
+    used = resources(BOTH, BOTH)
+    used["resources"]["claims"] = [{"name": "gpu"}]
+    pod = read_pod(manifest(used, resourceClaims=[{"name": "gpu", "resourceClaimName": "x"}]))
+    resized = pod.resized("c0", part({"cpu": 3}, {"cpu": 3})).container("c0").resources
+    assert [each.name for each in resized.claims] == ["gpu"]
 
 
 def test_a_resize_of_a_limit_leaves_the_request() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.kubelet.podresources import BACKOFF, DEADLINE, PATIENCE, Assignments
-from nri_policy.proto.podresources_pb2 import GetPodResourcesResponse
+from nri_policy.proto.podresources_pb2 import DynamicResource, GetPodResourcesResponse
 from nri_policy.workload.pod import Pod, QoS
 
 from .kubelet import Kubelet, entry, resources, serving
@@ -90,6 +90,42 @@ async def test_no_topology_is_an_unknown_place_and_no_node_can_be_any_number(
         assignments.ask(pod())
         await assignments.ready([pod()])
         assert assignments.devices(pod(), "c0") == {GPU: sets("", "", "", "0")}
+
+
+async def test_a_pod_has_claims_if_a_container_has_a_claimed_device(tmp_path: Path) -> None:
+    kubelet = Kubelet([resources("web", entry(GPU, "a", 0)), resources("db")])
+    claimed = DynamicResource(claim_name="gpus", claim_namespace="default")
+    kubelet.pods[1].containers[0].dynamic_resources.append(claimed)
+    kubelet.open.clear()
+    async with asking(kubelet, tmp_path) as assignments:
+        for name in ("web", "db"):
+            assignments.ask(pod(name))
+        waiting = [asyncio.ensure_future(assignments.has_claims(pod(n))) for n in ("web", "db")]
+        await kubelet.called.wait()
+        assert not any(each.done() for each in waiting), "it is not known yet"
+        kubelet.open.set()
+        assert await asyncio.gather(*waiting) == [False, True]
+        assert not await assignments.has_claims(pod("unknown"))
+        assert assignments.devices(pod(), "c0") == {GPU: sets("0")}
+
+
+async def test_what_else_is_on_its_way_is_waited_for_within_the_same_bound(tmp_path: Path) -> None:
+    kubelet, time, more = Kubelet([resources("web")]), Time(), asyncio.Event()
+    async with asking(kubelet, tmp_path, time) as assignments:
+        other = asyncio.create_task(more.wait())
+        assignments.ask(pod())
+        waiting = asyncio.ensure_future(assignments.ready([pod()], [other]))
+        await assignments.has_claims(pod())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        more.set()
+        await waiting
+        more.clear()
+        endless = asyncio.create_task(more.wait())
+        time.ring(PATIENCE)
+        await assignments.ready([pod()], [endless])
+        assert not endless.done()
+        endless.cancel()
 
 
 async def test_a_pod_of_the_same_name_in_another_namespace_is_another_pod(tmp_path: Path) -> None:

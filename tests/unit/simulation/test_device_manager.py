@@ -13,6 +13,7 @@ from nri_policy.plugin.convert import devices_of
 from nri_policy.simulation.device_manager import (
     AdmissionError,
     DeviceManager,
+    DriverDevice,
     PluginDevice,
     answering,
 )
@@ -139,3 +140,26 @@ async def test_the_kubelets_answers_are_what_our_client_understands(tmp_path: Pa
                 assignments.ask(pod)
             await assignments.ready([pod])
             assert assignments.devices(pod, "x") == {NIC: (CPUSet((3,)), CPUSet(), CPUSet((0,)))}
+
+
+def test_a_pod_whose_claim_is_not_allocated_is_not_admitted() -> None:
+    manager = DeviceManager()
+    pod = read_pod(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "web", "uid": "uid-web"},
+            "spec": {
+                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}],
+                "containers": [{"name": "c0", "resources": {"claims": [{"name": "gpu"}]}}],
+            },
+        }
+    )
+    with pytest.raises(AdmissionError, match="the claim web-gpu is not allocated"):
+        manager.admit(pod)
+    assert manager.claimed("uid-web", "c0") == ()
+    device = DriverDevice(driver="gpu.example.com", device="gpu-0", numa=1)
+    manager.allocate({"web-gpu": {"a": [device, device], "b": [device]}})
+    manager.admit(pod)
+    (claimed,) = manager.claimed("uid-web", "c0")
+    assert (claimed.claim, claimed.name, claimed.node) == ("web-gpu", "gpu-0", 1)

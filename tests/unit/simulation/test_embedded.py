@@ -530,6 +530,10 @@ async def test_a_refused_resize_leaves_all_as_it_was(start: Start) -> None:
             await runtime.resize(
                 running, "c0", read_part({"requests": {"cpu": "1m"}}, ResourceChange)
             )
+        over = read_part({"requests": {"cpu": 2}, "limits": {"memory": "2Gi"}}, ResourceChange)
+        with pytest.raises(ManifestError, match="the request of cpu is more than its limit"):
+            await runtime.resize(running, "c0", over)
+        assert running.manifest == before
 
 
 async def test_an_own_update_that_the_machine_refuses_fails_the_resize(start: Start) -> None:
@@ -559,7 +563,10 @@ async def test_an_update_of_a_container_that_is_not_started_waits_for_its_start(
 async def test_a_pod_is_resized_where_the_release_can(start: Start) -> None:
     change = read_part({"requests": {"cpu": 3}, "limits": {"cpu": 3}}, ResourceChange)
     limits = {"cpu": 1, "memory": "1Gi"}
-    for version, events in (("2.2.1", []), ("2.3.0", ["UpdatePodSandbox", "PostUpdatePodSandbox"])):
+    for version, events in (
+        ("2.2.1", []),
+        ("2.3.0", ["UpdatePodSandbox", "PostUpdatePodSandbox"] * 2),
+    ):
         async with (
             start(version=version) as runtime,
             ScriptedPlugin(runtime.socket_path, events=0x1800) as plugin,

@@ -14,6 +14,7 @@ from nri_policy.nri import mux, ttrpc
 from nri_policy.nri.mux import Conn
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.embedded import EmbeddedRuntime
+from tests.support.shared_data import NOT_HERE
 from tests.unit.simulation.scripted import ScriptedPlugin, pod
 
 HERE = Path(__file__).resolve()
@@ -51,7 +52,7 @@ def shape(request: nri.CreateContainerRequest) -> dict[str, set[str]]:
     }
 
 
-pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the recorded streams are not here")
+pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason=NOT_HERE)
 
 
 def runtime_like(release: str, folder: Path) -> EmbeddedRuntime:

@@ -113,6 +113,8 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
         ({"devices": {"v.com/n": [{"id": "a", "numa": "1"}]}}, "Expected `int | null`, got `str`"),
         ({"devices": {"v.com/n": [{"id": "a", "file": "nic"}]}}, "file: 'nic' is not a path"),
         ({"devices": {"v.com/n": [{"id": "a"}, {"id": "a"}]}}, "v.com/n: two devices have the id"),
+        ({"claims": {"gpus": {"a": [{"driver": "d"}]}}}, "missing required field `device`"),
+        ({"claims": {"gpus": {"a": [{"driver": "d", "device": "x", "numa": -1}]}}}, "claims: "),
         ({"disks": {"data": 1}}, "disks: 'data' is not a mount point"),
         ({"disks": {"/data/": 1}}, "disks: '/data/' is not a mount point"),
         ({"disks": {"/a b": 1}}, "disks: '/a b' is not a mount point"),
