@@ -26,6 +26,8 @@ SLICE_SIZE = KUEUE + "slice-size"
 LAYERS = KUEUE + "slice-required-topology-constraints"
 LEADER_GROUP = KUEUE + "group-name"
 
+_OF_KUEUE = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, LAYERS, LEADER_GROUP)
+
 OURS = "placement.nri/"
 GROUP = OURS + "group"
 GROUP_SIZE = OURS + "group-size"
@@ -96,11 +98,12 @@ class _Reading:
         return DocumentError(join(self._path, key), f"{quoted(self._given.get(key))} {text}")
 
     def check_names(self) -> None:
-        """Refuse names of ours that nobody reads: they would be ignored in silence."""
+        """Refuse names that nobody reads: they would be ignored in silence."""
         for key in self._given:
-            if key.startswith(OURS) and key not in _KNOWN:
-                hint = did_you_mean(key, _KNOWN)
-                raise DocumentError(join(self._path, key), f"no such annotation{hint}")
+            for prefix, known in ((OURS, _KNOWN), (KUEUE, _OF_KUEUE)):
+                if key.startswith(prefix) and key not in known:
+                    hint = did_you_mean(key, known)
+                    raise DocumentError(join(self._path, key), f"no such annotation{hint}")
 
     def check_together(self) -> None:
         """Refuse annotations that contradict each other."""

@@ -16,19 +16,18 @@ from nri_policy.cluster.group import PlacementGroup, Status
 from nri_policy.cluster.group_statistics import GroupStatistics
 from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Key
-from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.occupancy import Occupancy
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.pod_changes import PodChanges
 from nri_policy.cluster.preemption import victims
 from nri_policy.cluster.problems import Problems
-from nri_policy.cluster.queue import Queue
+from nri_policy.cluster.reservation import hosts_named
 from nri_policy.cluster.seen_groups import SeenGroup, SeenGroups
 from nri_policy.cluster.service_spread import RecentFailures
 from nri_policy.cluster.settings import ClusterSettings
-from nri_policy.cluster.writes import Notice, Write, WriteStatus, with_status
-from nri_policy.cluster.zone import NodeZones
-from nri_policy.units import parse_duration
+from nri_policy.cluster.waiting import WaitingGroups
+from nri_policy.cluster.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
+from nri_policy.wording import counted
 
 
 class Attempts:
@@ -46,7 +45,8 @@ class Attempts:
         changes: PodChanges,
         problems: Problems,
     ) -> None:
-        self.queue: Queue[Key] = Queue(parse_duration(settings.groups.timeout))
+        self.waiting = WaitingGroups(engine)
+        self.queue = self.waiting.queue
         self.statistics = GroupStatistics()
         self._now = now
         self._engine = engine
@@ -57,36 +57,14 @@ class Attempts:
         self._problems = problems
         self._preemption = settings.groups.preemption
         self._fail_fast = settings.failure.fail_fast
-        self._empty = Engine(settings)  # the same nodes, with nothing on them
         self._crashes: RecentFailures[Key] = RecentFailures(now)
         self._ending: dict[Key, Key] = {}  # pods that are about to be gone, and their groups
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings; groups that wait are tried again."""
-        self._empty.configure(settings)
-        self.queue.timeout = parse_duration(settings.groups.timeout)
-        self.queue.changed()
+        self.waiting.configure(settings)
         self._preemption = settings.groups.preemption
         self._fail_fast = settings.failure.fail_fast
-
-    def set_node(self, node: ClusterNode) -> None:
-        """Take in that a node came or changed."""
-        self._empty.set_node(node)
-        self.queue.changed()
-
-    def remove_node(self, name: str) -> None:
-        """Take in that a node went."""
-        self._empty.remove_node(name)
-
-    def set_zones(self, zones: NodeZones) -> None:
-        """Take in what a node's zones have left."""
-        every = tuple(replace(each, free=each.total) for each in zones.zones)
-        self._empty.set_zones(replace(zones, zones=every))
-        self.queue.changed()
-
-    def remove_zones(self, node: str) -> None:
-        """Take in that a node's zones went, or are not to be trusted."""
-        self._empty.remove_zones(node)
 
     def see_pod(self, pod: Pod, group: Key | None, *, ends: bool) -> None:
         """Take in a pod of a group, or of none; *ends*: it was running when it was seen last."""
@@ -102,16 +80,24 @@ class Attempts:
         self._ending.pop(key, None)
         self.queue.changed()
 
+    def hold(self) -> None:
+        """See anew for which groups hosts are set aside."""
+        self.waiting.hold(self._now(), lambda key: self._groups[key].group)
+
     def place(self, key: Key) -> Iterator[Write]:
         """Try to place a group of the queue, or what it has lost."""
         seen = self._groups[key]
-        if seen.group.status.assignments:
+        if seen.group.status.unhealthy_nodes:
+            self._engine.set_aside(())  # it was there before
             yield from self.replace(seen, seen.group.status.unhealthy_nodes)
+            return
+        if seen.group.status.assignments:
+            yield from self._grow(key, seen)
             return
         try:
             asked = with_status(seen.group, Status())
-            status = self._engine.place(asked, self._crashes.of(key))
-            hopeless = not status.assignments and not self._empty.place(asked).assignments
+            status = self.waiting.place(key, asked, self._crashes.of(key))
+            hopeless = not status.assignments and self.waiting.is_hopeless(asked)
         except DocumentError as error:
             status, hopeless = Status(state="Unplaceable", message=str(error)), True
         if status.assignments:
@@ -124,16 +110,49 @@ class Attempts:
         else:
             leaving = False
             if self._preemption and not hopeless:
-                if not self._is_somebody_leaving() and not (yield from self._preempt(asked)):
+                if not self._is_somebody_leaving() and not (yield from self._preempt(key, asked)):
                     return  # it is tried again in the next step
                 leaving = self._is_somebody_leaving()
             self.queue.refused(key, hopeless=hopeless, holds=leaving)
             self.statistics.tries["unplaceable" if hopeless else "no room"] += 1
-            yield from self._problems.tell(
-                seen, "Unplaceable" if hopeless else "Waiting", status.message
-            )
+            state = "Unplaceable" if hopeless else "Waiting"
+            standing = "" if hopeless else self.waiting.standing(key, asked)
+            reserved = [*self.waiting.reserved(key)]
+            yield from self._problems.tell(seen, state, status.message, standing, reserved)
 
-    def _preempt(self, group: PlacementGroup) -> Generator[Write, None, bool]:
+    def _grow(self, key: Key, seen: SeenGroup) -> Iterator[Write]:
+        """Try to find places for the pods that a group has more; the others stay."""
+        group = seen.group
+        if self._changes.under_way(key) or self._groups.is_under_way(key):
+            return
+        more = self._occupancy.lacking(key, group, owned=bool(seen.owners))
+        try:
+            found = self.waiting.place(key, group, more=more)
+        except DocumentError as error:
+            found = Status(state="Unplaceable", message=str(error))
+        if found.assignments:
+            self.statistics.placed(self.queue.waited(key, self._now()))
+            self.queue.remove(key)
+            self._problems.say(key, "")
+            given_back = max(0, group.status.given_back - sum(more.values()))
+            status = replace(
+                group.status, assignments=found.assignments, given_back=given_back, message=""
+            )
+            grown = with_status(group, status)
+            self._engine.set_group(grown)
+            yield WriteStatus(grown, seen.revision)
+            yield Notice(key, "Placed", "")
+            return
+        self.queue.refused(key, hopeless=True)  # it runs: nobody has to wait for it
+        self.statistics.tries["no room"] += 1
+        text = f"{counted(sum(more.values()), 'more pod')} cannot be placed: {found.message}"
+        if self._problems.say(key, text):
+            yield Notice(key, "Waiting", text)
+        if group.status.message != text:
+            changed = with_status(group, replace(group.status, state="Placed", message=text))
+            yield WriteStatus(changed, seen.revision)
+
+    def _preempt(self, own: Key, group: PlacementGroup) -> Generator[Write, None, bool]:
         """Yield which groups lose their places so that *group* fits; their pods go next.
 
         Return whether that is decided: nobody is chosen while one of them is about to change.
@@ -142,6 +161,10 @@ class Attempts:
         keys = [(each.namespace, each.name) for each in found]
         if any(self._groups.is_under_way(key) or self._changes.under_way(key) for key in keys):
             return False
+        if keys:
+            freed = [usage for key in keys for usage in self._engine.freed(*key)]
+            with self._engine.assumed(freed):
+                self.waiting.reserve(own, hosts_named(self._engine.place(group), self._engine))
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             lost = with_status(
@@ -172,7 +195,7 @@ class Attempts:
         key = (group.namespace, group.name)
         if self._changes.under_way(key):
             return  # a pod may be on its way to a place that the group would not have any more
-        degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy)
+        degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
         try:
             found = self._engine.place(with_status(group, degraded))
         except DocumentError as error:
@@ -186,12 +209,12 @@ class Attempts:
             any(owner.controller for owner in each.pod.owners) for each in self._members.live(key)
         ):
             self.queue.remove(key)
-            status = Status(state="Unplaceable", message=found.message, evicted="NodeFailed")
+            status = Status(state="Unplaceable", message=found.message, evicted=NODE_FAILED)
             reason = "Unplaceable"
         else:
             if key not in self.queue:
                 self.queue.put(key, group.priority, self._now())
-            self.queue.refused(key, hopeless=False)
+            self.queue.refused(key, hopeless=True)  # it runs: nothing is set aside for it
             status, reason = replace(degraded, message=found.message), "Degraded"
         if status != group.status and not self._groups.is_under_way(key):
             changed = with_status(group, status)

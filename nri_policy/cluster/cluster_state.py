@@ -11,7 +11,7 @@ whether the pods run or not, less what finished pods of the group gave back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from nri_policy.cluster.document import PODS, Amounts
@@ -29,6 +29,7 @@ from nri_policy.cluster.spreading import SpreadTree
 from nri_policy.cluster.tree import Tree
 from nri_policy.cluster.usage import Usage, in_use
 from nri_policy.cluster.zone import NodeZones
+from nri_policy.cluster.zone_tree import ZoneTree
 from nri_policy.wording import quoted
 
 MAX_SPREADS = 8  # trees of label values that are kept; the least recently used goes first
@@ -52,10 +53,12 @@ class ClusterState:
         self._members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
         self._group_of: dict[Key, Key] = {}  # by pod
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
+        self._kinds_of: dict[Key, dict[str, Amounts]] = {}  # by group and pod set
         self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
         self._passing: dict[object, list[Usage]] = {}  # what is assumed for a while
         self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
         self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
+        self._aside: frozenset[str] = frozenset()  # nodes
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings: what is used where stays, topologies are made anew."""
@@ -75,15 +78,16 @@ class ClusterState:
         if old is not None:
             self._change(old, None)
 
-    def set_zones(self, zones: NodeZones) -> None:
-        """Take in what a node's zones have left."""
+    def set_zones(self, zones: NodeZones) -> bool:
+        """Take in what a node's zones have left; return whether that changes anything."""
         old = self._zones.get(zones.node)
         if old == zones:
-            return
+            return False
         self._zones[zones.node] = zones
         for key, tree in list(self._trees.items()):
-            if key[1] and (old is None or not tree.change_zones(old, zones)):
+            if isinstance(tree, ZoneTree) and (old is None or not tree.change_zones(old, zones)):
                 del self._trees[key]
+        return True
 
     def remove_zones(self, node: str) -> None:
         """Take in that a node's zones went, or are not to be trusted."""
@@ -138,12 +142,14 @@ class ClusterState:
         key = (group.namespace, group.name)
         with self._recounted(key):
             self.groups[key] = group
+            self._kinds_of.pop(key, None)
 
     def remove_group(self, namespace: str, name: str) -> None:
         """Take in that a group went; its pods that still run count as any others."""
         key = (namespace, name)
         with self._recounted(key):
             self.groups.pop(key, None)
+            self._kinds_of.pop(key, None)
 
     def kind(self, amounts: Amounts) -> Amounts:
         """Return *amounts* with the place among `pods`, one object for all that are equal."""
@@ -168,6 +174,19 @@ class ClusterState:
             del self._passing[context]
             self._apply(usages, -1)
 
+    def set_aside(self, nodes: Collection[str]) -> None:
+        """Have nobody use these *nodes*, and all others again.
+
+        While there are any, no node and no zone changes.
+        """
+        wanted = frozenset(nodes) & self.nodes.keys()
+        for tree in self._made():
+            for name in self._aside - wanted:
+                tree.set_aside(self.nodes[name], -1)
+            for name in wanted - self._aside:
+                tree.set_aside(self.nodes[name], 1)
+        self._aside = wanted
+
     def _running_of(self, group: Key) -> Counter[str]:
         """Return a group's running pods, by node."""
         members = self._members.get(group, {}).values()
@@ -191,20 +210,26 @@ class ClusterState:
         for usages in self._passing.values():
             for usage in usages:
                 self._assume(tree, usage, 1)
+        for name in self._aside:
+            tree.set_aside(self.nodes[name], 1)
 
     def tree(self, name: str, depth: int = 0) -> Tree:
         """Return the tree of a topology with *depth* types of zones, made anew where it must be."""
         tree = self._trees.get((name, depth))
         if tree is None:
             topology = self._topology(name)
-            tree = Tree(
-                topology,
-                self.nodes.values(),
-                self._used,
-                hosts=self.tree(name) if depth else None,
-                below=topology.below_host[:depth],
-                zones=self._zones,
-            )
+            nodes = self.nodes.values()
+            if depth:
+                tree = ZoneTree(
+                    topology,
+                    nodes,
+                    self._used,
+                    hosts=self.tree(name),
+                    below=topology.below_host[:depth],
+                    zones=self._zones,
+                )
+            else:
+                tree = Tree(topology, nodes, self._used)
             self._trees[name, depth] = tree
             self._count_in(tree)
         return tree
@@ -219,6 +244,7 @@ class ClusterState:
         raise Unplaceable(f"there is no topology {quoted(name)}; there are: {known}")
 
     def _change(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
+        assert not self._aside
         for key, tree in list(self._trees.items()):
             if key in self._trees and not tree.change(old, new):
                 del self._trees[key]
@@ -283,7 +309,12 @@ class ClusterState:
         group = self.groups.get(key)
         if group is None or not group.status.assignments:
             return []
-        return in_use(group, self._members.get(key, {}).values(), self.kind, self.nodes)
+        kinds = self._kinds_of.get(key)
+        if kinds is None:
+            kinds = self._kinds_of[key] = {
+                each.name: self.kind(each.template.spec.effective()) for each in group.pod_sets
+            }
+        return in_use(group, self._members.get(key, {}).values(), kinds, self.nodes)
 
     def _apply(self, usages: Iterable[Usage], times: int) -> None:
         for usage in usages:

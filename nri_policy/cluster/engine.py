@@ -7,8 +7,8 @@ its assignments.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import MappingProxyType
 
 import msgspec
@@ -51,30 +51,32 @@ class Engine(ClusterState):
             return None
 
     def place(
-        self, group: PlacementGroup, failures: Mapping[str, int] = MappingProxyType({})
+        self,
+        group: PlacementGroup,
+        failures: Mapping[str, int] = MappingProxyType({}),
+        more: Mapping[str, int] = MappingProxyType({}),
     ) -> Status:
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
         Its pod sets go one after the other, each sees those before. *failures* are recent ones of
-        the group's pods, by node: those that are spread avoid them. Nothing changes. Raises
-        DocumentError for a request that breaks a rule.
+        the group's pods, by node: those that are spread avoid them. *more* pods of a pod set go
+        where replaced ones would; what the group has stays. Nothing changes. Raises DocumentError
+        for a request that breaks a rule.
         """
         own = (group.namespace, group.name)
-        replacing = bool(group.status.assignments and group.status.unhealthy_nodes)
+        replacing = bool(group.status.assignments and (group.status.unhealthy_nodes or more))
         steps = [unit for unit in units(group) if unit.workers.count]
-        nothing_asked = implied(steps)
         assignments: dict[str, Assignment] = {}
         placed = self._running_of(own)
         with ExitStack() as stack:
             try:
                 trees = [self.tree_of(unit) for unit in steps]  # all, before something is taken
-                if not replacing:
-                    stack.enter_context(self._without(own))
+                stack.enter_context(self._as_given(group) if replacing else self._without(own))
                 for unit, tree in zip(steps, trees, strict=True):
                     if replacing:
-                        new, whole = self._replace(group.status, unit, tree, nothing_asked)
+                        new, whole = self._replace(group.status, unit, tree, implied(unit), more)
                     else:
-                        new = whole = self._assign(unit, tree, placed, failures, nothing_asked)
+                        new = whole = self._assign(unit, tree, placed, failures, implied(unit))
                     assignments |= whole
                     if unit is not steps[-1]:
                         stack.enter_context(self._promised(new, unit))
@@ -118,8 +120,9 @@ class Engine(ClusterState):
         unit: Unit,
         tree: Tree,
         implied: bool,
+        more: Mapping[str, int],
     ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
-        """Return the assignments of the pods that failed nodes had, and the whole ones."""
+        """Return the assignments of new pods, those of failed nodes' and *more*; and the whole."""
         if is_spread(unit.workers):
 
             def spread(
@@ -127,9 +130,11 @@ class Engine(ClusterState):
             ) -> tuple[dict[str, int], int]:
                 return self._spread(pod_set, own, {}, within)
 
-            return replace_spread(tree, unit, status, spread, self.nodes)
+            return replace_spread(tree, unit, status, spread, self.nodes, more=more)
         paths = self._paths(tree, status.unhealthy_nodes)
-        return replace_failed(tree, unit, status, self.settings, implied=implied, paths=paths)
+        return replace_failed(
+            tree, unit, status, self.settings, implied=implied, paths=paths, more=more
+        )
 
     def spread(
         self, group: PlacementGroup, failures: Mapping[str, int] = MappingProxyType({})
@@ -178,6 +183,11 @@ class Engine(ClusterState):
         tolerations = self._topology(request.topology).tolerations
         return tree.spread(pod_set, preferences, tolerations, own, failures, within)
 
+    def part(self, names: Collection[str]) -> Engine:
+        """Return an engine of some of the nodes, with nothing on them."""
+        zones = [self._zones[name].emptied() for name in names if name in self._zones]
+        return Engine(self.settings, [self.nodes[name] for name in names], zones)
+
     def freed(self, namespace: str, name: str) -> list[Usage]:
         """Return what changes if a group leaves its places, with its pods; for `assumed`."""
         usages = undone(self._in_use((namespace, name)))
@@ -211,6 +221,23 @@ class Engine(ClusterState):
         paths = {name: tree.path_of(node) for name, node in nodes.items()}
         return {name: path for name, path in paths.items() if path is not None}
 
+    @contextmanager
+    def _as_given(self, group: PlacementGroup) -> Iterator[None]:
+        """Count *group* by the assignments that it is given with while in the context."""
+        key = (group.namespace, group.name)
+        known = self.groups.get(key)
+        if known is not None and _usage_of(known) == _usage_of(group):
+            yield
+            return
+        self.set_group(group)
+        try:
+            yield
+        finally:
+            if known is None:
+                self.remove_group(*key)
+            else:
+                self.set_group(known)
+
     def _without(self, group: Key) -> AbstractContextManager[None]:
         """Count what a group's assignments use as free while in the context."""
         return self.assumed(undone(self._in_use(group)))
@@ -227,3 +254,8 @@ class Engine(ClusterState):
                 for usage in usages_of(assignments[each.name], self.kind_of(each))
             ]
         )
+
+
+def _usage_of(group: PlacementGroup) -> object:
+    """Return what of a group decides how much it uses, and where."""
+    return group.pod_sets, group.status.assignments, group.status.given_back

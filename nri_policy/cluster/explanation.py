@@ -11,6 +11,7 @@ from nri_policy.cluster.message import exclusions
 from nri_policy.cluster.placement import count
 from nri_policy.cluster.preemption import victims
 from nri_policy.cluster.request import Unit, Unplaceable, asks, implied, is_spread, plan, units
+from nri_policy.cluster.standing import Standing, behind, standing
 
 
 class AtLevel(Struct, frozen=True, rename="camel"):
@@ -52,13 +53,22 @@ class Explanation(Struct, frozen=True, rename="camel"):
     status: Status
     pod_sets: list[PodSetExplanation]
     changes: list[Change] = []
+    standing: Standing | None = None  # in the queue; a group that has its places stands nowhere
 
 
 def explain(engine: Engine, group: PlacementGroup) -> Explanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError."""
+    if group.status.assignments:
+        return _explain(engine, group, None)
+    found = standing(engine, group)
+    with behind(engine, found):
+        return _explain(engine, group, found)
+
+
+def _explain(engine: Engine, group: PlacementGroup, stands: Standing | None) -> Explanation:
     status = engine.place(group)
     steps = [unit for unit in units(group) if unit.workers.count]
-    found = [_pod_set(engine, unit, nothing=implied(steps)) for unit in steps]
+    found = [_pod_set(engine, unit) for unit in steps]
     pod_sets = [each for each in found if each is not None]
     changes: list[Change] = []
     if status.state == "Unplaceable" and len(pod_sets) == len(steps):
@@ -68,17 +78,16 @@ def explain(engine: Engine, group: PlacementGroup) -> Explanation:
             changes += _coarser_slices(engine, group, unit)
             changes += _more_per_host(engine, group, unit.workers)
         changes += _leaving(engine, group)
-    return Explanation(status=status, pod_sets=pod_sets, changes=changes)
+    return Explanation(status=status, pod_sets=pod_sets, changes=changes, standing=stands)
 
 
-def _pod_set(engine: Engine, unit: Unit, *, nothing: bool) -> PodSetExplanation | None:
+def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
     """Return what fits of a pod set at every level; None for one whose request has no answer."""
     only_spread = is_spread(unit.workers) and not asks(unit.workers.request)  # anywhere
     try:
         tree = engine.tree_of(unit)
-        wanted = plan(
-            unit, implied=nothing or only_spread, levels=tree.levels, settings=engine.settings
-        )
+        nothing = implied(unit) or only_spread
+        wanted = plan(unit, implied=nothing, levels=tree.levels, settings=engine.settings)
         counts, kind = count(tree, unit, wanted, engine.settings, {})
     except Unplaceable:
         return None

@@ -7,7 +7,7 @@ in whatever case. Only names of nodes are exchanged (`nodeCacheCapable: true`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -44,23 +44,36 @@ class Binding(msgspec.Struct, frozen=True):
 class Verbs:
     """Answers kube-scheduler from the zones as they are, less what is promised."""
 
-    def __init__(self, zones: LiveZones, spread: ServiceSpread, *, choose: bool) -> None:
+    def __init__(
+        self,
+        zones: LiveZones,
+        spread: ServiceSpread,
+        *,
+        choose: bool,
+        closed_to: Callable[[Pod], Mapping[str, str]] | None = None,
+    ) -> None:
+        """Nodes are *closed to* a pod that are set aside for a group before it."""
         self.rejected: Counter[str] = Counter()  # nodes, by reason
         self.unknown = 0  # nodes that were asked about and that we have not seen
         self._zones = zones
         self.choose = choose
         self._spread = spread
+        self._closed_to = closed_to
 
     def filter(self, body: bytes) -> bytes:
         """Return which of the nodes can hold the pod, and why the others cannot."""
         pod, names = _arguments(body)
         self._zones.expire()
+        self._spread.expire()
+        self._spread.withdraw(pod.namespace, pod.name)
         if self.choose:
             self._zones.withdraw((pod.namespace, pod.name))
         request = self._zones.fits.request(pod)
         verdicts, slots = self._zones.fits.ask(request).verdicts, self._zones.fits.slots
         fitting: list[str] = []
         failed = self._spread.full(pod, names)
+        if self._closed_to is not None and (closed := self._closed_to(pod)):
+            failed |= {name: closed[name] for name in names if name in closed}
         unresolvable: dict[str, str] = {}
         if failed:
             names = [name for name in names if name not in failed]
@@ -76,11 +89,13 @@ class Verbs:
                 failed[name] = reason(verdict)
         self.rejected.update(failed.values())
         self.rejected.update(unresolvable.values())
+        chosen = self._spread.choose(pod, fitting) if self.choose else None
         if self.choose and _holds(request):
-            chosen = self._zones.choose(pod, request, fitting)
-            if chosen is not None:
-                failed |= {name: NOT_CHOSEN for name in fitting if name != chosen}
-                fitting = [chosen]
+            chosen = self._zones.choose(pod, request, fitting if chosen is None else [chosen])
+        if chosen is not None:
+            self._spread.promise(pod, chosen)
+            failed |= {name: NOT_CHOSEN for name in fitting if name != chosen}
+            fitting = [chosen]
         return msgspec.json.encode(
             {
                 "Nodes": None,
@@ -111,18 +126,27 @@ class Verbs:
         )
 
     def fit(self, body: bytes) -> bytes:
-        """Return for each node what filter and score say of a pod, for people who ask."""
+        """Return for each node what filter and score say of a pod, for people who ask.
+
+        What other pods use of whole nodes is not known here.
+        """
         try:
             pod = read_pod(read_json(body), "")
         except DocumentError as error:
             raise BadRequestError(str(error)) from error
         self._zones.expire()
-        return msgspec.json.encode(rows_of(self._zones, pod))
+        return msgspec.json.encode(rows_of(self._zones, pod, {}))
 
     def bind(self, binding: Binding, pod: Pod) -> Object:
         """Promise a pod its place; return the Binding to create, which names the zone."""
         self._zones.expire()
+        self._spread.promise(pod, binding.node)
         return binding_object(binding, self._zones.bind(pod, binding.node))
+
+    def withdraw(self, binding: Binding) -> None:
+        """Take back what was promised to a pod that could not be bound."""
+        self._zones.withdraw((binding.namespace, binding.name))
+        self._spread.withdraw(binding.namespace, binding.name)
 
 
 def read_binding(body: bytes) -> Binding:

@@ -6,8 +6,8 @@ any size, YAML as far as `yamltext` goes. Objects of kinds that do not matter ar
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -50,7 +50,10 @@ class Files(Struct):
     def _take(self, document: Object, name: str) -> None:
         kind = str(document["kind"])
         if kind.endswith("List"):
-            for each in document.get("items") or ():
+            items = document.get("items") or []
+            if not isinstance(items, list):
+                raise DocumentError(f"{name}: items", f"{quoted(items)} is not a list")
+            for each in items:
                 # the items of a typed list may have no kind of their own
                 self._take({"kind": kind.removesuffix("List"), **_object(each, name)}, name)
         elif kind in _PLACES:
@@ -71,16 +74,27 @@ class Files(Struct):
                 raise DocumentError(f"{name}: {key}", f"{quoted(value)} is of the wrong type")
 
 
-def read_documents(text: bytes, name: str) -> Iterable[Object]:
+def read_documents(text: bytes, name: str) -> list[Object]:
     """Return the documents in a text of JSON or YAML; raises DocumentError with its *name*."""
     try:
-        if text.lstrip()[:1] == b"{":
-            found = [msgspec.json.decode(text)]
-        else:
-            found = yamltext.read_all(text.decode())
-    except (msgspec.DecodeError, yamltext.YAMLTextError, UnicodeDecodeError) as error:
-        raise DocumentError(name, str(error)) from None
+        found = [msgspec.json.decode(text)]
+    except RecursionError:
+        raise DocumentError(name, "it is nested too deep") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = _read_yaml(text, name, str(error))
     return [_object(each, name) for each in found]
+
+
+def _read_yaml(text: bytes, name: str, not_json: str) -> list[Any]:
+    """Return the documents in a text that is *not_json*; raises DocumentError.
+
+    YAML may begin with a brace, too; with a quote behind it the error is JSON's.
+    """
+    try:
+        return yamltext.read_all(text.decode())
+    except (yamltext.YAMLTextError, UnicodeDecodeError) as error:
+        is_json = re.match(rb'\s*\{\s*"', text) is not None
+        raise DocumentError(name, not_json if is_json else str(error)) from None
 
 
 def _object(value: Any, name: str) -> Object:

@@ -43,7 +43,7 @@ def gather(
     Raises Incomplete, and DocumentError for pods that contradict each other.
     """
     members = sorted(members, key=lambda each: each.pod.name)
-    _check_complete(key, members, spared)
+    check_complete(key, members, spared)
     pod_sets: dict[str, PodSet] = {}
     counts: Counter[str] = Counter()
     like: dict[str, bytes] = {}
@@ -130,8 +130,11 @@ def owner_names(members: Iterable[Member]) -> list[str]:
     return sorted({f"{owner.kind} {owner.name}" for owner in owners})
 
 
-def _check_complete(key: Key, members: Sequence[Member], spared: int) -> None:
-    """Raise what is wrong with the number of *members*."""
+def check_complete(key: Key, members: Sequence[Member], spared: int) -> None:
+    """Raise Incomplete where *members* are missing, DocumentError where they are too many.
+
+    None is missing that nobody makes any more: *spared*.
+    """
     sizes = {each.membership.size for each in members}
     if len(sizes) > 1:
         texts = ", ".join(sorted(str(size) if size else "that of its Jobs" for size in sizes))

@@ -65,6 +65,15 @@ class PodSet(Struct, frozen=True):
     request: PlacementRequest | None = None
 
 
+class Condition(Struct, frozen=True):
+    """A condition of a group, as Kubernetes has them; one that does not hold is not there."""
+
+    type: str
+    reason: str
+    message: str
+    status: str = "True"
+
+
 class Status(Struct, frozen=True, rename="camel"):
     """What came of a group."""
 
@@ -72,8 +81,10 @@ class Status(Struct, frozen=True, rename="camel"):
     message: str = ""
     assignments: list[Assignment] = []
     unhealthy_nodes: list[str] = []
+    reserved: list[str] = []  # nodes that are set aside for it while it waits
     evicted: str = ""  # why its pods that were let go are to be deleted; empty: they are not
-    given_back: int = 0  # places that are no longer among the assignments: their pods succeeded
+    given_back: int = 0  # places of its pod sets that are not, or not yet, among the assignments
+    conditions: list[Condition] = []
 
 
 class PlacementGroup(Struct, frozen=True):
@@ -112,8 +123,10 @@ class _Status(Struct, rename="camel"):
     domains: int = 0
     assignments: list[StoredAssignment] = []
     unhealthy_nodes: list[str] = []
+    reserved: list[str] = []
     evicted: str = ""
     given_back: int = 0
+    conditions: list[Condition] = []
 
 
 class GroupObject(Struct, rename="camel"):
@@ -157,8 +170,10 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
             restore(each, join(place, number)) for number, each in enumerate(given.assignments)
         ],
         unhealthy_nodes=given.unhealthy_nodes,
+        reserved=given.reserved,
         evicted=given.evicted,
         given_back=given.given_back,
+        conditions=given.conditions,
     )
     return PlacementGroup(
         namespace=document.metadata.namespace or "default",
@@ -186,10 +201,20 @@ def hosts_of(group: PlacementGroup) -> Counter[str]:
     return places
 
 
+def places_by_pod_set(group: PlacementGroup) -> Counter[str]:
+    """Return how many places each pod set of a group has."""
+    return Counter(
+        {
+            each.pod_set: sum(place.count for place in each.domains)
+            for each in group.status.assignments
+        }
+    )
+
+
 def disagreement(group: PlacementGroup) -> str:
     """Return in what the assignments of a group are not of its pod sets; nothing if they are.
 
-    As many places are missing as the status says were given back.
+    No more places are missing than the status says.
     """
     if not group.status.assignments:
         return ""
@@ -225,8 +250,10 @@ def write_status(group: PlacementGroup) -> dict[str, Any]:
                 domains=len(domains),
                 assignments=[store(each) for each in status.assignments],
                 unhealthy_nodes=status.unhealthy_nodes,
+                reserved=status.reserved,
                 evicted=status.evicted,
                 given_back=status.given_back,
+                conditions=status.conditions,
             )
         ),
     )

@@ -37,11 +37,12 @@ class GroupStatistics:
         self._seconds += seconds
 
     def collect(
-        self, states: Counter[str], oldest: float, waiting: int, opened: int
+        self, states: Counter[str], oldest: float, waiting: int, reserved: int, opened: int
     ) -> Iterator[Metric]:
         """Yield the metrics, with the groups of each state, and what the queue and the writer say.
 
-        *oldest* is for how many seconds the first of those *waiting* has been.
+        *oldest* is for how many seconds the first of those *waiting* has been, *reserved* how many
+        hosts are set aside for some of them.
         """
         groups = GaugeMetricFamily(
             f"{_PREFIX}groups", "Placement groups, by state.", labels=["state"]
@@ -52,6 +53,11 @@ class GroupStatistics:
         yield GaugeMetricFamily(f"{_PREFIX}queue_groups", "Groups that wait for places.", waiting)
         yield GaugeMetricFamily(
             f"{_PREFIX}queue_oldest_seconds", "For how long the oldest of them has waited.", oldest
+        )
+        yield GaugeMetricFamily(
+            f"{_PREFIX}reserved_hosts",
+            "Hosts set aside for groups that have waited long.",
+            reserved,
         )
         tries = CounterMetricFamily(
             f"{_PREFIX}tries", "Tries to place a group, by what came of them.", labels=["outcome"]

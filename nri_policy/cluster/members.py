@@ -6,14 +6,16 @@ what makes no sense is in none at all.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.cluster.claims import claims, spared
 from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.finished import spared
 from nri_policy.cluster.gathering import Member
+from nri_policy.cluster.group import PlacementGroup
 from nri_policy.cluster.membership import Job, Key, membership, owning_job
 from nri_policy.cluster.pod import Pod
 
@@ -32,6 +34,7 @@ class Members:
 
     def __init__(self) -> None:
         self._jobs: dict[Key, Job] = {}
+        self._jobs_by_uid: dict[str, Key] = {}
         self._pods: dict[Key, Pod] = {}
         self._group_of: dict[Key, Key] = {}  # by pod
         self._by_group: dict[Key, dict[Key, Member]] = {}
@@ -69,12 +72,27 @@ class Members:
         """Return how many pods of a group nobody makes any more, because as many succeeded."""
         return spared(self.of(group), self.job)
 
+    def claims(
+        self, group: PlacementGroup, names: Sequence[str], owners: Collection[str]
+    ) -> Counter[str]:
+        """Return how many places of each pod set may be claimed, by pods and their owners.
+
+        *names* are the pod sets of all of its pods, *owners* the uids of the group's owners.
+        """
+        members = self.of((group.namespace, group.name))
+        jobs = {(each.pod.namespace, owning_job(each.pod) or "") for each in members}
+        jobs |= {self._jobs_by_uid[uid] for uid in owners if uid in self._jobs_by_uid}
+        known = [self._jobs[each] for each in sorted(jobs) if each in self._jobs]
+        return claims(group, members, names, known)
+
     def set_job(self, job: Job) -> list[Pod]:
         """Take in that a Job came or changed; return its pods, which are to be taken in again."""
         key = (job.namespace, job.name)
         old = self._jobs.get(key)
+        self.remove_job(key)
         self._jobs[key] = job
-        if old is not None and replace(old, succeeded=job.succeeded) == job:
+        self._jobs_by_uid[job.uid] = key
+        if old is not None and replace(old, succeeded=job.succeeded, active=job.active) == job:
             return []
         return [self._pods[each] for each in self._by_job.get(key, ())]
 
@@ -83,9 +101,12 @@ class Members:
         pods = self._by_job.get(key)
         return self._group_of.get(next(iter(pods))) if pods else None
 
-    def remove_job(self, key: Key) -> None:
-        """Take in that a Job went; its pods go by themselves."""
-        self._jobs.pop(key, None)
+    def remove_job(self, key: Key) -> Job | None:
+        """Take in that a Job went; its pods go by themselves. Return it."""
+        job = self._jobs.pop(key, None)
+        if job is not None:
+            self._jobs_by_uid.pop(job.uid, None)
+        return job
 
     def set_pod(self, pod: Pod) -> Joined:
         """Take in that a pod came or changed."""

@@ -10,12 +10,14 @@
 | none of it | `pod-NAME` | 1 | |
 
 Groups by owner have names that no group by label is likely to have; where one has it all the same,
-its pods disagree.
+its pods disagree. A name that no object can have is changed to one that it can (`object_name`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from hashlib import sha256
 
 from msgspec import Struct
 
@@ -38,6 +40,10 @@ LWS = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
 LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
+_OVER = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")  # conditions of a Job
+MAX_NAME = 253  # characters of an object's name
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DIGITS = 10  # of the hash that keeps changed names apart
 
 Key = tuple[str, str]  # namespace and name
 
@@ -50,6 +56,8 @@ class Job(Struct, frozen=True, gc=False):
     pods: int  # at once: the smaller of `parallelism` and `completions`
     completions: int | None = None
     succeeded: int = 0  # pods so far, also those that are gone
+    active: bool = True  # whether it makes pods: it is neither suspended, nor over, nor deleted
+    uid: str = ""
 
 
 class Part(Struct, frozen=True, gc=False):
@@ -69,20 +77,30 @@ class Membership(Struct, frozen=True, gc=False):
     pod_set: str | None = None  # None: with the pods that are like it
     rank: int | None = None  # among the pods of its pod set
     part: Part | None = None
+    alone: bool = False  # no other pod can ever be in this group
 
 
-class _Meta(Struct):
+class _Meta(Struct, rename="camel"):
     name: str
     namespace: str | None = None
+    uid: str = ""
+    deletion_timestamp: str | None = None
 
 
 class _Spec(Struct):
     parallelism: int | None = None
     completions: int | None = None
+    suspend: bool | None = None
+
+
+class _Condition(Struct):
+    type: str
+    status: str
 
 
 class _Status(Struct):
     succeeded: int | None = None
+    conditions: list[_Condition] | None = None
 
 
 class _Job(Struct):
@@ -100,8 +118,29 @@ def read_job(value: object, path: str) -> Job:
     if not 0 <= at_once <= MAX_COUNT:
         raise DocumentError(join(path, "spec.parallelism"), f"{at_once} is not a number of pods")
     namespace = document.metadata.namespace or "default"
-    succeeded = (document.status and document.status.succeeded) or 0
-    return Job(namespace, document.metadata.name, at_once, document.spec.completions, succeeded)
+    status = document.status or _Status()
+    over = any(each.type in _OVER and each.status == "True" for each in status.conditions or ())
+    return Job(
+        namespace,
+        document.metadata.name,
+        at_once,
+        document.spec.completions,
+        status.succeeded or 0,
+        active=not (over or document.spec.suspend or document.metadata.deletion_timestamp),
+        uid=document.metadata.uid,
+    )
+
+
+def object_name(name: str) -> str:
+    """Return *name* if an object can have it, else one that begins alike, and ends in its hash.
+
+    What is returned stays as it is when it is given again.
+    """
+    if len(name) <= MAX_NAME and _OBJECT_NAME.fullmatch(name):
+        return name
+    digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGITS]
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower())[: MAX_NAME - _DIGITS - 1].strip("-")
+    return f"{plain}-{digest}" if plain else digest
 
 
 def owning_job(pod: Pod) -> str | None:
@@ -121,12 +160,14 @@ def membership(pod: Pod, job: Job | None) -> Membership:
     name = given.get(GROUP)
     if name is None:
         return _unnamed(pod, job, given)
+    if not name:
+        raise given.error(GROUP, "is no name of a group")
     size = read_size(pod.annotations, pod.labels, "metadata")
     if size is not None:
         rank = given.index(COMPLETION_INDEX)
-        return Membership((pod.namespace, name), size, given.get(POD_SET), rank)
+        return Membership(_key(pod, name), size, given.get(POD_SET), rank)
     found = _unnamed(pod, job, given)
-    if found.group[1] != name:  # else it is what we wrote when the pod was let go
+    if found.group != _key(pod, name):  # else it is what we wrote when the pod was let go
         raise given.error(GROUP, f"needs {GROUP_SIZE}")
     return found
 
@@ -136,18 +177,22 @@ def _unnamed(pod: Pod, job: Job | None, given: _Given) -> Membership:
     pod_set = given.get(POD_SET)
     if (name := given.get(POD_GROUP)) is not None:
         size = given.count(POD_GROUP_TOTAL, POD_GROUP)
-        return Membership((pod.namespace, name), size, pod_set, given.index(POD_GROUP_INDEX))
+        return Membership(_key(pod, name), size, pod_set, given.index(POD_GROUP_INDEX))
     if (name := given.get(LWS)) is not None:
         group = given.count(LWS_GROUP, LWS, least=0)
         size = given.count(LWS_SIZE, LWS)
         rank = given.index(LWS_WORKER)
-        return Membership((pod.namespace, f"lws-{name}-{group}"), size, pod_set, rank)
+        return Membership(_key(pod, f"lws-{name}-{group}"), size, pod_set, rank)
     if job is not None and (name := given.get(JOBSET)) is not None:
         return _of_jobset(pod, job, given, name)
     if job is not None:
-        key = (pod.namespace, f"job-{job.name}")
+        key = _key(pod, f"job-{job.name}")
         return Membership(key, job.pods, pod_set, given.index(COMPLETION_INDEX))
-    return Membership((pod.namespace, f"pod-{pod.name}"), 1, pod_set)
+    return Membership(_key(pod, f"pod-{pod.name}"), 1, pod_set, alone=True)
+
+
+def _key(pod: Pod, name: str) -> Key:
+    return pod.namespace, object_name(name)
 
 
 def _of_jobset(pod: Pod, job: Job, given: _Given, name: str) -> Membership:
@@ -158,7 +203,7 @@ def _of_jobset(pod: Pod, job: Job, given: _Given, name: str) -> Membership:
         jobs, named = given.count(JOBSET_ALL_JOBS, JOBSET), ""
     number, index = given.index(JOBSET_INDEX), given.index(COMPLETION_INDEX)
     return Membership(
-        group=(pod.namespace, f"jobset-{name}"),
+        group=_key(pod, f"jobset-{name}"),
         size=None,
         pod_set=given.get(POD_SET) or kind or None,
         rank=None if number is None or index is None else number * job.pods + index,

@@ -10,6 +10,8 @@ from nri_policy.cluster.filter import Filter
 from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.request import Plan
 from nri_policy.cluster.settings import Topology
+from nri_policy.cluster.tree import Tree
+from nri_policy.cluster.zone_tree import ZoneTree
 from nri_policy.wording import counted, did_you_mean
 
 
@@ -59,6 +61,15 @@ def exclusions(counts: Counts, kind: Filter) -> tuple[int, dict[str, int]]:
     if outside:
         reasons["topologyDomain"] = outside
     return total, dict(sorted(reasons.items()))
+
+
+def no_domains(tree: Tree, level: str) -> str:
+    """Return why a tree is empty: no node takes part, or none that does has the zones."""
+    if not isinstance(tree, ZoneTree) or tree.hosts.is_empty():
+        return f"no topology domains at level: {level}"
+    of_hosts = tree.hosts.left_out
+    reasons = Counter(why for node, why in tree.left_out.items() if node not in of_hosts)
+    return ", ".join(f"{why} on {counted(number, 'node')}" for why, number in reasons.items())
 
 
 def unknown_level(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping
 
 from nri_policy._numa_node import MAX_ZONES, Columns, Distances, NumaNode
 from nri_policy.cluster.document import Amounts
-from nri_policy.cluster.zone import NodeZones, Zone
+from nri_policy.cluster.zone import NUMA_NAME, NodeZones, Zone
 
 NODE_TYPE = "Node"
 MAX_NUMA_NODES = 1024  # what `topologyManagerMaxNUMANodes` is capped at
 
-_NAME = re.compile(r"node-([0-9]{1,9})")
 _POLICIES = {
     f"{policy}{scope}Level": (name, scope.lower())
     for policy, name in (
@@ -119,7 +118,7 @@ class NumaNodes:
 
 def zone_id(name: str) -> int | None:
     """Return N of `node-N`."""
-    match = _NAME.fullmatch(name)
+    match = NUMA_NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 

@@ -1,12 +1,18 @@
-"""What `cluster fit` shows: verdict, score and zones of a pod on every node."""
+"""What `cluster fit` shows: verdict, score and zones of a pod on every node.
+
+What kube-scheduler decides before it asks about zones counts here as well, for people who ask.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from msgspec import Struct
 
-from nri_policy._numa_fit import FITS, NO_ZONE
+from nri_policy._numa_fit import NO_ZONE
+from nri_policy.cluster.document import PODS, Amounts
+from nri_policy.cluster.host_fit import host_reason
 from nri_policy.cluster.numa_fit import reason
 from nri_policy.cluster.numa_node import zone_name
 from nri_policy.cluster.pod import Pod
@@ -22,6 +28,7 @@ class NodeFit(Struct, frozen=True):
     fits: bool
     reason: str  # empty where it fits
     score: int  # 0 to 100
+    aligned: bool  # whether the node aligns pods to zones; if not, any zone may take them
     zones: list[str]  # of the pod in all, or of each container; empty where none is decided
     promised: int  # pods that hold a place there and are not reported yet
 
@@ -44,24 +51,35 @@ def node_fits(
         zones.set_zones(report)
     for name in snapshot.stale:
         zones.remove_zones(name, stale=True)
-    return rows_of(zones, pod)
+    used: dict[str, Counter[str]] = {}
+    for each in snapshot.pods:
+        if each.node and not each.finished:
+            used.setdefault(each.node, Counter()).update({**each.spec.effective(), PODS: 1})
+    return rows_of(zones, pod, used)
 
 
-def rows_of(zones: LiveZones, pod: Pod) -> list[NodeFit]:
-    """Return a row for each node, by name, with what is promised taken off."""
+def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[NodeFit]:
+    """Return a row for each node, by name, with what is promised taken off its zones.
+
+    *used* is what pods use of whole nodes, as far as that is known.
+    """
     request = zones.fits.request(pod)
     answer = zones.fits.ask(request)
     promised = Counter(each.node for each in zones.promises.values())
     rows = []
     for name, slot in sorted(zones.fits.slots.items()):
-        chosen = zones.fits.zones(name, request)
+        reported = zones.fits.get(name)
+        chosen = zones.fits.zones(name, request) or ()
+        why = host_reason(zones.node(name), used.get(name, {}), pod.spec)
+        why = why or reason(answer.verdicts[slot])
         rows.append(
             NodeFit(
                 node=name,
-                fits=answer.verdicts[slot] == FITS,
-                reason=reason(answer.verdicts[slot]),
+                fits=not why,
+                reason=why,
                 score=answer.scores[slot],
-                zones=["-" if zone == NO_ZONE else zone_name(zone) for zone in chosen or ()],
+                aligned=reported is not None and reported.known and reported.single,
+                zones=["-" if zone == NO_ZONE else zone_name(zone) for zone in chosen],
                 promised=promised[name],
             )
         )

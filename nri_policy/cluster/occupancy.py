@@ -11,11 +11,18 @@ from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
+from nri_policy.cluster.claims import give_back
+from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.finished import give_back
 from nri_policy.cluster.gates import places_of
-from nri_policy.cluster.gathering import pod_set_names
-from nri_policy.cluster.group import GROUP_LABEL, PlacementGroup, Status, hosts_of
+from nri_policy.cluster.gathering import Incomplete, check_complete, pod_set_names
+from nri_policy.cluster.group import (
+    GROUP_LABEL,
+    PlacementGroup,
+    Status,
+    hosts_of,
+    places_by_pod_set,
+)
 from nri_policy.cluster.members import Members
 from nri_policy.cluster.membership import Key
 from nri_policy.cluster.node import HOSTNAME, ClusterNode
@@ -55,8 +62,8 @@ class Occupancy:
             node = pod.node or self._node_of(pod)  # where it is to be, until it is failed
             self._engine.set_pod(replace(pod, node=node, labels=labels, annotations=annotations))
         else:
-            annotations = {**pod.annotations, GROUP_LABEL: group[1]}
-            self._engine.set_pod(replace(pod, annotations=annotations))
+            labels = {**pod.labels, GROUP_LABEL: group[1]}
+            self._engine.set_pod(replace(pod, labels=labels))
 
     def recount(self, key: Key, group: PlacementGroup | None) -> bool:
         """See anew which pods are in the places of a group; return whether that has changed.
@@ -87,13 +94,36 @@ class Occupancy:
                 self.count(key, each.pod)
         return bool(changed)
 
-    def give_back(self, key: Key, group: PlacementGroup) -> Status:
-        """Return the status of a group without the places that it will not need again."""
-        if self._members.spared(key) <= group.status.given_back:
-            return group.status
+    def give_back(self, key: Key, group: PlacementGroup, owners: Collection[str]) -> Status:
+        """Return the status of a group without the places that nobody can claim.
+
+        *owners* are the uids of its owners.
+        """
         members = self._members.of(key)
         names = pod_set_names(members, self._levels, group.pod_sets)
-        return give_back(group, members, names, self._members.job, self._engine.nodes)
+        claimed = self._members.claims(group, names, owners)
+        if all(count <= claimed[name] for name, count in places_by_pod_set(group).items()):
+            return group.status
+        return give_back(group, members, names, claimed, self._engine.nodes)
+
+    def lacking(self, key: Key, group: PlacementGroup, *, owned: bool) -> dict[str, int]:
+        """Return how many places more the pods that wait need, by pod set, once all are there.
+
+        Only the owner of a group may have it become larger than its `spec` says.
+        """
+        members = self._members.live(key)
+        try:
+            check_complete(key, members, self._members.spared(key))
+        except (Incomplete, DocumentError):
+            return {}
+        counts = Counter(pod_set_names(members, self._levels, group.pod_sets))
+        places = places_by_pod_set(group)
+        found = {}
+        for each in group.pod_sets:
+            count = counts[each.name] if owned else min(counts[each.name], each.count)
+            if each.name in places and count > places[each.name]:
+                found[each.name] = count - places[each.name]
+        return found
 
     def hosts(self, key: Key, group: PlacementGroup) -> tuple[list[str], set[str]]:
         """Return the hosts that a group needs, and those where a pod of it makes progress."""

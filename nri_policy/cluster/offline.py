@@ -17,16 +17,20 @@ ValueError with the path of what is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from nri_policy.cluster import numa_fit
+from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.settings import ClusterSettings, read_settings, with_topologies
 from nri_policy.cluster.snapshot import Snapshot, read_snapshot
+from nri_policy.wording import quoted
 
 Object = dict[str, Any]
 
@@ -37,8 +41,9 @@ def place(cluster: Object, group: Object, settings: Object | None = None) -> Obj
     It has `state`, `message`, `assignments`; refused is `Unplaceable` with the reason and none.
     A group with `status.assignments` and `status.unhealthyNodes` asks for a replacement.
     """
-    engine = engine_of(read_snapshot(cluster), read_settings(settings))
-    status = engine.place(read_group(group))
+    with _text_errors():
+        engine = engine_of(read_snapshot(cluster), read_settings(settings))
+        status = engine.place(read_group(group))
     return {
         "state": status.state,
         "message": status.message,
@@ -48,13 +53,25 @@ def place(cluster: Object, group: Object, settings: Object | None = None) -> Obj
 
 def fit(cluster: Object, pod: Object, settings: Object | None = None) -> dict[str, Object]:
     """Return, by node name, `fits`, `reason` (empty where it fits) and `score` (0 to 100)."""
-    return numa_fit.fit(read_snapshot(cluster), read_pod(pod, ""), read_settings(settings))
+    with _text_errors():
+        return numa_fit.fit(read_snapshot(cluster), read_pod(pod, ""), read_settings(settings))
 
 
 def spread(cluster: Object, group: Object, settings: Object | None = None) -> dict[str, int]:
     """Return, by node name, the pods of *group* placed there; those not placed under ""."""
-    snapshot = read_snapshot(cluster)
-    return engine_of(snapshot, read_settings(settings)).spread(read_group(group), snapshot.failures)
+    with _text_errors():
+        snapshot = read_snapshot(cluster)
+        engine = engine_of(snapshot, read_settings(settings))
+        return engine.spread(read_group(group), snapshot.failures)
+
+
+@contextmanager
+def _text_errors() -> Iterator[None]:
+    """Refuse texts with half a surrogate pair: Python has them, JSON and YAML from files do not."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise DocumentError("", f"{quoted(error.object)} is not Unicode text") from None
 
 
 def engine_of(snapshot: Snapshot, settings: ClusterSettings) -> Engine:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from nri_policy._counts import Counts
 from nri_policy._packing import Refusal, pack
-from nri_policy.cluster.assignment import Assignment, Placed
+from nri_policy.cluster.assignment import Assignment
 from nri_policy.cluster.filter import Filter
-from nri_policy.cluster.message import not_fit
+from nri_policy.cluster.message import no_domains, not_fit
 from nri_policy.cluster.request import Plan, Unit, Unplaceable, plan
 from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.tree import Tree
@@ -35,7 +35,7 @@ def count(
 ) -> tuple[Counts, Filter]:
     """Return how many pods and slices of *unit* fit where; raises Unplaceable for an empty tree."""
     if tree.is_empty():
-        raise Unplaceable(f"no topology domains at level: {tree.levels[wanted.level]}")
+        raise Unplaceable(no_domains(tree, tree.levels[wanted.level]))
     spec = unit.workers.template.spec
     scored = settings.preferred_node_affinity
     kind = tree.filter(spec, scored=scored)
@@ -86,5 +86,4 @@ def search(
 
 def assignment(tree: Tree, name: str, places: Iterable[tuple[int, int]]) -> Assignment:
     """Return where a pod set is, as groups store it."""
-    domains = [Placed(values=tree.values(leaf), count=count) for leaf, count in places]
-    return Assignment(pod_set=name, levels=tree.named_levels, domains=domains)
+    return Assignment(pod_set=name, levels=tree.named_levels, domains=tree.placed(places))

@@ -1,8 +1,11 @@
-"""What is to be changed of a group's pods: let go, failed, deleted; each is asked for once."""
+"""What is to be changed of a group's pods: let go, failed, deleted; each is asked for once.
+
+A pod whose change failed is left alone for a while.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from nri_policy.cluster.gates import openings
 from nri_policy.cluster.gathering import Member, pod_set_names
@@ -11,7 +14,9 @@ from nri_policy.cluster.membership import Key
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.occupancy import Occupancy
 from nri_policy.cluster.pod import Pod
+from nri_policy.cluster.refusals import Refusals
 from nri_policy.cluster.writes import (
+    NODE_FAILED,
     DeletePod,
     FailPod,
     Notice,
@@ -26,8 +31,15 @@ from nri_policy.wording import quoted
 class PodChanges:
     """The changes of pods that are under way."""
 
-    def __init__(self, gate: str, levels: Collection[str], occupancy: Occupancy) -> None:
+    def __init__(
+        self,
+        gate: str,
+        levels: Collection[str],
+        occupancy: Occupancy,
+        now: Callable[[], float],
+    ) -> None:
         self.gate = gate
+        self.refusals = Refusals(now)
         self._levels = levels
         self._occupancy = occupancy
         self._asked: dict[Key, PodWrite] = {}
@@ -54,6 +66,11 @@ class PodChanges:
         self._asked.pop(key, None)
         self._unanswered.discard(key)
 
+    def remove(self, key: Key) -> None:
+        """Take in that a pod went."""
+        self.forget(key)
+        self.refusals.remove(key)
+
     def under_way(self, group: Key) -> bool:
         """Whether a pod of a group is about to be let go to a place."""
         return any(
@@ -66,7 +83,11 @@ class PodChanges:
         key = (pod.namespace, pod.name)
         asked = self._asked.get(key)
         if asked is not None and pod_of(asked).revision != pod.revision:
-            self.forget(key)
+            self.remove(key)
+
+    def _may_ask(self, key: Key) -> bool:
+        """Whether a change of a pod may be asked: none is under way, and none has just failed."""
+        return key not in self._asked and not self.refusals.holds(key)
 
     def open(
         self, group: PlacementGroup, members: Sequence[Member], closed: Collection[str]
@@ -78,7 +99,8 @@ class PodChanges:
         """
         for key in sorted(self._unanswered):
             asked = self._asked[key]
-            if (key[0], asked.group) == (group.namespace, group.name):
+            of = (key[0], asked.group)
+            if of == (group.namespace, group.name) and not self.refusals.holds(key):
                 yield asked
         members = [
             each
@@ -94,7 +116,7 @@ class PodChanges:
                 if name == assignment.pod_set
             ]
             for opening in openings(assignment, own, self.gate, nodes, closed):
-                if (group.namespace, opening.pod.name) not in self._asked:
+                if self._may_ask((group.namespace, opening.pod.name)):
                     yield OpenGate(opening, group.name, self.gate)
 
     def fail_lost(
@@ -109,20 +131,20 @@ class PodChanges:
             pod = each.pod
             key = (pod.namespace, pod.name)
             host = pod.spec.node_selector.get(HOSTNAME)
-            if pod.node or not host or self.gate in pod.gates or key in self._asked:
+            if pod.node or not host or self.gate in pod.gates or not self._may_ask(key):
                 continue
             if pod.annotations.get(GROUP_LABEL) != group.name:
                 continue
             if host in unhealthy or host not in places:
                 message = f"host {quoted(host)} failed before the pod was there"
                 yield FailPod(pod, group.name, message)
-                yield Notice(key, "NodeFailed", message, pod=True)
+                yield Notice(key, NODE_FAILED, message, pod=True)
 
     def evict(self, group: PlacementGroup, members: Sequence[Member]) -> Iterator[Write]:
         """Yield the pods that have to go with their group's places."""
         status = group.status
         for each in members:
             pod = (each.pod.namespace, each.pod.name)
-            if self.gate not in each.pod.gates and pod not in self._asked:
-                yield DeletePod(each.pod, group.name, status.message)
+            if self.gate not in each.pod.gates and self._may_ask(pod):
+                yield DeletePod(each.pod, group.name, status.evicted, status.message)
                 yield Notice(pod, status.evicted, status.message, pod=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -18,13 +18,28 @@ class Problems:
         self.texts: dict[Key, str] = {}
         self._groups = groups
 
-    def tell(self, seen: SeenGroup, state: str, message: str) -> Iterator[Write]:
-        """Yield the status that says why a group waits, and an Event, unless they are said."""
+    def tell(
+        self,
+        seen: SeenGroup,
+        state: str,
+        message: str,
+        standing: str = "",
+        reserved: Sequence[str] = (),
+    ) -> Iterator[Write]:
+        """Yield the status that says why a group waits, and an Event, unless they are said.
+
+        The status has its *standing*, too, which changes often, and which hosts are *reserved*.
+        """
         group = seen.group
         key = (group.namespace, group.name)
-        said = (group.status.state, group.status.message) == (state, message)
-        if not said and not self._groups.is_under_way(key):
-            status = replace(group.status, state=state, message=message)
+        status = replace(
+            group.status,
+            state=state,
+            message="; ".join(each for each in (standing, message) if each),
+            reserved=[*reserved],
+            conditions=[],
+        )
+        if status != group.status and not self._groups.is_under_way(key):
             yield WriteStatus(with_status(group, status), seen.revision)
         if self.say(key, message):
             yield Notice(key, state, message)

@@ -8,9 +8,12 @@ away twice. It does no I/O; the clock is the caller's.
 |---|---|
 | when one node is chosen for a pod (`choose`), or by our own binding | bound elsewhere, deleted, asked again, or CHOSEN_SECONDS without a binding |
 | when a pod is seen bound that is not running yet | |
-| and then, once it is bound | the node's fingerprint contains the pod; without one a report that comes REPORT_SECONDS later; MOST_SECONDS at the latest |
+| and then, once it is bound | the node's report counts the pod (`reported_pods`); where it does not say, a report that comes REPORT_SECONDS later; MOST_SECONDS at the latest |
 
-Taken is from the zone that our binding named, else from every zone that could be it.
+It is taken off the zone that our binding named, else off the zone that has most: whichever one the
+node chooses, no other would leave less for the next container. A report that lists its
+pods is of our daemon, whose zones lack the CPUs that other pods share as well: of a pod that our
+binding sent to a zone, these are promised, too.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -21,22 +24,21 @@ from dataclasses import dataclass
 
 from nri_policy._numa_fit import CONTAINER, SIDECAR
 from nri_policy._numa_node import NumaNode
+from nri_policy.cluster.document import CPU
 from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.numa_fit import NumaFit, common_zone
 from nri_policy.cluster.numa_node import zone_id, zone_name
 from nri_policy.cluster.numa_request import GUARANTEED, NumaRequest, is_shared
 from nri_policy.cluster.pod import Pod
+from nri_policy.cluster.reported_pods import Key, lists_pods, own_resources, reported
 from nri_policy.cluster.settings import Extender
 from nri_policy.cluster.zone import NodeZones
-from nri_policy.nrt.fingerprint import fingerprint
 
 ZONE_ANNOTATION = "placement.nri/zone"
-FINGERPRINT = "nodeTopologyPodsFingerprint"
 CHOSEN_SECONDS = 30.0
 REPORT_SECONDS = 60.0  # what exporters take at most from one report to the next
 MOST_SECONDS = 300.0
 
-Key = tuple[str, str]  # namespace and name of a pod
 Take = tuple[int | None, dict[int, int]]  # zone, and amounts by resource
 
 
@@ -71,7 +73,8 @@ class LiveZones:
         self._zones: dict[str, NodeZones] = {}
         self._stale: set[str] = set()
         self._reported: dict[str, NumaNode] = {}
-        self._bound: dict[str, dict[Key, None]] = {}  # node -> its pods, in the order of binding
+        # node -> its pods, and what each has to itself
+        self._bound: dict[str, dict[Key, frozenset[str]]] = {}
         self._node_of: dict[Key, str] = {}
         self._next = 0.0  # no promise expires before
 
@@ -91,7 +94,7 @@ class LiveZones:
         """Take in what a node reported of its zones."""
         self._stale.discard(zones.node)
         self._zones[zones.node] = zones
-        self._confirm(zones)
+        self._confirm(zones.node, fresh=True)
         self._read(zones.node)
 
     def remove_zones(self, name: str, *, stale: bool = False) -> None:
@@ -113,16 +116,17 @@ class LiveZones:
             return
         self.remove_pod(*key, keep_promise=True)
         self._node_of[key] = pod.node
-        self._bound.setdefault(pod.node, {})[key] = None
+        self._bound.setdefault(pod.node, {})[key] = own_resources(pod.spec)
         promise = self.promises.get(key)
-        if promise is not None and promise.node == pod.node:
-            promise.bound, promise.since = True, self._now()
-            return
-        if promise is not None:
+        if promise is not None and promise.node != pod.node:
             self._end(promise, "bound elsewhere")
-        if pod.phase != "Running":
+            promise = None
+        if promise is not None:
+            promise.bound, promise.since = True, self._now()
+        elif pod.phase != "Running":
             zone = zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))
             self._make(key, pod.node, self.fits.request(pod), zone, bound=True)
+        self._confirm(pod.node)
 
     def remove_pod(self, namespace: str, name: str, *, keep_promise: bool = False) -> None:
         """Take in that a pod went, or ended."""
@@ -132,10 +136,16 @@ class LiveZones:
             del self._bound[node][key]
         if not keep_promise and key in self.promises:
             self._end(self.promises[key], "deleted")
+        if node is not None:
+            self._confirm(node)
 
     def nodes(self) -> Collection[str]:
         """Return the nodes that are known."""
         return self._nodes.keys()
+
+    def node(self, name: str) -> ClusterNode:
+        """Return a node that is known."""
+        return self._nodes[name]
 
     def reports(self) -> Collection[str]:
         """Return the nodes whose reports are known, those that make no sense included."""
@@ -160,7 +170,10 @@ class LiveZones:
         """Promise *pod* its place where it is about to be bound; return the zone's name, if one."""
         self.withdraw((pod.namespace, pod.name))
         request = self.fits.request(pod)
+        # the zone that was kept for it must not go to smaller ones, which were chosen for beside it
+        self._put(node, least=_size(request))
         zone = common_zone(self.fits.zones(node, request))
+        self._put(node)
         self._make((pod.namespace, pod.name), node, request, zone, bound=False)
         return None if zone is None else zone_name(zone)
 
@@ -184,25 +197,19 @@ class LiveZones:
         """Return how many zones are passed over, by reason."""
         return sum(self._ignored.values(), Counter())
 
-    def _confirm(self, zones: NodeZones) -> None:
-        """End the promises that a report contains."""
-        made = [each for each in self._promised.get(zones.node, {}).values() if each.bound]
-        if not made:
-            return
-        printed = dict(zones.attributes).get(FINGERPRINT)
-        if printed is None:
-            for promise in made:
-                if promise.since + REPORT_SECONDS <= self._now():
-                    self._end(promise, "reported")
+    def _confirm(self, node: str, *, fresh: bool = False) -> None:
+        """End the promises that the report of a node contains; *fresh*: it has just come."""
+        made = [each for each in self._promised.get(node, {}).values() if each.bound]
+        report = self._zones.get(node)
+        if not made or report is None:
             return
         made.sort(key=lambda promise: promise.since)
-        pods = self._bound.get(zones.node, {})
-        for missing in range(len(made) + 1):  # a node takes in pods in the order of their binding
-            waiting = {promise.pod for promise in made[len(made) - missing :]}
-            if fingerprint(pod for pod in pods if pod not in waiting) == printed:
-                for promise in made[: len(made) - missing]:
-                    self._end(promise, "reported")
-                return
+        found = reported(report, self._bound.get(node, {}), [promise.pod for promise in made])
+        if found is None:
+            late = self._now() - REPORT_SECONDS
+            found = [promise.pod for promise in made if fresh and promise.since <= late]
+        for pod in found:
+            self._end(self.promises[pod], "reported")
 
     def _make(
         self, key: Key, node: str, request: NumaRequest, zone: int | None, *, bound: bool
@@ -231,15 +238,24 @@ class LiveZones:
             )
         self._put(name)
 
-    def _put(self, name: str) -> None:
-        """Show the filter what a node has left."""
+    def _put(self, name: str, *, least: int = 0) -> None:
+        """Show the filter what a node has left, without promises of less than *least* CPU.
+
+        Those of a zone count first, then the others, the largest first: otherwise a small one might
+        be taken off the only zone that has room for a large one.
+        """
         node = self._reported.get(name)
         if node is None:
             self.fits.remove(name)
             return
+        promises = sorted(
+            self._promised.get(name, {}).values(),
+            key=lambda each: (each.zone is None, -_size(each.request)),
+        )
         takes = [
             (promise.zone, amounts)
-            for promise in self._promised.get(name, {}).values()
+            for promise in promises
+            if promise.zone is not None or _size(promise.request) >= least
             for amounts in self._amounts(promise)
         ]
         self.fits.put(name, node.less(takes) if takes and node.single else node)
@@ -252,12 +268,20 @@ class LiveZones:
         else:
             steps = tuple(each for each in request.steps if each.verdict in (CONTAINER, SIDECAR))
         find = self.fits.reader.resources.find
+        report = self._zones.get(promise.node)
+        shares = promise.zone is not None and report is not None and lists_pods(report)
         found = [
             {
                 find(name): amount
                 for name, amount in step.amounts
-                if amount and (request.qos == GUARANTEED or not is_shared(name))
+                if amount
+                and (request.qos == GUARANTEED or not is_shared(name) or (shares and name == CPU))
             }
             for step in steps
         ]
         return [each for each in found if each]
+
+
+def _size(request: NumaRequest) -> int:
+    """Return the CPU that a pod requests in all."""
+    return dict(request.steps[0].amounts).get(CPU, 0)

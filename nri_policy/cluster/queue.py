@@ -1,9 +1,9 @@
-"""The queue of groups that wait for a place: who is tried next, and who holds others up.
+"""The queue of groups that wait for a place: who is tried next, and for whom hosts are set aside.
 
 Order is priority, then age. A group that did not fit is tried again only after something came that
-could help, and others go before it; after `timeout` seconds of waiting it holds its place: nobody
-behind it is tried until it fits, so that small groups cannot starve a large one. One that would not
-even fit into an empty cluster holds nobody up. It has no clock of its own.
+could help, and others go before it. One that has waited `timeout` seconds becomes the *holder*, one
+at a time on a topology: the first of them in the queue's order (spec cluster.md §9). One that would
+not even fit into an empty cluster is none. It has no clock of its own.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
+Rank = tuple[int, str, float]  # lower goes first
 
 
 @dataclass(slots=True)
 class _Waiting:
-    priority: int
+    rank: Rank
     since: float  # from when on it waits
-    created: str  # its age, as the API server writes times: no clock of ours is in it
+    topology: str
+    holds: bool  # whatever it has waited
     tried: int = -1  # the change up to which it has been tried
+    refused: bool = False
     hopeless: bool = False
-    holds: bool = False
 
 
 class Queue(Generic[Key]):
@@ -40,17 +42,27 @@ class Queue(Generic[Key]):
     def __contains__(self, key: Key) -> bool:
         return key in self._waiting
 
-    def put(self, key: Key, priority: int, since: float, created: str = "") -> None:
+    def put(  # noqa: PLR0913 - keywords: of what the queue knows nothing else
+        self,
+        key: Key,
+        priority: int,
+        since: float,
+        created: str = "",
+        *,
+        topology: str = "",
+        holds: bool = False,
+    ) -> None:
         """Take a group that waits since then, or its new priority. It may be tried at once.
 
-        Of equal priority the one that was *created* first goes first.
+        Of equal priority the one that was *created* first goes first. One that *holds* has hosts
+        set aside for it already.
         """
         found = self._waiting.get(key)
         since = since if found is None else found.since
-        self._waiting[key] = _Waiting(priority, since, created)
+        self._waiting[key] = _Waiting((-priority, created, since), since, topology, holds)
 
     def remove(self, key: Key) -> None:
-        """Forget a group, if it waits; those that it held up may be tried."""
+        """Forget a group, if it waits."""
         self._waiting.pop(key, None)
 
     def changed(self) -> None:
@@ -60,21 +72,29 @@ class Queue(Generic[Key]):
     def refused(self, key: Key, *, hopeless: bool, holds: bool = False) -> None:
         """Take in that a group did not fit; *hopeless*: not even into an empty cluster.
 
-        One that *holds* its place lets nobody pass from now on: others leave for it.
+        One that *holds* is a holder from now on, for others leave for it.
         """
         found = self._waiting[key]
-        found.tried, found.hopeless, found.holds = self._change, hopeless, holds
+        found.tried, found.refused = self._change, True
+        found.hopeless, found.holds = hopeless, holds or (found.holds and not hopeless)
 
-    def due(self, now: float) -> Iterator[Key]:
+    def rank(self, key: Key) -> Rank:
+        """Return the rank of a group that waits."""
+        return self._waiting[key].rank
+
+    def due(self) -> Iterator[Key]:
         """Yield the groups to try, in order; after each, `remove` or `refused` says what came."""
-        for key, waiting in sorted(
-            self._waiting.items(),
-            key=lambda each: (-each[1].priority, each[1].created, each[1].since),
-        ):
-            if waiting.tried != self._change:
+        for key, waiting in self._in_order():
+            if waiting.tried != self._change and key in self._waiting:
                 yield key
-            if key in self._waiting and self._holds(waiting, now):
-                return
+
+    def holders(self, now: float) -> list[Key]:
+        """Return the groups for which hosts are set aside, in order; one of a topology at most."""
+        found: dict[str, Key] = {}
+        for key, waiting in self._in_order() if self._waiting else ():
+            if waiting.topology not in found and self._is_holder(waiting, now):
+                found[waiting.topology] = key
+        return [*found.values()]
 
     def waited(self, key: Key, now: float) -> float:
         """Return for how many seconds a group has been waiting."""
@@ -84,10 +104,13 @@ class Queue(Generic[Key]):
         """Return for how many seconds the oldest group has been waiting; 0 if none is."""
         return max((now - each.since for each in self._waiting.values()), default=0.0)
 
-    def _holds(self, waiting: _Waiting, now: float) -> bool:
+    def _in_order(self) -> list[tuple[Key, _Waiting]]:
+        return sorted(self._waiting.items(), key=lambda each: each[1].rank)
+
+    def _is_holder(self, waiting: _Waiting, now: float) -> bool:
         if waiting.holds:
             return True
-        return not waiting.hopeless and waiting.tried >= 0 and now >= waiting.since + self.timeout
+        return waiting.refused and not waiting.hopeless and now >= waiting.since + self.timeout
 
 
 def seconds_between(earlier: str, later: str) -> float:

@@ -16,11 +16,14 @@ from msgspec import Struct
 
 from nri_policy.cluster.assignment import Assignment, Placed
 from nri_policy.cluster.group import PlacementRequest, PodSet, Status
+from nri_policy.cluster.message import no_domains
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.placement import assignment, search
 from nri_policy.cluster.request import NO_LEVEL, Unit, Unplaceable, asks, plan
 from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.tree import Path, Tree
+
+_NO_NODE = ""  # of pods that come to those of failed nodes
 
 
 def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
@@ -31,10 +34,12 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     *,
     implied: bool,
     paths: Mapping[str, Path],
+    more: Mapping[str, int],
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
     """Return the assignments of the new pods, and the whole ones, by pod set.
 
-    *paths* are those of failed nodes that still exist. Raises Unplaceable.
+    *paths* are those of failed nodes that still exist, *more* pods that none of them had, by pod
+    set. Raises Unplaceable.
     """
     new: dict[str, Assignment] = {}
     whole: dict[str, Assignment] = {}
@@ -51,6 +56,8 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
             for one in own.domains:
                 if (name := _host(own, one)) in failed:
                     lost[name] += one.count
+            if more.get(pod_set.name):
+                lost[_NO_NODE] = more[pod_set.name]
             while lost:
                 rest = places or sum(kept.values(), Counter())  # leader and workers stay together
                 search = partial(_Search, tree, pod_set, settings, implied, failed)
@@ -152,6 +159,8 @@ class _Search(Struct, frozen=True):
             pod_set = msgspec.structs.replace(pod_set, request=_finer(request, missing))
         unit = Unit(workers=pod_set)
         wanted = plan(unit, implied=self.implied, levels=tree.levels, settings=self.settings)
+        if tree.is_empty():
+            raise Unplaceable(no_domains(tree, tree.levels[wanted.level]))
         spec = pod_set.template.spec
         kind = tree.filter(spec, scored=self.settings.preferred_node_affinity)
         counts = tree.count_once(

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct, field
@@ -165,7 +165,7 @@ def check_count(pod_set: PodSet, path: str) -> None:
 def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: ClusterSettings) -> Plan:
     """Return what *unit* asks for on a tree of *levels*; raises Unplaceable.
 
-    *implied* is whether some pod set of the group asks for nothing, so that none is constrained.
+    *implied* is whether it asks for nothing, so that it is not constrained.
     """
     request = unit.workers.request or PlacementRequest()
     slices_alone = bool(request.slices) and not (request.required or request.preferred)
@@ -255,8 +255,6 @@ def _check_leader_group(name: str, members: Sequence[PodSet]) -> None:
             )
 
 
-def implied(steps: Iterable[Unit]) -> bool:
-    """Return whether some pod set asks for nothing, nor does its mate in a leader group."""
-    return any(
-        not any(asks(each.request) or is_spread(each) for each in unit.pod_sets) for unit in steps
-    )
+def implied(unit: Unit) -> bool:
+    """Return whether a pod set asks for nothing, nor does its mate in a leader group."""
+    return not any(asks(each.request) or is_spread(each) for each in unit.pod_sets)

@@ -1,18 +1,19 @@
 """PlacementGroups as they were seen, and what is asked to be written of them.
 
 Owns what is under way: a write is, until its group is seen at another revision or is gone, or until
-it is known that the write did not come to be.
+it is known that the write did not come to be. A group whose write failed is left alone for a while.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
 from nri_policy.cluster.group import PlacementGroup, hosts_of
 from nri_policy.cluster.membership import Key
+from nri_policy.cluster.refusals import Refusals
 from nri_policy.cluster.writes import GroupWrite, WriteStatus
 
 
@@ -27,9 +28,11 @@ class SeenGroup(Struct, frozen=True):
 class SeenGroups:
     """PlacementGroups by namespace and name."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.refusals = Refusals(now)
         self._seen: dict[Key, SeenGroup] = {}
         self._at: dict[str, set[Key]] = {}  # groups that have places, by host
+        self._owned: dict[str, set[Key]] = {}  # groups, by the uid of an owner
         self._asked: dict[Key, GroupWrite] = {}
         self._unanswered: dict[Key, GroupWrite] = {}  # of those, what is to be asked again
 
@@ -51,6 +54,10 @@ class SeenGroups:
     def on_host(self, host: str) -> Collection[Key]:
         """Return the groups that have places on a host."""
         return self._at.get(host, ())
+
+    def owned_by(self, uid: str) -> Collection[Key]:
+        """Return the groups of an owner."""
+        return self._owned.get(uid, ())
 
     def evicted(self) -> set[Key]:
         """Return the groups that have lost their places, with pods that may still be there."""
@@ -74,24 +81,28 @@ class SeenGroups:
         self._seen[key] = seen
         for host in hosts_of(seen.group):
             self._at.setdefault(host, set()).add(key)
+        for uid in seen.owners:
+            self._owned.setdefault(uid, set()).add(key)
         asked = self._asked.get(key)
         if isinstance(asked, WriteStatus) and asked.revision == seen.revision:
             return old, False
-        self._asked.pop(key, None)
+        if self._asked.pop(key, None) is not None:
+            self.refusals.remove(key)
         return old, True
 
     def remove(self, key: Key) -> None:
         """Take in that a group went."""
         self._forget(key)
         self._asked.pop(key, None)
+        self.refusals.remove(key)
 
     def ask(self, write: GroupWrite) -> None:
         """Take in that a write is under way."""
         self._asked[write.group.namespace, write.group.name] = write
 
     def is_under_way(self, key: Key) -> bool:
-        """Whether a write of a group is."""
-        return key in self._asked
+        """Whether a write of a group is, or has failed so lately that none is to be asked."""
+        return key in self._asked or self.refusals.holds(key)
 
     def under_way(self) -> list[GroupWrite]:
         """Return the writes that are."""
@@ -108,14 +119,18 @@ class SeenGroups:
 
     def again(self) -> list[GroupWrite]:
         """Return what is to be asked again: nobody answered, and nothing was seen since."""
-        again, self._unanswered = self._unanswered, {}
+        due = [key for key in self._unanswered if not self.refusals.holds(key)]
+        again = {key: self._unanswered.pop(key) for key in due}
         return [write for key, write in again.items() if self._asked.get(key) is write]
 
     def _forget(self, key: Key) -> SeenGroup | None:
         """Forget a group; return it as it was seen."""
         seen = self._seen.pop(key, None)
-        for host in hosts_of(seen.group) if seen is not None else ():
-            self._at[host].discard(key)
-            if not self._at[host]:
-                del self._at[host]
+        if seen is None:
+            return None
+        for index, names in ((self._at, hosts_of(seen.group)), (self._owned, seen.owners)):
+            for name in names:
+                index[name].discard(key)
+                if not index[name]:
+                    del index[name]
         return seen

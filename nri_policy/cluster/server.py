@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,6 +27,9 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nri_policy.cluster.extender import BadRequestError, error_result
+from nri_policy.settings.sources.file import WatchedFile, watch
+
+log = logging.getLogger(__name__)
 
 MAX_BODY = 8 << 20  # bytes
 BODY_SECONDS = 5.0
@@ -102,6 +106,31 @@ class _Protocol(H11Protocol):
 class Server(uvicorn.Server):
     """Serves until `should_exit`; signals are the caller's."""
 
+    def __init__(self, config: uvicorn.Config, listen: Listen) -> None:
+        super().__init__(config)
+        self._listen = listen
+
+    async def follow_certificate(
+        self, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """Use the certificate that is on disk for new connections, whenever it is renewed."""
+        files = [path for path in (self._listen.certificate, self._listen.key) if path is not None]
+        looks = (watch(WatchedFile(path), self._renew, sleep=sleep) for path in files)
+        await asyncio.gather(*looks)
+
+    def _renew(self) -> None:
+        certificate, context = self._listen.certificate, self.config.ssl
+        assert certificate is not None  # it is what is followed
+        assert context is not None
+        try:
+            # On a context of its own first: one that fails has lost the certificate it had.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, self._listen.key)
+            context.load_cert_chain(certificate, self._listen.key)
+        except OSError as error:  # as of a certificate whose key is still to come
+            log.warning("certificate-refused", extra={"reason": str(error), "kept": "old"})
+        else:
+            log.info("certificate-renewed", extra={"path": str(certificate)})
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone."""
@@ -170,7 +199,7 @@ def server(listen: Listen, answers: Answers) -> Server:
         ssl_cert_reqs=ssl.CERT_NONE if listen.client_ca is None else ssl.CERT_OPTIONAL,
     )
     config.load()
-    return Server(config)
+    return Server(config, listen)
 
 
 async def _answer(request: Request, answer: Verb) -> Response:
@@ -186,10 +215,19 @@ async def _answer(request: Request, answer: Verb) -> Response:
         return Response(status_code=400)
     if body is None:
         return PlainTextResponse("the body is too large\n", 413, {"Connection": "close"})
+    return await _ask(answer, body)
+
+
+async def _ask(answer: Verb, body: bytes) -> Response:
+    """Return the answer to a body; an error of ours is this request's alone."""
     try:
         return Response(await answer(body), media_type="application/json")
     except BadRequestError as error:
         return Response(error_result(str(error)), 400, media_type="application/json")
+    except Exception as error:
+        log.exception("request-failed")
+        text = f"internal error: {type(error).__name__}"
+        return Response(error_result(text), 500, media_type="application/json")
 
 
 async def _body(request: Request) -> bytes | None:

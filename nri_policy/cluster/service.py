@@ -66,7 +66,14 @@ class Service:
             wake = self.writer.wake
         followed = sources(self.settings, self.zones, spread, self.controller, wake)
         self.watch = Watch(client, followed, now)
-        self.verbs = Verbs(self.zones, spread, choose=settings.extender.choose)
+        self.verbs = Verbs(
+            self.zones,
+            spread,
+            choose=settings.extender.choose,
+            closed_to=None
+            if self.controller is None
+            else self.controller.attempts.waiting.closed_to,
+        )
         self._file = file
         self._client = client
         self._now = now
@@ -153,7 +160,7 @@ class Service:
                 PODS, created, namespace=binding.namespace, name=binding.name, part="binding"
             )
         except (APIError, DocumentError) as error:
-            self.zones.withdraw((binding.namespace, binding.name))
+            self.verbs.withdraw(binding)
             return error_result(str(error))
         return error_result("")
 
@@ -178,6 +185,11 @@ class Service:
             "kind",
             self.watch.unreadable,
         )
+        yield CounterMetricFamily(
+            f"{name}internal_errors",
+            "Errors of the service itself; each stopped the work on one object or group.",
+            self.watch.errors + (0 if self.controller is None else self.controller.errors),
+        )
         if self.writer is not None:
             written = CounterMetricFamily(
                 f"{name}writes", "Writes for placement groups.", labels=["kind", "outcome"]
@@ -186,10 +198,12 @@ class Service:
                 written.add_metric(labels, number)
             yield written
             controller = self.writer.controller
+            waiting = controller.attempts.waiting
             yield from controller.attempts.statistics.collect(
                 controller.groups.states(),
                 controller.queue.oldest(self._now()),
                 len(controller.queue),
+                len({host for *_, hosts in waiting.reservations() for host in hosts}),
                 self.writer.written["OpenGate", "done"],
             )
         yield GaugeMetricFamily(
@@ -263,12 +277,14 @@ async def run(  # noqa: PLR0913 - keywords: what it is given to work with
     loop.add_signal_handler(signal.SIGHUP, service.settings.reload)
     following = asyncio.create_task(service.run())
     following.add_done_callback(lambda _: setattr(http, "should_exit", True))
+    renewing = asyncio.create_task(http.follow_certificate())
     try:
         with socket.create_server((listen.host, listen.port)) as listener:
             host, port, *_ = listener.getsockname()
             log.info("listening", extra={"address": host, "port": port})
             await http.serve([listener])
     finally:
+        renewing.cancel()
         following.cancel()
         with suppress(asyncio.CancelledError):
             await following

@@ -3,6 +3,10 @@
 A service is the controller that owns pods; of a ReplicaSet, its Deployment. Where its next pod
 should go is the rule of spreading for one pod: at each level the branch with the fewest of its pods
 by weight, then the host with the fewest recent failures, of its own pods, of all pods.
+
+kube-scheduler asks about the next pod before it has bound the last one. A pod counts on the node
+that was chosen for it, or to which we bind it, until it is seen bound, asks again, or
+PROMISE_SECONDS pass: no host gets more pods of a service than allowed.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.pod import Pod
 from nri_policy.cluster.spreading import Preference, read_preferences
 
+PROMISE_SECONDS = 30.0
 FAILURE_SECONDS = 300.0  # for which a failure counts
 FEW_FAILURES = 5  # fewer than these count as none
 MOST_SCORE = 10
@@ -60,6 +65,8 @@ class ServiceSpread:
         self._at: dict[Key, tuple[str, Service | None]] = {}  # by pod
         self._own: defaultdict[Service, Counter[str]] = defaultdict(Counter)  # by node
         self._failures: RecentFailures[Service] = RecentFailures(now)
+        self._promised: dict[Key, float] = {}  # pods that are not bound yet, until when they count
+        self._now = now
 
     def set_node(self, node: ClusterNode) -> None:
         """Take in that a node came or changed."""
@@ -71,6 +78,8 @@ class ServiceSpread:
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""
+        if not pod.node and (pod.namespace, pod.name) in self._promised:
+            return
         before = self.remove_pod(pod.namespace, pod.name)
         if not pod.node:
             return
@@ -79,13 +88,44 @@ class ServiceSpread:
             if service is not None and before is not None and pod.phase == "Failed":
                 self._failures.add(service, pod.node)
             return
-        self._at[pod.namespace, pod.name] = (pod.node, service)
-        self._every[pod.node] += 1
+        self._count(pod, pod.node, service)
+
+    def _count(self, pod: Pod, node: str, service: Service | None) -> None:
+        self._at[pod.namespace, pod.name] = (node, service)
+        self._every[node] += 1
         if service is not None:
-            self._own[service][pod.node] += 1
+            self._own[service][node] += 1
+
+    def choose(self, pod: Pod, names: Sequence[str]) -> str | None:
+        """Return the best of the nodes for a pod whose service has a limit, None for any other."""
+        request = _request(pod)
+        if request is None or request.max_per_host is None or not names:
+            return None
+        scores = self.scores(pod, names) or {}
+        own = self._own.get(_service(pod), Counter())
+        return min(names, key=lambda name: (-scores[name], own[name], self._every[name], name))
+
+    def promise(self, pod: Pod, node: str) -> None:
+        """Count a pod on a node where it is about to be bound, if its service is spread."""
+        if _request(pod) is not None:
+            self.withdraw(pod.namespace, pod.name)
+            self._count(pod, node, _service(pod))
+            self._promised[pod.namespace, pod.name] = self._now() + PROMISE_SECONDS
+
+    def withdraw(self, namespace: str, name: str) -> None:
+        """Take back what was promised to a pod, if it is not bound."""
+        if (namespace, name) in self._promised:
+            self.remove_pod(namespace, name)
+
+    def expire(self) -> None:
+        """Take back the promises whose time is over."""
+        now = self._now()
+        for key in [key for key, until in self._promised.items() if until <= now]:
+            self.remove_pod(*key)
 
     def remove_pod(self, namespace: str, name: str) -> str | None:
         """Take in that a pod went; return the node where it was."""
+        self._promised.pop((namespace, name), None)
         found = self._at.pop((namespace, name), None)
         if found is None:
             return None

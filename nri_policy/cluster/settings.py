@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nri_policy.cluster.assignment import check_count
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.matching import Toleration
 from nri_policy.cluster.node import HOSTNAME
@@ -87,7 +88,10 @@ def read_labels(value: object) -> dict[str, str]:
 
 def read_weights(value: object) -> dict[str, int]:
     """Read a map of resources to their weights."""
-    return convert(value, dict[str, int], "")
+    found = convert(value, dict[str, int], "")
+    for resource, weight in found.items():
+        check_count(weight, 0, resource)
+    return found
 
 
 def read_tolerations(value: object) -> list[Toleration]:

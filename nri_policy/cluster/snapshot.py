@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from nri_policy.cluster.assignment import check_count
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.group import PlacementGroup, read_group
 from nri_policy.cluster.node import ClusterNode, read_node
@@ -43,6 +44,8 @@ class _Cluster(Struct, forbid_unknown_fields=True):
 def read_snapshot(value: object) -> Snapshot:
     """Return the cluster in *value*; raises DocumentError with the path of what is wrong."""
     given = convert(value, _Cluster, "")
+    for node, number in (given.failures or {}).items():
+        check_count(number, 0, join("failures", node))
     return Snapshot(
         nodes=_read(given.nodes, "nodes", read_node, lambda each: each.name),
         pods=_read(given.pods, "pods", read_pod, lambda each: f"{each.namespace}/{each.name}"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from http.client import FORBIDDEN, NOT_FOUND
+from http.client import NOT_FOUND
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -70,14 +70,14 @@ def _of_settings(settings: LiveSettings) -> list[Source]:
             take=lambda item: settings.set_object(decode(item)),
             remove=lambda key: settings.remove_object(key[1]),
             known=settings.objects,
-            optional=(NOT_FOUND, FORBIDDEN),
+            optional=(NOT_FOUND,),  # where the kind is not installed
         ),
         Source(
             kind=TOPOLOGIES,
             take=lambda item: settings.set_topology(decode(item)),
             remove=lambda key: settings.remove_topology(key[1]),
             known=settings.topologies,
-            optional=(NOT_FOUND, FORBIDDEN),
+            optional=(NOT_FOUND,),  # where the kind is not installed
         ),
     ]
 

@@ -53,16 +53,19 @@ def _around(tree: Tree, leaves: Collection[int], level: int) -> frozenset[str]:
     return frozenset(tree.nodes_in(tree.domains.leaves_below(each) for each in domains))
 
 
-def replace_spread(
+def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
     tree: Tree,
     unit: Unit,
     status: Status,
     spread: Callable[[PodSet, Mapping[str, int], Collection[str]], tuple[dict[str, int], int]],
     nodes: Mapping[str, ClusterNode],
+    *,
+    more: Mapping[str, int],
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
     """Return the assignments of the pods that failed nodes had, and the whole ones; Unplaceable.
 
-    Like the others they are spread, a required request in the domain where the rest is.
+    *more* pods of a pod set go with them. Like the others they are spread, a required request in
+    the domain where the rest is.
     """
     new: dict[str, Assignment] = {}
     whole: dict[str, Assignment] = {}
@@ -75,6 +78,7 @@ def replace_spread(
         domains = given[pod_set.name].domains
         kept = [each for each in domains if each.values[0] not in failed]
         missing = sum(each.count for each in domains) - sum(each.count for each in kept)
+        missing += more.get(pod_set.name, 0)
         leaves = [leaf_kept(tree, [HOSTNAME], each.values) for each in kept]
         within = nodes.keys() - failed
         if request.required in tree.levels and leaves:

@@ -164,6 +164,12 @@ class SpreadTree:
             self.rows.add(leaf, amounts, -times)
         return True
 
+    def set_aside(self, node: ClusterNode, times: int) -> None:
+        """Have nobody use a node (1), or all again (-1)."""
+        leaf = self._at.get(node.name)
+        if leaf is not None and _is_open(node):
+            self.rows.add(leaf, {}, 0, -times)
+
     def run(self, node: str, times: int) -> None:
         """Take in that pods began to run on a node, or ended."""
         leaf = self._at.get(node)

@@ -7,7 +7,8 @@ the level before: `region` and `zone` stand for Kubernetes' labels, a name with 
 itself, any other name is below `example.com/`. After `host` comes what each host has: quantities of
 resources, `socket:N` and `numa:N` (NUMA nodes in each socket, or in the host).
 
-Every host then has a NodeResourceTopology with its share of the resources in each zone.
+Every host then has a NodeResourceTopology like that of a node daemon with `alignment: numa`, with a
+share of the resources in each NUMA node.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any, NamedTuple
 
 from nri_policy.cluster.document import CPU, PODS, Amounts, DocumentError, parse_amounts
 from nri_policy.cluster.node import HOSTNAME
+from nri_policy.cluster.numa_request import MEMORY
 from nri_policy.cluster.settings import KIND
+from nri_policy.cluster.zone import MEMORY_SET
 from nri_policy.settings import API_VERSION
 from nri_policy.units import format_cpu
 from nri_policy.wording import quoted
@@ -137,21 +140,33 @@ def _topology(name: str, zones: list[Object]) -> Object:
 
 
 def _zones(below: Mapping[str, int], amounts: Amounts) -> list[Object]:
-    """Return the zones of a host, its resources split evenly over the innermost of them."""
-    sockets, nodes = below.get("socket", 0), below.get("numa", 0)
-    count = max(1, sockets) * max(1, nodes)
+    """Return the zones of a host, its resources split evenly over its NUMA nodes.
+
+    Names, types and parents are those of the node daemon's reports (spec nrt.md §0): NUMA nodes
+    for schedulers, which have no parents, then pools, where a pool that would have just the NUMA
+    nodes of the one above it is left out.
+    """
+    sockets, nodes = below.get("socket", 1), below.get("numa", 1)
+    count = sockets * nodes
     shares = [
         {name: _share(name, amount, number, count) for name, amount in amounts.items()}
         for number in range(count)
     ]
-    zones: list[Object] = []
+    zones = [_zone(f"node-{number}", "Node", share) for number, share in enumerate(shares)]
+
+    def pool(name: str, kind: str, parent: str, numbers: range) -> None:
+        own = {each: sum(shares[at][each] for at in numbers) for each in (CPU, MEMORY)}
+        ids = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+        made = _zone(name, kind, own) | {"attributes": [{"name": MEMORY_SET, "value": ids}]}
+        zones.append(made | ({"parent": parent} if parent else {}))
+
+    if sockets > 1:
+        pool("root", "virtual node", "", range(count))
     for socket in range(sockets):
-        inner = shares[socket * max(1, nodes) : (socket + 1) * max(1, nodes)]
-        total = {name: sum(each[name] for each in inner) for name in amounts}
-        zones.append(_zone("socket", socket, total))
-    for node in range(count if nodes else 0):
-        parent = {"parent": f"socket-{node // nodes}"} if sockets else {}
-        zones.append(_zone("Node", node, shares[node]) | parent)
+        own = range(socket * nodes, (socket + 1) * nodes)
+        pool(f"socket #{socket}", "socket", "root" if sockets > 1 else "", own)
+        for at in own if nodes > 1 else ():
+            pool(f"NUMA node #{at}", "numa node", f"socket #{socket}", range(at, at + 1))
     return zones
 
 
@@ -162,9 +177,9 @@ def _share(name: str, amount: int, number: int, count: int) -> int:
     return unit * (whole + (number < rest))
 
 
-def _zone(kind: str, number: int, amounts: Amounts) -> Object:
+def _zone(name: str, kind: str, amounts: Amounts) -> Object:
     resources = []
-    for name, amount in amounts.items():
-        written = format_cpu(amount) if name == CPU else str(amount)
-        resources.append({"name": name, "allocatable": written, "available": written})
-    return {"name": f"{kind.lower()}-{number}", "type": kind, "resources": resources}
+    for resource, amount in amounts.items():
+        written = format_cpu(amount) if resource == CPU else str(amount)
+        resources.append({"name": resource, "allocatable": written, "available": written})
+    return {"name": name, "type": kind, "resources": resources}

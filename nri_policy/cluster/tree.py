@@ -16,50 +16,55 @@ import msgspec
 
 from nri_policy._counts import Counts
 from nri_policy._domains import Domains, Rows, Vector, arrange, index
+from nri_policy.cluster.assignment import Placed
 from nri_policy.cluster.document import PODS, Amounts
 from nri_policy.cluster.filter import Filter
 from nri_policy.cluster.matching import Toleration
 from nri_policy.cluster.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.pod import PodSpec
-from nri_policy.cluster.settings import ZONE_LEVEL, Topology
-from nri_policy.cluster.zone import NodeZones, Zone, zones_of
+from nri_policy.cluster.settings import Topology
 
 Path = tuple[str, ...]
 
 MAX_MASKS = 64  # kept; the least recently used goes first
 MAX_COUNTS = 16
+MAX_PLACED = 200_000
 
 _ANYWHERE = PodSpec()
 
 
-class Tree:
-    """The leaves of one topology: hosts, racks, or zones where *below* names their types."""
+class _Places(dict[tuple[int, int], Placed]):
+    """Leaves and pods, as assignments have them: made when they are used first."""
 
-    def __init__(  # noqa: PLR0913 - keywords: what the tree is made of
-        self,
-        topology: Topology,
-        nodes: Iterable[ClusterNode],
-        used: Mapping[str, Amounts],
-        *,
-        hosts: Tree | None = None,
-        below: Sequence[str] = (),
-        zones: Mapping[str, NodeZones] = {},
+    def __init__(self, tree: Tree) -> None:
+        super().__init__()
+        self._tree = tree
+
+    def __missing__(self, place: tuple[int, int]) -> Placed:
+        leaf, count = place
+        made = self[place] = Placed(self._tree.values(leaf), count)
+        return made
+
+
+class Tree:
+    """The leaves of one topology: hosts, or what is above them; `ZoneTree` goes on below."""
+
+    def __init__(
+        self, topology: Topology, nodes: Iterable[ClusterNode], used: Mapping[str, Amounts]
     ) -> None:
         self.topology = topology
-        self.levels = (*topology.levels, *(ZONE_LEVEL + each for each in below))
+        self.levels = tuple(topology.levels)
         # Those that assignments name: from the host on where there is one.
         self._unnamed = len(topology.levels) - 1 if topology.by_host else 0
         self.named_levels = list(self.levels[self._unnamed :])
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
-        self.hosts = hosts
-        self._below = tuple(below)
-        self._zones = zones
         self._used = used
         self._leaf_at: dict[Path, int] = {}
         self._hosts_assigned = False  # to hosts of leaves that are not hosts
         self._node_at: dict[str, int]  # node -> its leaf, the first of its zones
         self._host_at: dict[str, int]  # hostname -> the same
         self._tainted: set[int]  # leaves
+        self._placed = _Places(self)
         self._filters: OrderedDict[Any, Filter] = OrderedDict()
         self._counts: OrderedDict[Any, Counts] = OrderedDict()
         self.paths: list[Path]
@@ -72,13 +77,19 @@ class Tree:
         if topology.by_host and (others or len(self._host_at) < len(first)):
             self._keep_first(first, others)
             self._node_at, self._host_at, self._tainted, amounts = index(first, self.paths)
-        if hosts is not None:
-            self._grow_zones(first)
-            return
+        self._fill(first, others, amounts)
+
+    def _fill(
+        self,
+        first: list[ClusterNode],
+        others: Mapping[int, list[ClusterNode]],
+        amounts: Any,
+    ) -> None:
+        """Give each leaf what its nodes have: the *first* of its path, and *others* of it."""
         self.domains = Domains(self.paths)
         self.rows = Rows(self.domains)
         self.rows.fill(amounts)
-        if topology.by_host:
+        if self.topology.by_host:
             self._nodes = list(first)
         else:
             self._host_at, self._tainted = {}, set()
@@ -90,7 +101,7 @@ class Tree:
                     self._node_at[node.name] = leaf
                     self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
                     self.rows.add(leaf, node.allocatable, 1, 1)
-        for name, each in used.items():
+        for name, each in self._used.items():
             self.use(name, each, 1)
 
     def _keep_first(
@@ -111,32 +122,6 @@ class Tree:
         self.paths = [self.paths[leaf] for leaf in kept]
         first[:] = [first[leaf] for leaf in kept]
 
-    def _grow_zones(self, hosts: list[ClusterNode]) -> None:
-        """Make the zones of every host leaves; a host without any is left out."""
-        paths: list[Path] = []
-        leaves: list[Amounts] = []
-        self._nodes, self._node_at, self._host_at, self._tainted = [], {}, {}, set()
-        self._first_zone: dict[str, int] = {}  # node -> leaf, also while it takes no part
-        for path, node in zip(self.paths, hosts, strict=True):
-            found, reason = zones_of(self._zones.get(node.name), self._below)
-            if reason:
-                self.left_out[node.name] = reason
-                continue
-            self._node_at[node.name] = self._host_at[path[-1]] = len(paths)
-            self._first_zone[node.name] = len(paths)
-            for names, zone in sorted(found.items()):
-                paths.append(path + names)
-                self._nodes.append(node)
-                leaves.append(zone.available)
-            if node.taints:
-                self._tainted.update(range(self._node_at[node.name], len(paths)))
-        self.paths = paths
-        self.domains = Domains(paths)
-        self.rows = Rows(self.domains, unlisted=True)
-        for leaf, available in enumerate(leaves):
-            self.rows.set(leaf, available)
-        self._leaf_at = {path[len(self.topology.levels) - 1 :]: at for at, path in enumerate(paths)}
-
     def held(self, pods: Mapping[str, int]) -> dict[int, int]:
         """Return pods by leaf that are given by node; those of nodes without a leaf are not in."""
         at = self._node_at
@@ -146,6 +131,19 @@ class Tree:
         """Yield the names of the nodes at leaves."""
         leaves = {leaf for each in ranges for leaf in each}
         return (node for node, leaf in self._node_at.items() if leaf in leaves)
+
+    def leaves_of_nodes(self) -> Iterable[tuple[str, int]]:
+        """Return the nodes that take part, each with its leaf, the first of its zones."""
+        return self._node_at.items()
+
+    def set_aside(self, node: ClusterNode, times: int) -> None:
+        """Have nobody use a node (1), or all again (-1); it stays part of the tree."""
+        leaf = self._node_at.get(node.name)
+        if leaf is None:
+            return
+        amounts = {} if self.topology.by_host else node.allocatable  # others share its leaf
+        for each in self._from(leaf):
+            self.rows.add(each, amounts, -times, -times)
 
     def is_empty(self) -> bool:
         """Return whether no node takes part."""
@@ -167,59 +165,30 @@ class Tree:
         if leaf is not None:
             assert old is not None
             self._leave(old, leaf)
-        elif name in self.left_out:
-            why = self.left_out.pop(name)
-            if self.hosts is not None or why.startswith("hostname"):
-                return False
+        elif self.left_out.pop(name, "").startswith("hostname"):
+            return False
         path = None if new is None else self._path(new)
         if new is None or path is None:
             return leaf is None or not self._has_twin(leaf)
         found = self._find_path(path)
-        if found is None or (self.topology.by_host and self._nodes[found] is not None):
+        if found is None or not self._is_free(found, name):
             return False
-        if self.hosts is not None and found != self._first_zone.get(name):
-            return False  # another node's zones
         self._join(new, found)
         return found == leaf or leaf is None or not self._has_twin(leaf)
 
-    def change_zones(self, old: NodeZones, new: NodeZones) -> bool:
-        """Take in what the zones of a node have left; return False as `change` does."""
-        before, reason = zones_of(old, self._below)
-        after, why = zones_of(new, self._below)
-        first = self._first_zone.get(new.node)
-        if first is None:
-            return reason == why or self.hosts is None or self.hosts.leaf_of(new.node) is None
-        if before.keys() != after.keys() or any(
-            before[each].free.keys() != after[each].free.keys() for each in before
-        ):
-            return False
-        for leaf, (_, zone) in zip(self._from(first), sorted(before.items()), strict=True):
-            self.rows.add(leaf, zone.available, -1)
-        for leaf, (_, zone) in zip(self._from(first), sorted(after.items()), strict=True):
-            self.rows.add(leaf, zone.available, 1)
-        return True
-
-    def zones(self) -> list[Zone]:
-        """Return the zone of each leaf; only where leaves are zones."""
-        return [
-            zone
-            for node in self._first_zone  # in the order of leaves
-            for _, zone in sorted(zones_of(self._zones.get(node), self._below)[0].items())
-        ]
+    def _is_free(self, leaf: int, _name: str) -> bool:
+        """Return whether a node may join a leaf."""
+        return not self.topology.by_host or self._nodes[leaf] is None
 
     def _has_twin(self, leaf: int) -> bool:
         """Return whether some node was left out for the hostname of *leaf*."""
         return _twice(self._path_at(leaf)[-1]) in self.left_out.values()
 
     def use(self, node: str, amounts: Amounts, times: int) -> None:
-        """Take what a pod requests off its node *times* times; zones tell of pods themselves."""
+        """Take what a pod requests off its node *times* times."""
         leaf = self._node_at.get(node)
-        if leaf is None:
-            return
-        if self.hosts is None:
+        if leaf is not None:
             self.rows.add(leaf, amounts, -times)
-        else:
-            self._note_host(leaf)
 
     def assume(
         self,
@@ -228,7 +197,7 @@ class Tree:
         amounts: Amounts,
         times: int,
         *,
-        reported: int = 0,
+        reported: int = 0,  # noqa: ARG002 - only zones count pods themselves
     ) -> bool:
         """Take what pods of an assignment request off the leaf that it names, *times* times.
 
@@ -237,32 +206,19 @@ class Tree:
         """
         leaf = self.find(levels, values)
         if leaf is not None:
-            self.rows.add(leaf, amounts, -(times if self.hosts is None else times - reported))
-        if levels[0] != HOSTNAME:
-            return leaf is not None
-        host = self._host_at.get(values[0])
-        if self.hosts is None and leaf is None:
-            self._hosts_assigned = True  # also to one that is not there yet
-        if host is None:
+            self.rows.add(leaf, amounts, -times)
             return True
-        if self.hosts is not None:
-            self._note_host(host)
-        elif leaf is None:
+        if levels[0] != HOSTNAME:
+            return False
+        self._hosts_assigned = True  # also to one that is not there yet
+        host = self._host_at.get(values[0])
+        if host is not None:
             self.rows.add(host, amounts, -times)
         return True
 
-    def _note_host(self, leaf: int) -> None:
-        for each in self._from(leaf):
-            self.rows.note(each)
-
     def _from(self, leaf: int) -> range:
-        """Return the leaves of the host whose first one is *leaf*: its zones, or it alone."""
-        end = leaf + 1
-        if self.hosts is not None:
-            path = self._path_at(leaf)
-            while end < len(self.paths) and self._path_at(end) == path:
-                end += 1
-        return range(leaf, end)
+        """Return the leaves of the host whose first one is *leaf*."""
+        return range(leaf, leaf + 1)
 
     def _path_at(self, leaf: int) -> Path:
         """Return the path of the node at a leaf, which may be a zone of it."""
@@ -297,21 +253,29 @@ class Tree:
             self._assume_all(places, amounts, -1)
 
     def _assume_all(self, places: Mapping[int, int], amounts: Amounts, times: int) -> None:
-        for tree in (self,) if self.hosts is None else (self, self.hosts):
-            for leaf, count in places.items():
-                tree.assume(self.named_levels, self.values(leaf), amounts, times * count)
+        for leaf, count in places.items():
+            self.assume(self.named_levels, self.values(leaf), amounts, times * count)
 
     def find(self, levels: Sequence[str], values: Sequence[str]) -> int | None:
         """Return the leaf that an assignment's values name, None where it has none."""
         if levels != self.named_levels and list(levels) != self.named_levels:
             return None
-        if self.hosts is None and self.topology.by_host:
+        return self._leaf_of_values(values)
+
+    def _leaf_of_values(self, values: Sequence[str]) -> int | None:
+        if self.topology.by_host:
             return self._host_at.get(values[0])
         return self._leaf_at.get(tuple(values))
 
     def values(self, leaf: int) -> list[str]:
         """Return the values by which assignments name a leaf."""
         return list(self.paths[leaf][self._unnamed :])
+
+    def placed(self, places: Iterable[tuple[int, int]]) -> list[Placed]:
+        """Return leaves and pods as assignments have them; equal ones are one object."""
+        if len(self._placed) > MAX_PLACED:
+            self._placed.clear()
+        return [*map(self._placed.__getitem__, places)]
 
     def filter(self, spec: PodSpec, *, scored: bool) -> Filter:
         """Return which leaves a pod may use; selectors count only where leaves are hosts."""
@@ -405,23 +369,7 @@ class Tree:
     ) -> Counts:
         """Return new counts, only of the leaves *within*, with *most* pods a host, *held* there."""
         leaves = range(self.domains.leaves) if within is None else within
-        limits = None
-        if most is not None and self.topology.by_host:
-            limits = [max(0, most - held.get(leaf, 0)) for leaf in range(self.domains.leaves)]
-        above = None
-        if self.hosts is not None:
-            above = self.hosts.counts(
-                pod,
-                self.hosts.filter_of(kind.spec, kind.tolerations),
-                size=1,
-                slice_level=len(self.hosts.levels) - 1,
-                inner={},
-                leader=leader,
-                leader_kind=self.hosts.filter_of(leader_kind.spec, leader_kind.tolerations)
-                if leader_kind
-                else None,
-                most=most,
-            )
+        hosts, host_of = self._of_hosts(pod, kind, leader, leader_kind, most)
         return Counts(
             self.rows,
             Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1}),
@@ -435,10 +383,27 @@ class Tree:
             leader_mask=leader_kind.mask if leader_kind else None,
             low=leaves.start,
             high=leaves.stop,
-            hosts=above,
-            host_of=None if self.hosts is None else self._hosts_of_leaves(),
-            most=limits,
+            hosts=hosts,
+            host_of=host_of,
+            most=self._limits(pod, most, held),
         )
+
+    def _limits(self, _pod: Amounts, most: int | None, held: Mapping[int, int]) -> list[int] | None:
+        """Return how many pods each leaf takes at most, whatever it has; None without limits."""
+        if most is None or not self.topology.by_host:
+            return None
+        return [max(0, most - held.get(leaf, 0)) for leaf in range(self.domains.leaves)]
+
+    def _of_hosts(
+        self,
+        _pod: Amounts,
+        _kind: Filter,
+        _leader: Amounts | None,
+        _leader_kind: Filter | None,
+        _most: int | None,
+    ) -> tuple[Counts | None, list[int] | None]:
+        """Return the counts of the hosts that leaves are in, and the host of each leaf."""
+        return None, None
 
     def forget(self) -> None:
         """Forget all counts, so that the next ones are made from nothing."""
@@ -469,9 +434,7 @@ class Tree:
             self.rows.add(each, {}, 0, -1)
             if self.topology.by_host:
                 self._nodes[each] = None
-        if self.hosts is None:
-            self.rows.add(leaf, node.allocatable, -1)
-            self.rows.add(leaf, self._used.get(node.name, {}), 1)
+        self._add(node, leaf, -1)
 
     def _join(self, node: ClusterNode, leaf: int) -> None:
         """Make a node part of its leaf, or its zones."""
@@ -487,16 +450,12 @@ class Tree:
         if not self.topology.by_host:
             self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
         self._node_at[node.name] = leaf
-        if self.hosts is None:
-            self.rows.add(leaf, node.allocatable, 1)
-            self.rows.add(leaf, self._used.get(node.name, {}), -1)
+        self._add(node, leaf, 1)
 
-    def _hosts_of_leaves(self) -> list[int]:
-        """Return the leaf that the host of every zone has in the tree of hosts."""
-        assert self.hosts is not None
-        last = len(self.topology.levels) - 1
-        leaves = [self.hosts.find([HOSTNAME], [path[last]]) for path in self.paths]
-        return [leaf for leaf in leaves if leaf is not None]
+    def _add(self, node: ClusterNode, leaf: int, times: int) -> None:
+        """Add what a node has, less what its pods use, to a leaf *times* times."""
+        self.rows.add(leaf, node.allocatable, times)
+        self.rows.add(leaf, self._used.get(node.name, {}), -times)
 
 
 def _twice(host: str) -> str:

@@ -13,6 +13,7 @@ from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import Status
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.tree import Tree
+from nri_policy.cluster.zone_tree import ZoneTree
 
 
 class Domain(Struct, frozen=True):
@@ -58,6 +59,7 @@ def tree_report(engine: Engine, name: str, *, zones: bool = False) -> TreeReport
     below = tree.topology.below_host
     if zones and below:
         deep = engine.tree(name, len(below))
+        assert isinstance(deep, ZoneTree)
         whole = [Counter(zone.allocatable) for zone in deep.zones()]
         levels, left_out = deep.levels, left_out | deep.left_out
         domains += _domains(engine, deep, whole, range(len(tree.levels), len(levels)))
@@ -77,6 +79,8 @@ def _domains(
     engine: Engine, tree: Tree, whole: Sequence[Amounts], levels: Iterable[int]
 ) -> Iterator[Domain]:
     """Yield the domains of some levels; *whole* is what each leaf has in all."""
+    if not tree.paths:  # it has no levels, then
+        return
     groups = _groups(engine, tree)
     free = [tree.rows.room(leaf) for leaf in range(tree.domains.leaves)]
     for level in levels:
@@ -85,7 +89,7 @@ def _domains(
             yield Domain(
                 level=tree.levels[level],
                 values=[*tree.paths[leaves.start][: level + 1]],
-                nodes=sum(map(tree.rows.nodes_at, leaves)) if tree.hosts is None else 1,
+                nodes=sum(map(tree.rows.nodes_at, leaves)) if not isinstance(tree, ZoneTree) else 1,
                 total=_sum(whole[leaf] for leaf in leaves),
                 free=_sum(free[leaf] for leaf in leaves),
                 groups=sorted({each for leaf in leaves for each in groups.get(leaf, ())}),

@@ -13,6 +13,7 @@ from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.group import PlacementGroup, Status
 from nri_policy.cluster.membership import Key
 from nri_policy.cluster.node import HOSTNAME
+from nri_policy.cluster.standing import behind, standing
 from nri_policy.wording import did_you_mean, quoted
 
 
@@ -38,9 +39,10 @@ class Tried(Struct, frozen=True, rename="camel"):
 def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> Tried:
     """Place *group*, so that others see it if it fits; raises DocumentError.
 
-    *failures* are recent ones of its pods, by node.
+    *failures* are recent ones of its pods, by node. What is set aside for others stays so.
     """
-    status = engine.place(group, failures)
+    with behind(engine, standing(engine, group)):
+        status = engine.place(group, failures)
     placed = msgspec.structs.replace(group, status=status)
     if status.state == "Placed":
         engine.set_group(placed)

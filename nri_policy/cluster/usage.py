@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -51,11 +51,13 @@ def undone(usages: Iterable[Usage]) -> list[Usage]:
 def in_use(
     group: PlacementGroup,
     members: Iterable[Pod],
-    kind: Callable[[Amounts], Amounts],
+    kinds: Mapping[str, Amounts],
     nodes: Mapping[str, ClusterNode],
 ) -> list[Usage]:
-    """Return what a group's assignments use, less what the finished ones of *members* gave back."""
-    kinds = {each.name: kind(each.template.spec.effective()) for each in group.pod_sets}
+    """Return what a group's assignments use, less what the finished ones of *members* gave back.
+
+    *kinds* are what one pod uses, by pod set.
+    """
     finished: Counter[tuple[str, str]] = Counter()
     running: Counter[tuple[str, str]] = Counter()
     for pod in members:

@@ -1,7 +1,7 @@
 """Watching the cluster: objects by kind, to whoever wants them, stripped to what is used.
 
 Owns what is known to be complete, and since when it may be outdated: a kind that cannot be followed
-is said to be so, and tried again.
+is said to be so, and tried again. An object with which we cannot go on keeps no other back.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Source(Struct, frozen=True):
     remove: Callable[[Key], None]  # one went
     known: Callable[[], Collection[Key]]  # those that were taken
     spoiled: Callable[[Key], None] | None = None  # one makes no sense
-    optional: Collection[int] = ()  # by which answers (NOT_FOUND, FORBIDDEN) there are none
+    optional: Collection[int] = ()  # by which answers there are none
 
 
 class Watch:
@@ -56,6 +56,7 @@ class Watch:
         delay: Callable[[int], float] = _BACKOFF,
     ) -> None:
         self.unreadable: Counter[str] = Counter()  # objects, by kind
+        self.errors = 0  # of ours, each about one object
         self._client = client
         self._sources = sources
         self._now = now
@@ -97,7 +98,7 @@ class Watch:
                                 self._end_list(source, listed)
                                 listed = set()
                         elif event[0] == "DELETED":
-                            source.remove(_key(event[1]))
+                            self._remove(source, _key(event[1]))
                         else:
                             self._take(source, event[1])
                         self._failures[name] = 0
@@ -122,7 +123,7 @@ class Watch:
     def _end_list(self, source: Source, listed: Collection[Key]) -> None:
         """Remove what was known and is not among what was *listed*."""
         for gone in {*source.known()}.difference(listed):
-            source.remove(gone)
+            self._remove(source, gone)
         name = source.kind.plural
         if name not in self._listed:
             log.info("listed", extra={"kind": name, "objects": len(listed)})
@@ -138,6 +139,16 @@ class Watch:
             log.warning("unreadable", extra={"kind": name, "object": key[1], "reason": str(error)})
             if source.spoiled is not None and key[1]:
                 source.spoiled(key)
+        except Exception:
+            self.errors += 1
+            log.exception("object-failed", extra={"kind": name, "object": _key(item)[1]})
+
+    def _remove(self, source: Source, key: Key) -> None:
+        try:
+            source.remove(key)
+        except Exception:
+            self.errors += 1
+            log.exception("object-failed", extra={"kind": source.kind.plural, "object": key[1]})
 
 
 class _Metadata(Struct):

@@ -27,7 +27,10 @@ from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.group import PlacementGroup, PodSet, read_group
 from nri_policy.cluster.pod import Pod, Template, read_pod, read_template
+from nri_policy.kube.pod_fields import mistyped
 from nri_policy.wording import did_you_mean, quoted
+
+Object = dict[str, Any]
 
 _MOST_REPLICAS = 1000  # of a LeaderWorkerSet: each is a group
 _MAIN = "main"  # the pod set of what has only one
@@ -57,6 +60,11 @@ def _replicas(spec: _Spec) -> int:
 def _parallel(spec: _Spec) -> int:
     at_once = 1 if spec.parallelism is None else spec.parallelism
     return at_once if spec.completions is None else min(at_once, spec.completions)
+
+
+class _Template(Struct):
+    metadata: Object | None = None
+    spec: Object = {}
 
 
 class _Job(Struct):
@@ -120,10 +128,11 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
     for value, place in _each(documents, ""):
         kind = value.get("kind")
         if kind == "Pod":
+            _check_fields(value, place)
             _add_pod(groups, sizes, value, place)
             continue
         if kind == placement.KIND:
-            made = [_asked(read_group(value, place), place)]
+            made = [_placement_group(value, place)]
         elif kind == "JobSet":
             made = [_job_set(value, place)]
         elif kind == "LeaderWorkerSet":
@@ -145,13 +154,43 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
     return [*groups.values()]
 
 
+def pod_document(value: Object, path: str) -> Object:
+    """Return the Pod that stands for all that a workload of one template makes.
+
+    Raises DocumentError for other kinds.
+    """
+    kind = value.get("kind")
+    if kind == "Pod":
+        _check_fields(value, path)
+        return value
+    if kind not in _COUNTS:
+        known = ("Pod", *_COUNTS)
+        hint = did_you_mean(str(kind), known) or f"; there are: {', '.join(known)}"
+        raise DocumentError(join(path, "kind"), f"{quoted(kind)} does not stand for one pod{hint}")
+    given = convert(value, _Workload, path)
+    _check_fields(given.spec.template, join(path, "spec.template"))
+    own = convert(given.spec.template, _Template, join(path, "spec.template"))
+    named = {"name": given.metadata.name, "namespace": given.metadata.namespace}
+    return {"kind": "Pod", "metadata": {**(own.metadata or {}), **named}, "spec": own.spec}
+
+
+def _check_fields(pod: object, path: str) -> None:
+    """Refuse mistyped fields of a pod or template; those of live objects are the API server's."""
+    if problem := mistyped(pod):
+        field, _, text = problem.partition(": ")
+        raise DocumentError(f"{path}.{field}" if path else field, text)
+
+
 def _each(documents: Iterable[object], path: str) -> Iterable[tuple[dict[str, Any], str]]:
     for number, value in enumerate(documents):
         place = join(path, number) if number else path
         if not isinstance(value, dict):
             raise DocumentError(place, f"{quoted(value)} is not an object")
         if str(value.get("kind", "")).endswith("List"):
-            yield from _each(value.get("items") or (), join(place, "items"))
+            items = value.get("items") or []
+            if not isinstance(items, list):
+                raise DocumentError(join(place, "items"), f"{quoted(items)} is not a list")
+            yield from _each(items, join(place, "items"))
         else:
             yield value, place
 
@@ -196,6 +235,7 @@ def _pod_set(name: str, count: int, template: object, path: str) -> PodSet:
     if not 0 <= count <= MAX_COUNT:
         place = path.rpartition(".")[0]
         raise DocumentError(place, f"{count} pods are not from 0 to {MAX_COUNT}")
+    _check_fields(template, path)
     pod_set = PodSet(name=name, count=count, template=read_template(template, path))
     return _with_request(pod_set, join(path, "metadata"))
 
@@ -208,8 +248,11 @@ def _group(metadata: _Meta, pod_sets: Iterable[PodSet], path: str) -> PlacementG
     )
 
 
-def _asked(group: PlacementGroup, path: str) -> PlacementGroup:
+def _placement_group(value: Object, path: str) -> PlacementGroup:
+    group = read_group(value, path)
     places = [join(join(path, "spec.podSets"), number) for number in range(len(group.pod_sets))]
+    for each, place in zip(value["spec"]["podSets"], places, strict=True):
+        _check_fields(each.get("template"), join(place, "template"))
     pod_sets = tuple(
         _with_request(each, join(place, "template.metadata"))
         for each, place in zip(group.pod_sets, places, strict=True)

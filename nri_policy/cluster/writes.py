@@ -25,6 +25,8 @@ from nri_policy.cluster.group import (
 from nri_policy.cluster.membership import Key
 from nri_policy.cluster.pod import Owner, Pod
 
+NODE_FAILED = "NodeFailed"  # reason of what happens to a group's pods
+
 Object = dict[str, Any]
 
 
@@ -36,7 +38,6 @@ class CreateGroup(Struct, frozen=True):
 
     def object(self) -> Object:
         """Return the object to create."""
-        group = self.group
         owners = [
             {"apiVersion": each.api_version, "kind": each.kind, "name": each.name, "uid": each.uid}
             for each in self.owners
@@ -45,15 +46,25 @@ class CreateGroup(Struct, frozen=True):
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {
-                "namespace": group.namespace,
-                "name": group.name,
+                "namespace": self.group.namespace,
+                "name": self.group.name,
                 "ownerReferences": owners,
             },
-            "spec": {
-                "podSets": [_pod_set(each) for each in group.pod_sets],
-                "priority": group.priority,
-            },
+            "spec": _spec(self.group),
         }
+
+
+class WriteSpec(Struct, frozen=True):
+    """The `spec` of a PlacementGroup as it was at *revision*: its priority, and its sizes."""
+
+    group: PlacementGroup
+    revision: str
+    resized: bool = False  # else what its author wrote of its pod sets stays as it is
+
+    def patch(self) -> Object:
+        """Return the merge patch of the object."""
+        spec = _spec(self.group) if self.resized else {"priority": self.group.priority}
+        return {"metadata": {"resourceVersion": self.revision}, "spec": spec}
 
 
 class WriteStatus(Struct, frozen=True):
@@ -101,18 +112,12 @@ class FailPod(Struct, frozen=True):
     message: str
 
     def patch(self) -> Object:
-        """Return the merge patch of the pod's `status`, of which nothing was written by a node."""
-        condition = {
-            "type": "DisruptionTarget",  # failure policies of Jobs may ignore those
-            "status": "True",
-            "reason": "NodeFailed",
-            "message": self.message,
-        }
+        """Return the patch of the pod's `status`, of which nothing was written by a node."""
         status = {
             "phase": "Failed",
-            "reason": "NodeFailed",
+            "reason": NODE_FAILED,
             "message": self.message,
-            "conditions": [condition],
+            "conditions": [_disrupted(NODE_FAILED, self.message)],
         }
         return {"metadata": _as_seen(self.pod), "status": status}
 
@@ -122,7 +127,13 @@ class DeletePod(Struct, frozen=True):
 
     pod: Pod
     group: str
+    reason: str
     message: str
+
+    def patch(self) -> Object:
+        """Return the patch of the pod's `status` that says why it is deleted, before it is."""
+        conditions = [_disrupted(self.reason, self.message)]
+        return {"metadata": _as_seen(self.pod), "status": {"conditions": conditions}}
 
 
 class Notice(Struct, frozen=True):
@@ -135,13 +146,21 @@ class Notice(Struct, frozen=True):
 
 
 PodWrite = OpenGate | FailPod | DeletePod
-GroupWrite = CreateGroup | WriteStatus
+GroupWrite = CreateGroup | WriteSpec | WriteStatus
 Write = GroupWrite | PodWrite | Notice
 
 
 def pod_of(write: PodWrite) -> Pod:
     """Return the pod that a write is about."""
     return write.opening.pod if isinstance(write, OpenGate) else write.pod
+
+
+def _disrupted(reason: str, message: str) -> Object:
+    """Return the condition of a pod that is not to blame for its end.
+
+    Failure policies of Jobs may ignore the failures of pods that have it.
+    """
+    return {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
 
 
 def _as_seen(pod: Pod) -> Object:
@@ -152,6 +171,11 @@ def _as_seen(pod: Pod) -> Object:
 def with_status(group: PlacementGroup, status: Status) -> PlacementGroup:
     """Return *group* with another status."""
     return msgspec.structs.replace(group, status=status)
+
+
+def _spec(group: PlacementGroup) -> Object:
+    pod_sets = [_pod_set(each) for each in group.pod_sets]
+    return {"podSets": pod_sets, "priority": group.priority}
 
 
 def _pod_set(pod_set: PodSet) -> Object:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.document import CPU, Amounts, DocumentError, Wire, convert, join
 from nri_policy.units import BILLIONTHS, parse_exact
+
+MEMORY_SET = "memory set"  # attribute of the zones of pools: ids of NUMA nodes
+NUMA_NAME = re.compile(r"node-([0-9]{1,9})")
+_RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 
 class Zone(Struct, frozen=True):
@@ -23,6 +29,7 @@ class Zone(Struct, frozen=True):
     costs: dict[str, int] = {}  # distance to zones by name; the last of duplicates counts
     total: Amounts = {}
     free: Amounts = {}
+    nodes: frozenset[int] = frozenset()  # NUMA nodes whose memory it has, where it says
 
     @property
     def available(self) -> Amounts:
@@ -50,6 +57,11 @@ class NodeZones(Struct, frozen=True):
     policies: tuple[str, ...] = ()  # `topologyPolicies`
     attributes: tuple[tuple[str, str], ...] = ()  # name and value, duplicates kept
 
+    def emptied(self) -> NodeZones:
+        """Return them with nothing in use."""
+        zones = tuple(replace(each, free=each.total) for each in self.zones)
+        return replace(self, zones=zones)
+
 
 class _Meta(Struct):
     name: str
@@ -76,6 +88,7 @@ class _Zone(Struct):
     type: str
     parent: str | None = None
     costs: list[_Cost] | None = None
+    attributes: list[_Attribute] | None = None
     resources: list[_Resource] | None = None
 
 
@@ -103,6 +116,7 @@ def read_zones(value: object, path: str) -> NodeZones:
                 costs={cost.name: cost.value for cost in each.costs or ()},
                 total=_exact({one.name: one.allocatable for one in resources}, place),
                 free=_exact({one.name: one.available for one in resources}, place),
+                nodes=_nodes(each.attributes or ()),
             )
         )
     return NodeZones(
@@ -123,29 +137,55 @@ def _exact(values: Mapping[str, Wire], zone: str) -> Amounts:
     return amounts
 
 
+def _nodes(attributes: Iterable[_Attribute]) -> frozenset[int]:
+    """Return the ids that an attribute `memory set` lists, none where it is no list of ids."""
+    text = next((each.value for each in attributes if each.name == MEMORY_SET), "")
+    ids = set[int]()
+    for part in filter(None, text.split(",")):
+        found = _RANGE.fullmatch(part)
+        if found is None:
+            return frozenset()
+        ids.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return frozenset(ids)
+
+
 def zones_of(
     found: NodeZones | None, below: Sequence[str]
 ) -> tuple[dict[tuple[str, ...], Zone], str]:
     """Return a host's zones of the last type *below*, by the names down to them.
 
-    With a reason instead where there are none, or one of them is in no zone of the types above.
+    With a reason instead where there are none, or one of them is in no zone of the types above. A
+    zone without anything stands for an id that the machine does not have, and is passed over.
     """
     if found is None:
-        return {}, "no zones"
+        return {}, "no NodeResourceTopology"
     by_name = {zone.name: zone for zone in found.zones}
     leaves = {}
     for zone in found.zones:
-        if zone.type != below[-1]:
+        if zone.type != below[-1] or not any(zone.total.values()):
             continue
-        names = [zone.name]
+        chain = [zone]
         for kind in reversed(below[:-1]):
-            above = by_name.get(zone.parent)
-            steps = 0
-            while above is not None and above.type != kind and steps < len(by_name):
-                above, steps = by_name.get(above.parent), steps + 1
-            if above is None or above.type != kind:
-                return {}, f"a zone {zone.type} is in no zone {kind}"
-            zone = above  # noqa: PLW2901 - one up
-            names.insert(0, zone.name)
-        leaves[tuple(names)] = by_name[names[-1]]
-    return leaves, "" if leaves else f"no zones {below[-1]}"
+            parent = zone_above(chain[0], kind, by_name)
+            if parent is None:
+                return {}, f"no zones of type {below[-1]} under {kind}"
+            chain.insert(0, parent)
+        leaves[tuple(each.name for each in chain)] = zone
+    return leaves, "" if leaves else f"no zones of type {below[-1]}"
+
+
+def zone_above(zone: Zone, kind: str, by_name: Mapping[str, Zone]) -> Zone | None:
+    """Return the zone of a type that another one is in.
+
+    The zones of NUMA nodes have no parents in our reports, as their readers expect it. They are in
+    the zone that has their memory.
+    """
+    number = NUMA_NAME.fullmatch(zone.name)
+    if not zone.parent and number is not None:
+        own = (each for each in by_name.values() if int(number[1]) in each.nodes)
+        return next((each for each in own if each.type == kind), None)
+    steps = 0
+    above = by_name.get(zone.parent)
+    while above is not None and above.type != kind and steps < len(by_name):
+        above, steps = by_name.get(above.parent), steps + 1
+    return above if above is not None and above.type == kind else None

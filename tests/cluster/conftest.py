@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator
-from functools import partial
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cluster.control_plane import ControlPlane, kubelet
-from tests.support.exchanges import MERGE, NRT, SETTINGS
+from tests.cluster.control_plane import ControlPlane, require
+from tests.cluster.installation import install, register
+from tests.cluster.node import PROGRAMS, Node, one_node
+from tests.e2e import cgroup, image, packages
+from tests.e2e.daemon import Daemon
+from tools.control_plane import RELEASES
+from tools.debs import DebsError
 
 PATIENCE = 420.0  # seconds for an asynchronous test
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-KINDS = [str(CONFIGS / "kubernetes" / name) for name in ("crd.yaml", "settings-crd.yaml")]
 NODES = ("node-a", "node-b")
-PODS = "/api/v1/namespaces/kube-system/pods"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -44,6 +48,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Yield a cluster of two nodes without anything of ours."""
+    require("kube-apiserver", "kube-controller-manager", "kubectl")
     with ControlPlane(tmp_path_factory.mktemp("cluster"), nodes=NODES) as cluster:
         for node in NODES:
             register(cluster, node)
@@ -53,73 +58,46 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def cluster(bare: ControlPlane) -> ControlPlane:
     """Return a cluster of two nodes with our manifests."""
-    bare.kubectl("apply", *(part for kind in KINDS for part in ("-f", kind)))
-    bare.kubectl("apply", "-k", str(CONFIGS / "kubernetes"))
-    enforced(bare)
+    install(bare, NODES[0])
     return bare
 
 
-def register(cluster: ControlPlane, node: str, **status: object) -> str:
-    """Register a node as its kubelet does; return its uid."""
-    new = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
-    labels = {"kubernetes.io/hostname": node, "kubernetes.io/os": "linux"}
-    new["metadata"] = {"name": node, "labels": labels}
-    made = cluster.asked("POST", "/api/v1/nodes", new, token=kubelet(node))
-    ready = {"type": "Ready", "status": "True", "reason": "test", "message": ""}
-    patch = {"status": {"conditions": [ready], **status}}
-    merge = "application/merge-patch+json"
-    cluster.asked("PATCH", f"/api/v1/nodes/{node}/status", patch, content=merge)
-    untainted = {"spec": {"taints": None}}
-    cluster.asked("PATCH", f"/api/v1/nodes/{node}", untainted, content=merge)
-    return str(made["metadata"]["uid"])
+@pytest.fixture(scope="module", params=RELEASES)
+def node(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Node]:
+    """Yield a cluster of one real node, with our manifests; the module names its HARDWARE."""
+    if os.geteuid() != 0 or cgroup.cpuset_hierarchy() is None:
+        pytest.skip("a kubelet needs root, and a cgroup hierarchy with the cpuset controller")
+    require(*PROGRAMS, release=request.param)
+    folder = tmp_path_factory.mktemp("node")
+    archive = folder / "busybox.tar"
+    with ExitStack() as stack:
+        try:
+            image.write(packages.busybox(), archive)
+            node = stack.enter_context(
+                one_node(folder, archive, hardware=request.module.HARDWARE, release=request.param)
+            )
+        except DebsError as error:
+            pytest.skip(f"what a node takes cannot be fetched: {error}")
+        install(node.cluster, node.name)
+        yield node
 
 
-def daemon_token(cluster: ControlPlane, node: str) -> str:
-    """Return a token as the kubelet of *node* gives it to the daemon's pod."""
-    pod = {
-        "metadata": {"generateName": "nri-policy-", "namespace": "kube-system"},
-        "spec": {
-            "serviceAccountName": "nri-policy",
-            "nodeName": node,
-            "containers": [{"name": "nri-policy", "image": "nri-policy"}],
-        },
-    }
-    made = cluster.asked("POST", PODS, pod)["metadata"]
-    bound = {"kind": "Pod", "apiVersion": "v1", "name": made["name"], "uid": made["uid"]}
-    answer = cluster.asked(
-        "POST",
-        "/api/v1/namespaces/kube-system/serviceaccounts/nri-policy/token",
-        {"spec": {"audiences": ["https://test"], "boundObjectRef": bound}},
-    )
-    return str(answer["status"]["token"])
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    """The `spec` of the daemon's settings; a module overrides it."""
+    return {"reservedResources": {"cpu": 1}}
 
 
-def enforced(cluster: ControlPlane) -> None:
-    """Wait until the API server enforces our admission policies: it takes each in by itself."""
-    token = daemon_token(cluster, NODES[0])
-    topology = {
-        "apiVersion": "topology.node.k8s.io/v1alpha2",
-        "kind": "NodeResourceTopology",
-        "metadata": {"name": "nobody"},
-        "zones": [],
-    }
-    policy = {
-        "apiVersion": "config.nri/v1alpha1",
-        "kind": "TopologyAwarePolicy",
-        "metadata": {"name": "node.nobody"},
-        "spec": {"reservedResources": {"cpu": 1}},
-    }
-    cluster.asked("POST", SETTINGS, policy)
-    status = {"status": {"nodes": {"nobody": {"status": "Success"}}}}
-    writes = (
-        ("POST", NRT, topology, "application/json"),
-        ("PATCH", f"{SETTINGS}/node.nobody/status", status, MERGE),
-    )
-
-    def refused(method: str, path: str, body: object, content: str) -> bool:
-        answer = cluster.ask(method, f"{path}?dryRun=All", body, content=content, token=token)
-        return answer.status in {403, 422}
-
-    for each in writes:
-        cluster.until(partial(refused, *each), f"the admission policy for {each[1]} is enforced")
-    cluster.asked("DELETE", f"{SETTINGS}/node.nobody")
+@pytest.fixture
+def daemon(node: Node, settings: Mapping[str, Any], tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon on the node, as its pod would run it; with the pods of the test it ends."""
+    daemon = node.daemon(tmp_path, settings)
+    try:
+        daemon.start()
+        yield daemon
+        daemon.stop()
+    finally:
+        node.clear()
+        daemon.close()

@@ -1,46 +1,57 @@
 """A Kubernetes control plane on loopback: etcd, kube-apiserver and, where asked for, the others.
 
-All of it runs in one folder, with ports and certificates of its own, and ends with the test. There
-is no kubelet: nodes are objects, and whoever plays their kubelet does so with `kubelet`'s token.
+All of it runs in one folder, with ports and certificates of its own, and ends with the test. Nodes
+are objects, and whoever plays their kubelet does so with `kubelet`'s token; `node` has a real one.
 """
 
 from __future__ import annotations
 
+import base64
+import itertools
 import json
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
+from urllib.request import urlopen
 
+import pytest
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.certificates import write_certificates
 from tests.support.exchanges import Answered, ask
-from tools.control_plane import program
+from tools.control_plane import KUBERNETES, is_at_hand, program
 
 ADMIN = "the-admin"  # tokens
 PATIENCE = 90.0  # seconds for a program to come up
+STORED_AT_ONCE = 64  # objects, of which etcd takes 128 and 1.5 MiB
 
 
 class ControlPlane:
     """The programs, as long as it is entered."""
 
     def __init__(
-        self, folder: Path, *, nodes: Sequence[str] = (), api_server: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        nodes: Sequence[str] = (),
+        api_server: Sequence[str] = (),
+        release: str = KUBERNETES,
     ) -> None:
         """Have *nodes* whose kubelets have tokens, and an API server with more arguments."""
         self.folder = folder
+        self._release = release
         self._nodes = nodes
         self._more = api_server
         self._stack = ExitStack()
-        self._ports = {name: _free_port() for name in ("etcd", "peer", "api")}
+        self._ports = {name: free_port() for name in ("etcd", "peer", "api")}
         self.server = f"https://127.0.0.1:{self._ports['api']}"
         self._programs: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -61,7 +72,7 @@ class ControlPlane:
     def start_etcd(self) -> None:
         """Start the store."""
         client, peer = (f"http://127.0.0.1:{self._ports[name]}" for name in ("etcd", "peer"))
-        self._start(
+        self.start(
             "etcd",
             f"--data-dir={self.folder / 'etcd'}",
             f"--listen-client-urls={client}",
@@ -73,7 +84,7 @@ class ControlPlane:
     def start_api_server(self) -> None:
         """Start the API server, and wait until it is ready."""
         keys = self.folder / "service-accounts.pem"
-        self._start(
+        self.start(
             "kube-apiserver",
             f"--etcd-servers=http://127.0.0.1:{self._ports['etcd']}",
             "--bind-address=127.0.0.1",
@@ -91,13 +102,14 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/24",
             "--allow-privileged=true",
             "--endpoint-reconciler-type=none",
+            "--kubelet-preferred-address-types=InternalIP",  # nobody resolves the nodes' names
             *self._more,
         )
         self.until(lambda: self.ask("GET", "/readyz").status == 200, "the API server is ready")
 
     def start_controllers(self, *controllers: str) -> None:
         """Start these controllers of the controller manager."""
-        self._start(
+        self.start(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig(ADMIN)}",
             f"--controllers={','.join(controllers)}",
@@ -113,12 +125,22 @@ class ControlPlane:
         elected = {"leaderElection": {"leaderElect": False}}
         path = self.folder / "scheduler.yaml"
         path.write_text(json.dumps({**configuration, **connection, **elected}))
-        self._start("kube-scheduler", f"--config={path}", "--secure-port=0", "--v=4")
+        self.start("kube-scheduler", f"--config={path}", "--secure-port=0", "--v=4")
 
-    def stop(self, name: str) -> None:
-        """End a program, as its machine's failure would."""
+    def start(self, name: str, *arguments: str, inside: Sequence[str] = ()) -> None:
+        """Start a program; what its command begins with is *inside*."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._programs[name] = subprocess.Popen(
+                [*inside, program(name, self._release), *arguments],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+            )
+
+    def stop(self, name: str, how: signal.Signals = signal.SIGKILL) -> None:
+        """End a program, as its machine's failure would; SIGTERM lets it say so to its clients."""
         process = self._programs.pop(name)
-        process.kill()
+        process.send_signal(how)
         process.wait()
 
     @contextmanager
@@ -130,6 +152,18 @@ class ControlPlane:
             yield
         finally:
             process.send_signal(signal.SIGCONT)
+
+    def store(self, objects: Iterable[tuple[str, Any]]) -> None:
+        """Put objects by key into the store, past the API server: where there are very many."""
+        url = f"http://127.0.0.1:{self._ports['etcd']}/v3/kv/txn"
+        objects = iter(objects)
+        while some := [*itertools.islice(objects, STORED_AT_ONCE)]:
+            puts = [
+                {"request_put": {"key": _base64(f"/registry/{key}"), "value": _base64(item)}}
+                for key, item in ((key, json.dumps(each)) for key, each in some)
+            ]
+            with urlopen(url, json.dumps({"success": puts}).encode()) as answer:
+                answer.read()
 
     def log(self, name: str) -> str:
         """Return what a program has said."""
@@ -187,6 +221,7 @@ class ControlPlane:
         environment = os.environ | {
             "KUBECONFIG": str(self.kubeconfig(ADMIN)),
             "HOME": str(self.folder),
+            "PATH": f"{program('kubectl', self._release).parent}:{os.environ['PATH']}",
         }
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env=environment, timeout=120
@@ -225,12 +260,6 @@ class ControlPlane:
         lines += [f"{kubelet(node)},system:node:{node},{node},system:nodes" for node in self._nodes]
         (self.folder / "tokens.csv").write_text("\n".join([*lines, ""]))
 
-    def _start(self, name: str, *arguments: str) -> None:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self._programs[name] = subprocess.Popen(
-                [program(name), *arguments], stdout=log, stderr=log, cwd=self.folder
-            )
-
     def _end(self) -> None:
         for process in self._programs.values():
             process.kill()
@@ -238,12 +267,25 @@ class ControlPlane:
             process.wait()
 
 
+def require(*names: str, release: str = KUBERNETES) -> None:
+    """Skip the tests where programs of a release of Kubernetes are not built."""
+    for name in names:
+        if not is_at_hand(name, release):
+            builds = f"NRI_POLICY_KUBERNETES={release} python -m tools.control_plane"
+            pytest.skip(f"{name} of Kubernetes {release} is not built: {builds}")
+
+
 def kubelet(node: str) -> str:
     """Return the token of a node's kubelet."""
     return f"the-kubelet-of-{node}"
 
 
-def _free_port() -> int:
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def free_port() -> int:
+    """Return a port on loopback that nobody listens on."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port: int = listening.getsockname()[1]

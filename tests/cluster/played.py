@@ -16,8 +16,8 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.simulation.containers import CRIError
-from tests.cluster.conftest import daemon_token, register
 from tests.cluster.control_plane import ControlPlane, kubelet
+from tests.cluster.installation import daemon_token, register
 from tests.support import nodes
 from tests.support.daemon import Served, served
 
@@ -56,6 +56,8 @@ class Played:
                 made = await self.node.runtime.create_container(sandbox, each["name"])
                 await self.node.runtime.start_container(made)
         except CRIError as error:
+            if name not in self.running:  # it was deleted meanwhile
+                return
             self.refused[name] = str(error)
             await self.node.runtime.remove_pod(sandbox)
             await self._say(name, "Failed")

@@ -7,9 +7,19 @@ import json
 import os
 from typing import Any
 
-from tests.cluster.conftest import daemon_token
 from tests.cluster.control_plane import ADMIN, ControlPlane
-from tests.support.exchanges import MERGE, NRT, RECORDED, SETTINGS, Answered, Conversation
+from tests.cluster.installation import daemon_token
+from tests.support.exchanges import (
+    CLAIMS,
+    MERGE,
+    NRT,
+    RECORDED,
+    SETTINGS,
+    SLICES,
+    Answered,
+    Conversation,
+)
+from tests.support.resources import exchanged_claim, exchanged_slice
 
 
 class Admin:
@@ -28,6 +38,17 @@ class Admin:
         new = {**head, "metadata": {"name": "default"}, **spec}
         if self._cluster.ask("POST", SETTINGS, new).status == 409:
             self._cluster.asked("PATCH", f"{SETTINGS}/default", spec, content=MERGE)
+
+    async def put_slice(self, generation: int) -> None:
+        new = exchanged_slice(generation)
+        if self._cluster.ask("POST", SLICES, new).status == 409:
+            path = f"{SLICES}/{new['metadata']['name']}"
+            self._cluster.asked("PATCH", path, {"spec": new["spec"]}, content=MERGE)
+
+    async def put_claim(self) -> None:
+        new = exchanged_claim()
+        made = self._cluster.asked("POST", CLAIMS, new)
+        self._cluster.asked("PUT", f"{CLAIMS}/gpus/status", {**made, "status": new["status"]})
 
 
 async def test_the_answers_are_those_that_the_tests_server_is_held_against(

@@ -13,8 +13,8 @@ from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.settings import Reload
 from nri_policy.settings.sources.cluster_settings import ClusterSettings
 from nri_policy.settings.sources.kubernetes import Kubernetes
-from tests.cluster.conftest import CONFIGS, daemon_token, register
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.installation import CONFIGS, daemon_token, register
 from tests.cluster.played import played
 from tests.support import nodes
 from tests.support.daemon import pod

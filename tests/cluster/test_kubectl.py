@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.conftest import CONFIGS, PODS
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.exec_server import serving
+from tests.cluster.installation import CONFIGS, PODS
 from tests.support.daemon import pod, served
 
 PLUGIN = "from nri_policy.cli.kubectl import plugin; plugin()"
@@ -127,7 +127,7 @@ async def test_a_real_kubectl_brings_the_answer(tmp_path: Path) -> None:
                 )
 
             done = await ask("explain", "shop/web")
-            assert "shop/web/main: placed: 2 exclusive CPUs on NUMA node #" in done.stdout
+            assert "shop/web/main: placed on NUMA node #" in done.stdout
             assert (done.returncode, done.stderr) == (0, "")
             done = await ask("what-if", "shop/large")
             assert "shop/large would be refused" in done.stdout

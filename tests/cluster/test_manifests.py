@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import CONFIGS, KINDS, daemon_token
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.installation import CONFIGS, KINDS, daemon_token
 
 NRT = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 SETTINGS = "/apis/config.nri/v1alpha1/namespaces/kube-system/topologyawarepolicies"

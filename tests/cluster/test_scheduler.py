@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import CONFIGS, KINDS, enforced, register
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, require
+from tests.cluster.installation import install, register
 from tests.cluster.played import Played, played
+from tests.cluster.schedulers import configuration, configuration_of_extender, extending
 
 SHAPES = {
     "four-numa": "package:2 numa:2 core:2 pu:2",
@@ -22,42 +23,24 @@ SHAPES = {
     "small": "package:1 numa:2 core:3",
 }
 PODS = "/api/v1/namespaces/default/pods"
-CACHE = {"foreignPodsDetect": "None", "resyncMethod": "Autodetect", "informerMode": "Shared"}
 PATIENCE = 30.0
 
 Record = Callable[[str, object], None]
 
 
-def configuration(resync: int) -> dict[str, Any]:
-    """Return the scheduler's, with a cache that looks for news every *resync* seconds; 0: none."""
-    api = "kubescheduler.config.k8s.io/v1"
-    name = "NodeResourceTopologyMatch"
-    arguments = {
-        "apiVersion": api,
-        "kind": f"{name}Args",
-        "cacheResyncPeriodSeconds": resync,
-        "cache": CACHE,
-    }
-    enabled = {"enabled": [{"name": name}]}
-    plugins = {"filter": enabled, "score": enabled, "reserve": enabled}
-    profile = {
-        "schedulerName": "default-scheduler",
-        "plugins": plugins,
-        "pluginConfig": [{"name": name, "args": arguments}],
-    }
-    return {
-        "apiVersion": api,
-        "kind": "KubeSchedulerConfiguration",
-        "podInitialBackoffSeconds": 1,
-        "podMaxBackoffSeconds": 1,
-        "profiles": [profile],
-    }
+def of_daemon_sets(cluster: ControlPlane, node: str) -> None:
+    """Have a node run what every node has: pods that share its CPUs."""
+    for number, requests in enumerate(({}, {"cpu": "100m", "memory": "32Mi"})):
+        container = {"name": "c", "image": "x", "resources": {"requests": requests}}
+        spec = {"nodeName": node, "containers": [container]}
+        cluster.asked("POST", PODS, {"metadata": {"name": f"{node}-{number}"}, "spec": spec})
 
 
 @asynccontextmanager
 async def scheduled(
-    folder: Path, *, resync: int = 0, pull: float = 0.0
+    folder: Path, *, resync: int = 0, pull: float = 0.0, extended: bool = False
 ) -> AsyncIterator[tuple[ControlPlane, list[Played]]]:
+    require("kube-apiserver", "kube-scheduler", "kubectl")
     async with AsyncExitStack() as stack:
         cluster = stack.enter_context(ControlPlane(folder, nodes=[*SHAPES, "node-a"]))
         await asyncio.to_thread(_install, cluster)
@@ -67,15 +50,19 @@ async def scheduled(
             )
             for name, shape in SHAPES.items()
         ]
-        cluster.start_scheduler(configuration(resync))
+        for name in SHAPES:
+            await asyncio.to_thread(of_daemon_sets, cluster, name)
+        if extended:
+            port, _ = await stack.enter_async_context(extending(cluster, choose=True))
+            cluster.start_scheduler(configuration_of_extender(port))
+        else:
+            cluster.start_scheduler(configuration(resync))
         yield cluster, here
 
 
 def _install(cluster: ControlPlane) -> None:
-    cluster.kubectl("apply", *(part for kind in KINDS for part in ("-f", kind)))
-    cluster.kubectl("apply", "-k", str(CONFIGS / "kubernetes"))
     register(cluster, "node-a")  # for the pod that asks if the policies are in force
-    enforced(cluster)
+    install(cluster, "node-a")
     cluster.asked("DELETE", "/api/v1/nodes/node-a")
     account = {"metadata": {"name": "default", "namespace": "default"}}
     cluster.asked("POST", "/api/v1/namespaces/default/serviceaccounts", account)
@@ -166,24 +153,44 @@ async def test_no_pod_is_sent_one_by_one_to_a_node_that_refuses_it(
 @pytest.mark.parametrize(("resync", "pull"), [(0, 0.0), (0, 0.5), (1, 0.0), (1, 0.5)])
 async def test_bursts(tmp_path: Path, resync: int, pull: float, record_property: Record) -> None:
     """Ten pods at once: some are chosen for before the choices just made can be seen."""
-    chance = random.Random(12)
-    sent = 0
     async with scheduled(tmp_path, resync=resync, pull=pull) as (cluster, here):
-        await told(here)
-        for burst in range(14):
-            names = [f"pod-{burst}-{number}" for number in range(10)]
-            for name in names:
-                await asyncio.to_thread(cluster.asked, "POST", PODS, pod(chance, name))
-            await eventually(all_settled, cluster, names)
-            outcomes = [settled(cluster, name) for name in names]
-            sent += sum(each != "unschedulable" for each in outcomes)
-            for each in cluster.asked("GET", PODS)["items"]:
-                if each["status"].get("phase") != "Running" or chance.random() < 0.5:
-                    await asyncio.to_thread(delete, cluster, each["metadata"]["name"])
-            await asyncio.sleep(0.3)
-            await told(here)
-        refused = {name: why for each in here for name, why in each.refused.items()}
+        sent, refused = await bursts(cluster, here)
     figures = f"resync {resync} s, pull {pull:g} s: {sent} sent, {len(refused)} refused"
     record_property("figures", f"bursts of 10: {figures}")
     assert sent > 50
     assert len(refused) <= (20 if resync else 8), refused
+
+
+@pytest.mark.parametrize("pull", [0.0, 0.5])
+async def test_bursts_with_the_extender(
+    tmp_path: Path, pull: float, record_property: Record
+) -> None:
+    """It remembers what it let through, and until when: no node refuses a pod."""
+    async with scheduled(tmp_path, pull=pull, extended=True) as (cluster, here):
+        sent, refused = await bursts(cluster, here)
+    record_property("figures", f"bursts of 10, extender, pull {pull:g} s: {sent} sent")
+    assert not refused
+    assert sent > 100
+
+
+async def bursts(cluster: ControlPlane, here: list[Played]) -> tuple[int, dict[str, str]]:
+    """Send 14 bursts of ten pods; return how many found a node, and those refused there."""
+    chance = random.Random(12)
+    sent = 0
+    await told(here)
+    for burst in range(14):
+        names = [f"pod-{burst}-{number}" for number in range(10)]
+        for name in names:
+            await asyncio.to_thread(cluster.asked, "POST", PODS, pod(chance, name))
+        await eventually(all_settled, cluster, names)
+        outcomes = [settled(cluster, name) for name in names]
+        sent += sum(each != "unschedulable" for each in outcomes)
+        for each in cluster.asked("GET", PODS)["items"]:
+            name = each["metadata"]["name"]
+            if name.startswith("pod-") and (
+                each["status"].get("phase") != "Running" or chance.random() < 0.5
+            ):
+                await asyncio.to_thread(delete, cluster, name)
+                await eventually(ended, here, name)
+        await told(here)
+    return sent, {name: why for each in here for name, why in each.refused.items()}

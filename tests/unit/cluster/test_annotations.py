@@ -133,6 +133,10 @@ BAD = [
     ({"our_algorithm": "bestfit"}, "did you mean 'BestFit'?"),
     ({"our_max_per_host": "-1"}, f"{P}.placement.nri/max-per-host: '-1' must be from 1 to"),
     ({"our_spread_over": "a,,b"}, "must be a list of labels, coarse to fine"),
+    (
+        {"require_topology": "a"},
+        "no such annotation; did you mean 'kueue.x-k8s.io/podset-required-topology'?",
+    ),
     ({"our_spread_ovre": "a"}, "no such annotation; did you mean 'placement.nri/spread-over'?"),
 ]
 

@@ -5,31 +5,42 @@ from __future__ import annotations
 from typing import Any
 
 from nri_policy.cluster import offline, synthetic
-from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.engine import Engine as ClusterEngine
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.settings import read_settings
 from nri_policy.cluster.zone import read_zones
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created
+from tests.support import nodes
+from tests.support.daemon_report import daemon_report
 from tests.unit.cluster.objects import HOSTNAME, Object, group, node, placed, pod, pod_set, settings
 
 USING = settings("rack", HOSTNAME, topology={"belowHost": ["socket", "Node"]})
 
 
-def zone(name: str, kind: str, cpu: str, parent: str = "") -> Object:
-    amount = {"name": "cpu", "capacity": cpu, "allocatable": cpu, "available": cpu}
+def zone(name: str, kind: str, cpu: str, parent: str = "", *, total: str = "") -> Object:
+    """A zone with so many CPUs left, of as many or of *total*."""
+    amount = {"name": "cpu", "capacity": cpu, "allocatable": total or cpu, "available": cpu}
     return {"name": name, "type": kind, "resources": [amount]} | (
         {"parent": parent} if parent else {}
     )
 
 
 def topology(host: str, *cpus: str) -> Object:
-    """Two NUMA nodes a socket, with so many CPUs left."""
-    zones = [zone(f"node-{n}", "Node", cpu, f"socket-{n // 2}") for n, cpu in enumerate(cpus)]
+    """Two NUMA nodes a socket, with so many CPUs left; their chain is that of other exporters."""
+    zones = [zone(f"node-{n}", "Node", cpu, f"socket #{n // 2}") for n, cpu in enumerate(cpus)]
     sockets = [
-        zone(f"socket-{n}", "socket", str(sum(int(cpu) for cpu in cpus[2 * n : 2 * n + 2])))
+        zone(f"socket #{n}", "socket", str(sum(int(cpu) for cpu in cpus[2 * n : 2 * n + 2])))
         for n in range((len(cpus) + 1) // 2)
     ]
     return {"metadata": {"name": host}, "zones": [*sockets, *zones]}
+
+
+def reports(*hosts: str, **spec: Any) -> list[Object]:
+    """What the daemons of equal hosts publish: two sockets of two NUMA nodes of four CPUs."""
+    engine = Engine(nodes.machine("package:2 numa:2 core:4"), nodes.settings(**spec))
+    return [daemon_report(engine, name=host) for host in hosts]
 
 
 NODES = [node("h1", RACK="a", cpu=16), node("h2", RACK="a", cpu=16), node("h3", RACK="a", cpu=16)]
@@ -49,10 +60,10 @@ def test_each_pod_is_whole_in_one_numa_node() -> None:
             "podSet": "main",
             "levels": [HOSTNAME, "zone/socket", "zone/Node"],
             "domains": [
-                {"values": ["h1", "socket-0", "node-0"], "count": 1},
-                {"values": ["h1", "socket-0", "node-1"], "count": 1},
-                {"values": ["h1", "socket-1", "node-2"], "count": 1},
-                {"values": ["h1", "socket-1", "node-3"], "count": 1},
+                {"values": ["h1", "socket #0", "node-0"], "count": 1},
+                {"values": ["h1", "socket #0", "node-1"], "count": 1},
+                {"values": ["h1", "socket #1", "node-2"], "count": 1},
+                {"values": ["h1", "socket #1", "node-3"], "count": 1},
             ],
         }
     ]
@@ -67,9 +78,9 @@ def test_pairs_share_a_socket_which_alone_has_to_hold_them() -> None:
     status = place(group(pod_set(6, PAIRS, cpu=3)))
     domains = status["assignments"][0]["domains"]
     assert domains == [
-        {"values": ["h1", "socket-0"], "count": 2},
-        {"values": ["h1", "socket-1"], "count": 2},
-        {"values": ["h2", "socket-0"], "count": 2},
+        {"values": ["h1", "socket #0"], "count": 2},
+        {"values": ["h1", "socket #1"], "count": 2},
+        {"values": ["h2", "socket #0"], "count": 2},
     ]
     status = place(group(pod_set(8, PAIRS, cpu=3)))
     assert status["message"] == 'topology "default" allows to fit only 3 out of 4 slice(s)'
@@ -79,6 +90,65 @@ def test_a_numa_node_that_is_in_no_socket_leaves_its_host_out() -> None:
     zones = [topology("h1", "4"), {"metadata": {"name": "h2"}, "zones": [zone("n", "Node", "9")]}]
     status = place(group(pod_set(2, WHOLE, cpu=4)), zones=zones)
     assert status["message"] == 'topology "default" allows to fit only 1 out of 2 pod(s)'
+
+
+def test_zones_are_found_in_the_reports_of_our_own_daemon() -> None:
+    zones = reports("h1", "h2")
+    status = place(group(pod_set(8, WHOLE, cpu=3)), zones=zones)
+    (assignment,) = status["assignments"]
+    assert [each["values"] for each in assignment["domains"][:3]] == [
+        ["h1", "socket #0", "node-0"],
+        ["h1", "socket #0", "node-1"],
+        ["h1", "socket #1", "node-2"],
+    ]
+    assert place(group(pod_set(9, WHOLE, cpu=3)), zones=zones)["state"] == "Unplaceable"
+    status = place(group(pod_set(8, PAIRS, cpu=3)), zones=zones)
+    assert status["state"] == "Placed"
+
+
+SOCKETS = {"required": "example.com/rack", "slices": [{"level": "zone/socket", "size": 1}]}
+
+
+def test_a_socket_of_a_node_that_aligns_holds_what_its_numa_nodes_hold_each() -> None:
+    """Of 4 CPUs each: no pod of 5, and one of 3 in each, not two in the sum of 7 or 8."""
+    for aligned, large, small in (("numa", 0, 4), ("none", 2, 4)):
+        zones = reports("h1", alignment=aligned)
+        for cpu, expected in ((5, large), (3, small)):
+            asked = group(pod_set(9, SOCKETS, cpu=cpu))
+            message = place(asked, zones=zones)["message"]
+            fits = f"only {expected} out of 9" if expected else "any of 9"
+            assert fits in message, (aligned, cpu)
+
+
+def test_what_numa_nodes_hold_follows_their_reports() -> None:
+    engine = ClusterEngine(read_settings(USING), [read_node(each, "") for each in NODES])
+    numa = Engine(nodes.machine("package:2 numa:2 core:4"), nodes.settings(alignment="numa"))
+    given = read_group(group(pod_set(4, SOCKETS, cpu=3)))
+    engine.set_zones(read_zones(daemon_report(numa, name="h1"), ""))
+    assert engine.place(given).state == "Placed"
+    for _ in range(2):  # on two NUMA nodes; their sockets have 5 CPUs and more left
+        numa.handle(Created(container=nodes.container(2000)))
+    engine.set_zones(read_zones(daemon_report(numa, name="h1"), ""))
+    assert "only 2 out of 4" in engine.place(given).message
+
+
+def test_ids_that_a_machine_does_not_have_are_no_zones() -> None:
+    sparse = topology("h1", "4", "4", "4", "4")
+    sparse["zones"] += [zone("node-4", "Node", "0")]
+    assert place(group(pod_set(4, WHOLE, cpu=4)), zones=[sparse])["state"] == "Placed"
+
+
+def test_a_refusal_names_the_zones_that_reports_lack() -> None:
+    numa = [zone("node-0", "Node", "4")]
+    loose = [{"metadata": {"name": host}, "zones": numa} for host in ("h1", "h2")]
+    status = place(group(pod_set(1, WHOLE, cpu=4)), zones=loose)
+    assert status["message"] == (
+        "no zones of type Node under socket on 2 nodes, no NodeResourceTopology on 1 node"
+    )
+    only = topology("h3")
+    only["zones"] = [zone("socket #0", "socket", "16")]
+    status = place(group(pod_set(1, WHOLE, cpu=4)), zones=[only], nodes=NODES[2:])
+    assert status["message"] == "no zones of type Node on 1 node"
 
 
 def test_the_host_caps_its_zones() -> None:
@@ -99,7 +169,7 @@ def test_stale_zones_are_not_used() -> None:
     status = place(group(pod_set(1, WHOLE, cpu=4)), stale=["h1"])
     assert placed(status) == {"main": {"node-1": 1}}
     status = place(group(pod_set(1, WHOLE, cpu=4)), stale=["h1", "h2"])
-    assert status["message"] == "no topology domains at level: example.com/rack"
+    assert status["message"] == "no NodeResourceTopology on 3 nodes"
 
 
 def test_an_assignment_counts_against_its_zone_and_its_host() -> None:
@@ -125,7 +195,7 @@ def test_pods_that_run_are_in_what_the_zones_have_left() -> None:
 
 
 def test_zones_may_change() -> None:
-    engine = Engine(read_settings(USING), [read_node(each, "") for each in NODES])
+    engine = ClusterEngine(read_settings(USING), [read_node(each, "") for each in NODES])
     given = read_group(group(pod_set(1, WHOLE, cpu=6)))
     assert engine.place(given).state == "Unplaceable"
     engine.set_zones(read_zones(ZONES[1], ""))

@@ -93,3 +93,24 @@ def test_more_pods_on_a_host_would_do() -> None:
         {"podSet": "main", "count": 6},
         {"podSet": "main", "maxPerHost": 3},
     ]
+
+
+def test_it_says_where_a_group_stands_in_the_queue_and_what_is_set_aside() -> None:
+    racks = {"required": "example.com/rack"}
+    waits = {"state": "Waiting", "reserved": ["xa1", "xa2"]}
+    engine = Engine(read_settings(USING), [read_node(each, "") for each in NODES])
+    gang = read_group(group(pod_set(8, racks), name="gang", status=waits))
+    engine.set_group(gang)
+    found = explain(engine, gang).standing
+    assert found is not None
+    assert (found.ahead, found.waiting, found.reserved, found.fitting, found.pods) == (
+        (0, 1, ["xa1", "xa2"], 8, 8)
+    )
+    late = read_group(group(pod_set(20, {"unconstrained": True}), name="late"))
+    answer = explain(engine, late)
+    assert answer.standing is not None
+    assert (answer.standing.ahead, answer.standing.waiting) == (1, 2)
+    assert answer.standing.set_aside == {"default/gang": ["xa1", "xa2"]}
+    assert "only 16 out of 20 pod(s)" in answer.status.message
+    urgent = read_group(group(pod_set(20, {"unconstrained": True}), name="urgent", priority=1))
+    assert explain(engine, urgent).status.state == "Placed"

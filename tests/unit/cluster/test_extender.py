@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 from nri_policy.cluster import server as serving
 from nri_policy.cluster.lease import LASTS, Lease, LeaseName
 from nri_policy.cluster.node import HOSTNAME
-from nri_policy.cluster.server import Listen, server
+from nri_policy.cluster.server import Answers, Listen, server
 from nri_policy.cluster.service import Service
 from nri_policy.cluster.settings import ClusterSettings, Extender, Topology
 from nri_policy.cluster.sources import OF_EXTENDER
@@ -25,13 +25,18 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.certificates import write_certificates
 from tests.support.cluster_api import ClusterAPI
+from tests.support.patience import HANGS
 
 Object = dict[str, Any]
 ZONES = "noderesourcetopologies"
 
 
 def node(name: str) -> Object:
-    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": 8, "a.com/gpu": 1}}}
+    status = {
+        "allocatable": {"cpu": 16, "memory": 16, "pods": 110, "a.com/gpu": 1},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    return {"metadata": {"name": name}, "status": status}
 
 
 def zones(name: str, *cpus: int) -> Object:
@@ -117,7 +122,7 @@ class Replica:
         )
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGS):
             while not condition():  # noqa: ASYNC110 - who watches says nothing
                 await asyncio.sleep(0.005)
 
@@ -334,10 +339,12 @@ def test_a_choice_is_remembered(tmp_path: Path) -> None:
             again = await scheduler.ask("/filter", asking(6, "a", "b", "c", name="p"))
             assert again["NodeNames"] == ["c"]
             second = await scheduler.ask("/filter", asking(6, "a", "b", "c", name="q"))
-            assert second["NodeNames"] == ["b"]
+            assert second["NodeNames"] == ["c"]  # in its other zone
             third = await scheduler.ask("/filter", asking(6, "a", "b", "c", name="r"))
-            assert third["NodeNames"] == []
-            assert "nri_policy_cluster_promises 2.0" in (await scheduler.get("/metrics"))[1]
+            assert third["NodeNames"] == ["b"]
+            fourth = await scheduler.ask("/filter", asking(6, "a", "b", "c", name="s"))
+            assert fourth["NodeNames"] == []
+            assert "nri_policy_cluster_promises 3.0" in (await scheduler.get("/metrics"))[1]
             await api.put("pods", pod("p", 6, at="b"))
             await at.until(lambda: at.service.zones.promises["default", "p"].bound)
             assert at.service.zones.promises["default", "p"].node == "b"
@@ -399,7 +406,7 @@ def test_changes_are_followed_through_cuts_and_lost_histories(tmp_path: Path) ->
                 return found
 
             async def until(names: list[str]) -> None:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(HANGS):
                     while await fitting() != names:  # noqa: ASYNC110 - as above
                         await asyncio.sleep(0.01)
 
@@ -487,7 +494,7 @@ class Failover:
         self.api, self.replicas = api, list(replicas)
 
     async def leader(self) -> Scheduler:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGS):
             while True:
                 ready = [each for each in self.replicas if not each.service.problem()]
                 assert len(ready) <= 1
@@ -574,6 +581,59 @@ def test_clients_show_certificates_where_that_is_asked(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
+    """As of a mounted Secret, whose files are links into a folder that is replaced."""
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        write_certificates(tmp_path / name)
+    (tmp_path / "now").symlink_to("old")
+    pem = tmp_path / "now" / "server.pem"
+
+    async def trusts(port: int, name: str) -> bool:
+        context = ssl.create_default_context(cafile=str(tmp_path / name / "ca.crt"))
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        except ssl.SSLCertVerificationError:
+            return False
+        writer.close()
+        with suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
+        return True
+
+    async def play() -> None:
+        answers = Answers(verbs={}, ready=str, metrics=bytes, count=lambda *_: None)
+        http = server(Listen(port=0, certificate=pem, key=pem), answers)
+        looks = asyncio.Semaphore(0)
+
+        async def look(_seconds: float) -> None:
+            await looks.acquire()
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            answering = asyncio.create_task(http.serve([listener]))
+            following = asyncio.create_task(http.follow_certificate(sleep=look))
+            assert await trusts(port, "old")
+            pem_of_nobody = tmp_path / "half"
+            pem_of_nobody.mkdir()
+            (pem_of_nobody / "server.pem").write_text("half written")
+            for name, known in (("half", "old"), ("new", "new")):
+                (tmp_path / "link").symlink_to(name)
+                (tmp_path / "link").rename(tmp_path / "now")
+                for _ in range(8):  # two files, each seen at rest first
+                    looks.release()
+                    await asyncio.sleep(0.02)
+                async with asyncio.timeout(10):
+                    while not await trusts(port, known):
+                        looks.release()
+                        await asyncio.sleep(0.01)
+            assert not await trusts(port, "old")
+            following.cancel()
+            http.should_exit = True
+            await answering
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize(
     ("listen", "text"),
     [
@@ -613,3 +673,31 @@ def test_pods_of_a_service_are_spread_by_their_scores(tmp_path: Path) -> None:
             assert "placement.nri/max-per-host" in found["FailedNodes"]["a"]
 
     asyncio.run(play())
+
+
+def test_pods_that_come_at_once_get_no_more_per_host_than_allowed(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with cluster(tmp_path) as api, replica(api, choose=True) as at:
+            scheduler = await at.connect()
+            annotations = {"placement.nri/max-per-host": "1"}
+
+            def burst(name: str) -> Object:
+                asked = asking(1, "a", "b", "c", name=name)
+                asked["Pod"]["metadata"] |= {"annotations": annotations, "ownerReferences": OWNERS}
+                return asked
+
+            nodes = [
+                (await scheduler.ask("/filter", burst(f"p{n}")))["NodeNames"] for n in range(4)
+            ]
+            assert sorted(nodes) == [[], ["a"], ["b"], ["c"]]
+            await api.put("pods", burst("p0")["Pod"] | {"spec": {"containers": []}})
+            asked = {"PodName": "p0", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
+            api.refuse = lambda _method, path: 500 * path.endswith("/binding")
+            assert "500" in (await scheduler.ask("/bind", asked))["Error"]
+            found = await scheduler.ask("/filter", burst("p4"))
+            assert found["NodeNames"] == nodes[0]  # it could not be bound there
+
+    asyncio.run(play())
+
+
+OWNERS = [{"kind": "ReplicaSet", "name": "web-5d8f", "uid": "u", "controller": True}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from nri_policy.cli.cluster_run import run
@@ -34,6 +35,27 @@ def test_only_the_account_of_the_service_writes_a_status() -> None:
     account = f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
     assert validation["expression"] == f"request.userInfo.username == '{account}'"
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+
+
+RESTRICTIONS = [CONFIGS / "restriction.yaml", CONFIGS.parents[1] / "cluster" / "restriction.yaml"]
+
+
+@pytest.mark.parametrize("path", RESTRICTIONS, ids=lambda path: path.parent.name)
+def test_each_restriction_is_of_the_account_of_the_service_and_is_bound(path: Path) -> None:
+    """The writes themselves are tried on a real API server: tests/cluster/test_rights.py."""
+    every = [*yaml.safe_load_all(path.read_text())]
+    (subject,) = documents("rbac.yaml")[1]["subjects"]
+    account = f"'system:serviceaccount:{subject['namespace']}:{subject['name']}'"
+    for policy, binding in zip(every[::2], every[1::2], strict=True):
+        (condition,) = policy["spec"]["matchConditions"]
+        operator = {"is-the-service": "==", "is-not-the-service": "!="}[condition["name"]]
+        assert condition["expression"] == f"request.userInfo.username {operator} {account}"
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+        assert binding["spec"]["validationActions"] == ["Deny"]
+    variables = [each for policy in every for each in policy["spec"].get("variables", ())]
+    gates = [each["expression"] for each in variables if each["name"] == "gate"]
+    assert gates in ([], [f"'{ClusterSettings().groups.gate}'"])
 
 
 def test_the_argument_that_is_added_is_one_of_the_command() -> None:

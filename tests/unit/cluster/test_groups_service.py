@@ -15,7 +15,6 @@ import yaml
 from nri_policy.cluster.lease import LASTS, LeaseName
 from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.sources import OF_GROUPS
-from nri_policy.cluster.writer import AT_ONCE
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster import objects
 from tests.unit.cluster.objects import Object, pod_spec
@@ -117,7 +116,7 @@ def test_a_group_is_stored_before_its_gates_are_opened(tmp_path: Path) -> None:
 def rights() -> set[tuple[str, str]]:
     """Verbs and resources that the service has by its roles, those with names apart."""
     found = set()
-    for name in ("rbac.yaml", "../kustomize/cluster-groups/rbac.yaml"):
+    for name in ("rbac.yaml", "bind.yaml", "../kustomize/cluster-groups/rbac.yaml"):
         for each in yaml.safe_load_all((CONFIGS / name).read_text()):
             for rule in each.get("rules", ()):
                 found |= {
@@ -152,6 +151,9 @@ def test_it_has_the_rights_that_it_uses_and_no_others(tmp_path: Path) -> None:
                 await at.until(lambda: len(gone(api)) == 3)
                 await at.until(lambda: "status" in api.objects["clusterplacements"]["default"])
                 await at.until(lambda: len(api.objects["leases"]) == 1)
+                spec = group_of(api)["spec"] | {"priority": 7}  # by somebody else
+                await api.put("placementgroups", {**group_of(api), "spec": spec})
+                await at.until(lambda: group_of(api)["spec"]["priority"] == 0)
                 scheduler = await at.connect()
                 pod = api.objects["pods"]["default/web"]
                 asked = {"PodName": "web", "PodNamespace": "default", "PodUID": "u", "Node": "h1"}
@@ -224,7 +226,7 @@ def test_another_replica_opens_the_gates_that_are_left(tmp_path: Path) -> None:
                 assert not lease.leading
                 writer = first.service.writer
                 assert writer is not None
-                await first.until(lambda: writer._slots._value == AT_ONCE)  # nothing is on its way
+                await first.until(lambda: not writer._writes)  # nothing is on its way
                 api.refuse = lambda _method, _path: 0
                 before = len(writes(api))
                 writer.wake()

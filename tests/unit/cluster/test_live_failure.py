@@ -388,6 +388,7 @@ def test_nothing_is_replaced_while_a_pod_is_being_let_go() -> None:
         play.controller.unanswered(each)
     world.delete("nodes", "h0")
     play.listen()
+    play.now += 1.0
     assert play.controller.step() == opened  # asked again, to a host that is gone or not
     for each in opened:
         world.write(each)

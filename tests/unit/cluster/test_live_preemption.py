@@ -45,6 +45,10 @@ def test_the_youngest_of_the_lowest_priority_leaves_as_a_whole() -> None:
     assert not world.pods_of("younger")
     assert ("job-younger", "Preempted") in world.events
     assert ("younger-0", "Preempted") in world.events
+    assert [name for name, _ in world.disrupted] == [f"younger-{at}" for at in range(8)]
+    _, condition = world.disrupted[0]
+    assert (condition["type"], condition["status"]) == ("DisruptionTarget", "True")
+    assert condition["reason"] == "Preempted"
     world.control_jobs()  # its pods come again, and wait
     play.rest()
     assert world.let_go("younger") == (0, 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from http.client import FORBIDDEN
 from pathlib import Path
 
 import pytest
@@ -141,5 +142,40 @@ def test_a_cluster_without_the_kind_has_no_settings(tmp_path: Path) -> None:
             api.refuse = lambda _method, path: 404 if "clusterplacements" in path else 0
             async with replica(api) as at:
                 assert not at.service.watch.lost_seconds()
+
+    asyncio.run(play())
+
+
+def test_settings_stay_while_the_api_server_forbids_to_read_them(tmp_path: Path) -> None:
+    """As it does for moments after its restart, before it knows the roles."""
+
+    async def play() -> None:
+        async with ClusterAPI(tmp_path) as api:
+            await api.put("clusterplacements", placement(algorithm="LeastFree"))
+            refused = []
+
+            def forbid(method: str, path: str) -> int:
+                if not path.endswith("/clusterplacements"):
+                    return 0
+                refused.append(method)
+                return FORBIDDEN
+
+            async with replica(api) as at:
+                live = at.service.settings
+                await at.until(lambda: live.current.algorithm == "LeastFree")
+                api.refuse = forbid
+                api.forget()
+                await api.cut()
+                await at.until(lambda: len(refused) > 2)
+                assert live.current.algorithm == "LeastFree"
+                assert "clusterplacements" in at.service.watch.lost_seconds()
+                api.refuse = lambda _method, _path: 0
+                await at.until(lambda: not at.service.watch.lost_seconds())
+                await api.put("clusterplacements", placement(2, algorithm="BestFit"))
+                await at.until(lambda: live.current.algorithm == "BestFit")
+            api.refuse = forbid
+            async with replica(api, ready=False) as at:  # who begins then does not guess
+                await at.until(lambda: "clusterplacements" in at.service.watch.lost_seconds())
+                assert "clusterplacements are not listed yet" in at.service.problem()
 
     asyncio.run(play())

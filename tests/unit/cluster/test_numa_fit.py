@@ -19,6 +19,7 @@ from nri_policy.cluster.numa_request import qos_class
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.settings import Extender
 from nri_policy.cluster.zone import NodeZones, read_zones
+from tests.support.shared_data import NOT_HERE
 
 SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))
 
@@ -356,7 +357,7 @@ def test_what_is_kept_has_a_bound() -> None:
 ORACLE = SHARED / "oracles" / "numa_fit.json.gz"
 
 
-@pytest.mark.skipif(not ORACLE.exists(), reason="the plugin's answers are not beside the project")
+@pytest.mark.skipif(not ORACLE.exists(), reason=NOT_HERE)
 def test_the_answers_are_the_plugins() -> None:
     """Verdict, reason and score of each recorded case."""
     cases = json.loads(gzip.decompress(ORACLE.read_bytes()))["vectors"]

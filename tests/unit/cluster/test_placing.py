@@ -248,3 +248,15 @@ def test_an_empty_cluster_has_no_domains() -> None:
 
 def test_pod_sets_without_pods_are_skipped() -> None:
     assert placed(place(group(pod_set(0, required())))) == {}
+
+
+def test_a_pod_set_without_a_request_changes_nothing_of_the_others() -> None:
+    """The fullest host first and then the tightest; unconstrained pods go the other way."""
+    nodes = [node("one", RACK="a"), node("two", RACK="a"), node("three", RACK="b")]
+    taken = [pod("p", "one", cpu=1), pod("q", "two", cpu=2)]
+    using = settings("rack", HOSTNAME)
+    asks = pod_set(6, {"preferred": "example.com/rack"}, name="asks")
+    alone = offline.place({"nodes": nodes, "pods": taken}, group(asks), using)
+    quiet = pod_set(1, name="quiet")
+    both = offline.place({"nodes": nodes, "pods": taken}, group(asks, quiet), using)
+    assert placed(both)["asks"] == placed(alone)["asks"] == {"two": 2, "three": 4}

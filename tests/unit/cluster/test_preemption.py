@@ -99,8 +99,8 @@ def test_what_runs_in_a_zone_is_free_once_its_pods_leave() -> None:
     made = engine(topology={"belowHost": ["Node"]})
     whole = RACK | {"slices": [{"level": "zone/Node", "size": 1}]}
     reports = [
-        read_zones({"metadata": {"name": "a1"}, "zones": [zone("node-0", "Node", cpus)]}, "")
-        for cpus in ("4", "0")
+        read_zones({"metadata": {"name": "a1"}, "zones": [node]}, "")
+        for node in (zone("node-0", "Node", left, total="4") for left in ("4", "0"))
     ]
     made.set_zones(reports[0])
     old = read_group(group(pod_set(1, whole, cpu=4), name="old"))

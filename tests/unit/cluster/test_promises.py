@@ -6,12 +6,20 @@ from typing import Any
 
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import Pod, read_pod
-from nri_policy.cluster.promises import CHOSEN_SECONDS, MOST_SECONDS, REPORT_SECONDS, LiveZones
+from nri_policy.cluster.promises import (
+    CHOSEN_SECONDS,
+    MOST_SECONDS,
+    REPORT_SECONDS,
+    ZONE_ANNOTATION,
+    LiveZones,
+)
 from nri_policy.cluster.settings import Extender
 from nri_policy.cluster.zone import read_zones
-from nri_policy.nrt.fingerprint import fingerprint
+from nri_policy.nrt.fingerprint import fingerprint, pod_hash
 
 Object = dict[str, Any]
+FINGERPRINT = "nodeTopologyPodsFingerprint"
+EXCLUSIVE = "with-exclusive-resources"
 
 
 class World:
@@ -20,27 +28,38 @@ class World:
     def __init__(self, *, scope: str = "container") -> None:
         self.time = 1000.0
         self.scope = scope
+        self.devices: tuple[str, ...] = ()
         self.zones = LiveZones(Extender(), lambda: self.time)
         node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": 8, "a.com/gpu": 2}}}
         self.zones.set_node(read_node(node, ""))
         self.report()
 
-    def report(self, *pods: str, free: tuple[int, int] = (4, 4), printed: bool = True) -> None:
-        """The node reports that those pods are on it, and what is free."""
-        attributes = [
-            {"name": "topologyManagerPolicy", "value": "single-numa-node"},
-            {"name": "topologyManagerScope", "value": self.scope},
-        ]
+    def report(
+        self,
+        *pods: str,
+        free: tuple[int, int] = (4, 4),
+        printed: bool = True,
+        method: str = "",
+        listed: tuple[str, ...] = (),
+    ) -> None:
+        """The node reports that those pods are on it, which it has *listed*, and what is free."""
+        values = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": self.scope}
         if printed:
-            text = fingerprint(("default", name) for name in pods)
-            attributes.append({"name": "nodeTopologyPodsFingerprint", "value": text})
+            values[FINGERPRINT] = fingerprint(("default", name) for name in pods)
+        if method:
+            values[f"{FINGERPRINT}Method"] = method
+        if listed:
+            values["nri-policy/pods"] = " ".join(
+                f"{pod_hash('default', name):016x}" for name in listed
+            )
+        attributes = [{"name": name, "value": value} for name, value in values.items()]
         zones = [
             {
                 "name": f"node-{number}",
                 "type": "Node",
                 "resources": [
                     {"name": name, "capacity": cpus, "allocatable": cpus, "available": cpus}
-                    for name in ("cpu", "memory")
+                    for name in ("cpu", "memory", *self.devices)
                 ],
             }
             for number, cpus in enumerate(free)
@@ -79,22 +98,41 @@ def pod(name: str, *cpus: int, node: str = "", phase: str = "Pending", zone: str
     )
 
 
+def shared(name: str, cpu: str = "100m", *, device: str = "", zone: str = "") -> Pod:
+    """A Burstable pod, bound, as a DaemonSet's; perhaps with a device."""
+    requests = {"cpu": cpu, **({device: 1} if device else {})}
+    containers = [{"name": "c", "resources": {"requests": requests}}]
+    spec = {"nodeName": "n", "containers": containers}
+    metadata = {"name": name, "annotations": {ZONE_ANNOTATION: zone} if zone else {}}
+    return read_pod({"metadata": metadata, "spec": spec}, "")
+
+
 def choose(world: World, asked: Pod) -> str | None:
     return world.zones.choose(asked, world.zones.fits.request(asked), ["n"])
 
 
-def test_a_choice_takes_room_in_every_zone_that_could_be_meant_and_ends() -> None:
+def test_a_choice_takes_room_in_the_zone_that_has_most_and_ends() -> None:
     world = World()
     assert world.room() == (4, 4)
     assert choose(world, pod("p", 3)) == "n"
-    assert world.room() == (1, 1)
+    assert world.room() == (4, 2)
     world.time += CHOSEN_SECONDS - 1
     world.zones.expire()
-    assert world.room() == (1, 1)
+    assert world.room() == (4, 2)
     world.time += 1
     world.zones.expire()
     assert world.room() == (4, 4)
     assert world.zones.ended == {"expired": 1}
+
+
+def test_a_pod_without_a_zone_leaves_the_next_one_what_any_choice_of_the_node_leaves() -> None:
+    world = World()
+    world.report(free=(4, 2))
+    choose(world, pod("p", 1))
+    assert world.room()[0] == 3  # 3 and 2 are left, or 4 and 1
+    choose(world, pod("q", 3))
+    assert world.room()[0] == 1  # 2 and none are left, or 1 and 1
+    assert choose(world, pod("r", 3)) is None
 
 
 def test_a_binding_takes_room_in_the_zone_that_it_names() -> None:
@@ -105,6 +143,16 @@ def test_a_binding_takes_room_in_the_zone_that_it_names() -> None:
     assert world.room() == (1, 1)
     assert choose(world, pod("r", 2)) is None
     assert world.zones.bind(pod("s", 2), "n") is None  # it does not fit, but who binds decides
+
+
+def test_a_pod_keeps_the_zone_that_it_was_chosen_for_whoever_is_chosen_for_after_it() -> None:
+    world = World()
+    world.report(free=(2, 4))
+    assert choose(world, pod("large", 4)) == "n"
+    assert choose(world, pod("small", 2)) == "n"
+    assert world.zones.bind(pod("large", 4), "n") == "node-1"
+    assert world.zones.bind(pod("small", 2), "n") == "node-0"
+    assert world.room() == (0, 0)
 
 
 def test_a_pod_of_several_zones_has_none_by_name() -> None:
@@ -130,7 +178,7 @@ def test_a_bound_pod_holds_its_place_until_the_node_reports_it() -> None:
     world.time += CHOSEN_SECONDS + 1
     world.zones.expire()
     world.report()  # something else changed
-    assert world.room() == (1, 1)
+    assert world.zones.promises
     world.report("p", free=(1, 4))
     assert world.zones.promises == {}
     assert world.room() == (4, 2)
@@ -148,6 +196,61 @@ def test_a_report_that_has_some_pods_ends_their_promises_only() -> None:
     assert world.zones.promises.keys() == {("default", "r")}
     world.time += MOST_SECONDS
     world.zones.expire()
+    assert not world.zones.promises
+
+
+def test_pods_that_share_are_in_no_fingerprint_of_those_with_exclusive_resources() -> None:
+    world = World()
+    world.zones.set_pod(shared("of-a-daemon-set"))
+    world.zones.set_pod(pod("p", 3, node="n"))
+    world.report("p", free=(1, 4))  # the method is `all`, and the other pod is missing
+    assert world.zones.promises
+    world.report("p", free=(1, 4), method=EXCLUSIVE)
+    assert not world.zones.promises
+    world.zones.set_pod(pod("q", 3, node="n"))
+    world.report("p", "of-a-daemon-set", "q", free=(1, 1), method="all")
+    assert not world.zones.promises
+
+
+def test_a_pod_with_a_device_of_a_zone_is_in_a_fingerprint_of_exclusive_resources() -> None:
+    world = World()
+    world.zones.set_pod(shared("with-a-device-that-no-zone-has", device="b.com/gpu"))
+    world.zones.set_pod(pod("p", 3, node="n"))
+    world.report("p", free=(1, 4), method=EXCLUSIVE)
+    assert ("default", "p") not in world.zones.promises
+    world.zones.set_pod(shared("q", device="a.com/gpu"))
+    world.devices = ("a.com/gpu",)
+    world.report("p", free=(1, 4), method=EXCLUSIVE)
+    assert ("default", "q") in world.zones.promises
+    world.report("p", "q", free=(1, 4), method=EXCLUSIVE)
+    assert ("default", "q") not in world.zones.promises
+
+
+def test_a_report_that_lists_its_pods_ends_their_promises_whatever_else_is_on_the_node() -> None:
+    world = World()
+    world.zones.set_pod(shared("of-a-daemon-set"))
+    for name in "pqr":
+        world.zones.set_pod(pod(name, 1, node="n"))
+    world.report(free=(3, 4), method=EXCLUSIVE, listed=("q", "unknown"))  # q's image was there
+    assert world.zones.promises.keys() == {("default", "p"), ("default", "r")}
+    assert world.room()[0] == 3
+
+
+def test_a_pod_that_the_last_report_already_has_is_promised_nothing() -> None:
+    world = World()
+    world.report("p", free=(1, 4), listed=("p",))
+    world.zones.set_pod(pod("p", 3, node="n"))
+    assert not world.zones.promises
+
+
+def test_what_is_heard_of_other_pods_after_a_report_confirms_it() -> None:
+    world = World()
+    world.zones.set_pod(pod("gone", 1, node="n"))
+    world.time += 1
+    world.zones.set_pod(pod("p", 3, node="n"))
+    world.report("p", free=(1, 4))
+    assert world.zones.promises
+    world.zones.remove_pod("default", "gone")
     assert not world.zones.promises
 
 
@@ -203,6 +306,21 @@ def test_pods_that_share_or_ask_for_nothing_are_promised_nothing() -> None:
     )
     world.zones.set_pod(burstable)
     assert not world.zones.promises
+
+
+def test_pods_that_share_are_promised_cpus_of_a_zone_whose_report_lists_its_pods() -> None:
+    """Such zones lack what these pods share, once they run."""
+    world = World()
+    world.zones.set_pod(shared("p", "3", zone="node-0"))
+    assert not world.zones.promises
+    world.report(free=(4, 3), listed=("others",))
+    world.zones.set_pod(shared("q", "3"))
+    assert not world.zones.promises, "nobody knows in which zone"
+    world.zones.set_pod(shared("r", "3", zone="node-0"))
+    assert world.room()[0] == 3
+    world.report(free=(1, 3), listed=("others", "r"))
+    assert not world.zones.promises
+    assert world.room()[0] == 3
 
 
 def test_a_pod_is_taken_in_all_where_the_scope_is_the_pod() -> None:

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster import offline
-from tests.unit.cluster.objects import HOSTNAME, Object, group, node, placed, pod_set, settings
+from tests.unit.cluster.objects import (
+    HOSTNAME,
+    Object,
+    group,
+    node,
+    placed,
+    pod,
+    pod_set,
+    settings,
+)
 
 USING = settings("block", "rack", HOSTNAME)
 REQUIRED = {"required": "example.com/rack"}
@@ -217,3 +226,39 @@ def test_a_node_listed_as_failed_is_not_used_though_it_looks_healthy() -> None:
     given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
     status = offline.place({"nodes": nodes()}, given, USING)
     assert placed(status)["main"].get("xa1") is None
+
+
+@pytest.mark.parametrize("listed", ["not at all", "as it is", "with other places", "not placed"])
+@pytest.mark.parametrize("running", [False, True])
+def test_the_groups_own_kept_pods_are_counted_once(listed: str, running: bool) -> None:
+    """Four pods fit on a host; two of this group are on xa2, and two places are left there."""
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
+    listings: dict[str, list[Object]] = {
+        "not at all": [],
+        "as it is": [given],
+        "with other places": [assigned("xa1", REQUIRED, {"xa1": 2, "xa3": 2})],
+        "not placed": [group(pod_set(4, REQUIRED))],
+    }
+    pods = [pod(f"p{number}", "xa2", group="g", cpu=1) for number in range(2)] if running else []
+    full = [pod("full", "xa3", cpu=4)]
+    cluster = {"nodes": nodes("xa1"), "pods": pods + full, "groups": listings[listed]}
+    assert placed(offline.place(cluster, given, USING)) == {"main": {"xa2": 4}}
+    larger = assigned("xa1", REQUIRED, {"xa1": 4, "xa2": 2})
+    cluster["groups"] = [] if listed == "not at all" else listings[listed]
+    refused = offline.place(cluster, larger, USING)
+    assert refused["state"] == "Unplaceable"
+    assert "allows to fit only 2 out of 4 pod(s)" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    "request_", [None, REQUIRED, {"required": HOSTNAME, "slices": [PAIRS]}, {"unconstrained": True}]
+)
+@pytest.mark.parametrize("left", ["none is ready", "none is there"])
+def test_without_a_node_that_takes_part_nothing_is_replaced(
+    request_: Object | None, left: str
+) -> None:
+    every = [node("xa1", BLOCK="x", RACK="xa", ready=False)] if left == "none is ready" else []
+    given = assigned("xa1", request_, {"xa1": 2})
+    refused = offline.place({"nodes": every, "groups": [given]}, given, USING)
+    assert refused["state"] == "Unplaceable"
+    assert refused["message"].startswith("no topology domains at level: ")

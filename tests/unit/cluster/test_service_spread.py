@@ -6,7 +6,7 @@ from typing import Any
 
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import Pod, read_pod
-from nri_policy.cluster.service_spread import FAILURE_SECONDS, ServiceSpread
+from nri_policy.cluster.service_spread import FAILURE_SECONDS, PROMISE_SECONDS, ServiceSpread
 from tests.unit.cluster.objects import node, pod_spec
 
 ZONE, RACK = "example.com/zone", "example.com/rack"
@@ -111,3 +111,41 @@ def test_a_host_that_has_enough_gets_no_more() -> None:
     assert not world.spread.full(pod("new", "", max_per_host="3"), NODES)
     assert not world.spread.full(pod("new", "", service="db", max_per_host="2"), NODES)
     assert not world.spread.full(pod("new", ""), NODES)
+
+
+def test_a_burst_of_pods_gets_no_more_per_host_than_allowed() -> None:
+    """Each asks before the last one is bound."""
+    world = World()
+    limit = {"max_per_host": "1", "spread_over": ZONE}
+    every = [pod(f"p{number}", "", **limit) for number in range(5)]
+    chosen = [choose(world, each) for each in every]
+    assert sorted(str(each) for each in chosen[:4]) == NODES
+    assert chosen[4] is None
+    world.spread.set_pod(every[0])  # it is not bound yet, whatever changes of it
+    assert choose(world, every[1]) == chosen[1], "who asks again gets its place again"
+    world.spread.set_pod(pod("p0", str(chosen[0]), **limit))
+    world.now += PROMISE_SECONDS
+    world.spread.expire()
+    assert len(world.spread.full(every[4], NODES)) == 1  # the others were never bound
+    world.spread.promise(every[4], "b1")
+    world.spread.remove_pod("default", "p4")
+    assert [*world.spread.full(every[3], NODES)] == chosen[:1]
+
+
+def test_a_pod_without_a_limit_is_sent_nowhere_but_counts_where_it_is_bound() -> None:
+    world = World()
+    assert world.spread.choose(pod("p", "", spread_over=ZONE), NODES) is None
+    world.spread.promise(pod("p", "", spread_over=ZONE), "b1")
+    assert world.order(spread_over=ZONE)[-1] == "b1"
+    world.spread.withdraw("default", "p")
+    assert world.order(spread_over=ZONE)[0] == "a1"
+
+
+def choose(world: World, asking: Pod) -> str | None:
+    """The node that a filter would answer, which counts from then on."""
+    world.spread.withdraw(asking.namespace, asking.name)
+    full = world.spread.full(asking, NODES)
+    chosen = world.spread.choose(asking, [each for each in NODES if each not in full])
+    if chosen is not None:
+        world.spread.promise(asking, chosen)
+    return chosen

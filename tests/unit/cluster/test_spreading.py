@@ -19,6 +19,7 @@ from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.spreading import Preference, read_preferences
 from tests.support import spreading_twin as twin
+from tests.support.shared_data import NOT_HERE
 
 SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))
 
@@ -299,7 +300,7 @@ def balance(hosts: list[twin.Host], placed: Object) -> list[list[int]]:
     return levels[:1]  # what lies below depends on what the branches above got
 
 
-@pytest.mark.skipif(not ORACLE.exists(), reason="SwarmKit's outcomes are not beside the project")
+@pytest.mark.skipif(not ORACLE.exists(), reason=NOT_HERE)
 def test_no_recorded_outcome_is_better() -> None:
     """Hosts are the twin's; the balance is at least that of every run that was recorded."""
     cases = json.loads(gzip.decompress(ORACLE.read_bytes()))["vectors"]

@@ -8,6 +8,10 @@ from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.settings import read_settings
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.synthetic import make
+from nri_policy.cluster.zone import read_zones
+from nri_policy.engine.engine import Engine
+from tests.support import nodes
+from tests.support.daemon_report import daemon_report
 
 
 def test_levels_become_labels_and_values_sort_by_number() -> None:
@@ -34,16 +38,36 @@ def test_what_is_not_given_has_a_default() -> None:
 def test_resources_are_split_over_numa_nodes_and_summed_for_sockets() -> None:
     made = make("host:1 cpu:66 memory:10 nvidia.com/gpu:3 socket:2 numa:2")
     (host,) = read_snapshot(made.cluster).zones
-    shares = {each.name: (each.type, each.parent, dict(each.available)) for each in host.zones}
+    shares = {each.name: dict(each.available) for each in host.zones if each.type != "numa node"}
     assert shares == {
-        "socket-0": ("socket", "", {"cpu": 34000, "memory": 6, "nvidia.com/gpu": 2}),
-        "socket-1": ("socket", "", {"cpu": 32000, "memory": 4, "nvidia.com/gpu": 1}),
-        "node-0": ("Node", "socket-0", {"cpu": 17000, "memory": 3, "nvidia.com/gpu": 1}),
-        "node-1": ("Node", "socket-0", {"cpu": 17000, "memory": 3, "nvidia.com/gpu": 1}),
-        "node-2": ("Node", "socket-1", {"cpu": 16000, "memory": 2, "nvidia.com/gpu": 1}),
-        "node-3": ("Node", "socket-1", {"cpu": 16000, "memory": 2, "nvidia.com/gpu": 0}),
+        "node-0": {"cpu": 17000, "memory": 3, "nvidia.com/gpu": 1},
+        "node-1": {"cpu": 17000, "memory": 3, "nvidia.com/gpu": 1},
+        "node-2": {"cpu": 16000, "memory": 2, "nvidia.com/gpu": 1},
+        "node-3": {"cpu": 16000, "memory": 2, "nvidia.com/gpu": 0},
+        "root": {"cpu": 66000, "memory": 10},
+        "socket #0": {"cpu": 34000, "memory": 6},
+        "socket #1": {"cpu": 32000, "memory": 4},
     }
     assert read_settings(made.settings).topologies[0].below_host == ["socket", "Node"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "machine"),
+    [
+        ("socket:2 numa:2", "package:2 numa:2 core:4"),
+        ("socket:2", "package:2 numa:1 core:4"),
+        ("numa:2", "package:1 numa:2 core:4"),
+        ("socket:1", "package:1 numa:1 core:4"),
+    ],
+)
+def test_zones_are_named_and_nested_as_in_a_daemons_report(spec: str, machine: str) -> None:
+    (host,) = make(f"host:1 cpu:16 {spec}").cluster["zones"]
+
+    def nested(report: object) -> set[tuple[str, str, str, frozenset[int]]]:
+        zones = read_zones(report, "").zones
+        return {(each.name, each.type, each.parent, each.nodes) for each in zones}
+
+    assert nested(host) == nested(daemon_report(Engine(nodes.machine(machine), nodes.settings())))
 
 
 @pytest.mark.parametrize(

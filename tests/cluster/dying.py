@@ -1,0 +1,38 @@
+"""`nri-policy` that kills itself when a write was carried out: `python -m tests.cluster.dying`.
+
+It sends one write at a time, and does not hear of the one that it dies of. Events do not count, nor
+does what changes nothing. What it dies of goes to stderr, as `died of METHOD PATH`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+from nri_policy.cli import main
+from nri_policy.kube.client import Client, decode
+
+_ask = Client._ask
+_one = asyncio.Lock()
+
+
+async def _ask_and_die(self: Client, method: str, path: str, **more: Any) -> bytes:
+    if method == "GET" or path.endswith("/events"):
+        return await _ask(self, method, path, **more)
+    async with _one:
+        answer = await _ask(self, method, path, **more)
+        asked = (more.get("body") or {}).get("metadata", {})
+        revision = decode(answer).get("metadata", {}).get("resourceVersion")
+        if revision != asked.get("resourceVersion", ""):
+            sys.stderr.write(f"died of {method} {path}\n")
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return answer
+
+
+if __name__ == "__main__":
+    Client._ask = _ask_and_die  # type: ignore[method-assign]
+    main()

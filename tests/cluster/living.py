@@ -1,0 +1,202 @@
+"""A cluster whose Jobs and Deployments live: Kubernetes' controllers and scheduler, our service.
+
+The Job, Deployment and garbage collector controllers are Kubernetes' own, and so is kube-scheduler;
+the kubelets are played, and make nodes not ready.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.control_plane import ControlPlane, require
+from tests.cluster.shop import (
+    GROUPS,
+    JOBS,
+    MUTATING,
+    NODES,
+    RACK,
+    SCHEDULER,
+    SHOP,
+    Shop,
+)
+from tests.support.exchanges import MERGE
+
+Object = dict[str, Any]
+
+CONTROLLERS = ("job-controller", "garbage-collector-controller", "deployment-controller",
+               "replicaset-controller")  # fmt: skip
+DEPLOYMENTS = "/apis/apps/v1/namespaces/shop/deployments"
+GATES = [{"name": "placement.nri/group"}]
+# also how long the API server waits at its end for requests that do not end
+SHORT = ("--request-timeout=15s",)
+DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
+BY_KEY = "application/strategic-merge-patch+json"
+ENDED = ("Succeeded", "Failed")
+
+
+class Kubelets:
+    """Run what is bound, and end what is deleted, until they are stopped."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self._cluster = cluster
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(0.1):
+            answer = self._cluster.ask("GET", f"{SHOP}/pods")
+            for pod in answer.body["items"] if answer.status == 200 else ():
+                self._handle(pod)
+
+    def _handle(self, pod: Object) -> None:
+        path = f"{SHOP}/pods/{pod['metadata']['name']}"
+        phase = pod["status"].get("phase")
+        if "deletionTimestamp" in pod["metadata"]:
+            if phase not in ENDED:
+                self._write(path, {"phase": "Failed"})
+            self._cluster.ask("DELETE", path, {"gracePeriodSeconds": 0})
+        elif "nodeName" in pod["spec"] and phase == "Pending":
+            self._write(path, {"phase": "Running"})
+
+    def _write(self, path: str, status: Object) -> None:
+        self._cluster.ask("PATCH", f"{path}/status", {"status": status}, content=MERGE)
+
+
+class Cluster:
+    """Two racks of three nodes of 4 CPUs, with Kubernetes' controllers and our service's rights."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+        self.api = shop.cluster
+        self._set_priority_class("urgent", 1000)
+        deployment = ("deployment", "nri-policy-cluster", "--namespace", "kube-system")
+        self.api.kubectl("delete", *deployment)  # the service is a process here
+
+    def _set_priority_class(self, name: str, value: int) -> None:
+        new = {"metadata": {"name": name}, "value": value}
+        self.api.asked("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", new)
+
+    def template(self, cpu: int, **spec: Any) -> Object:
+        resources = {"requests": {"cpu": str(cpu)}, "limits": {"cpu": str(cpu)}}
+        container = {"name": "c", "image": "x", "resources": resources}
+        annotations = {"kueue.x-k8s.io/podset-required-topology": RACK}
+        return {
+            "metadata": {"annotations": annotations},
+            "spec": {"containers": [container], "schedulingGates": GATES, **spec},
+        }
+
+    def submit(self, name: str, pods: int, *, cpu: int = 2, priority: str = "", **job: Any) -> None:
+        """A Job; its pods are made by the Job controller."""
+        template = self.template(cpu, restartPolicy="Never")
+        if priority:
+            template["spec"]["priorityClassName"] = priority
+        spec = {"parallelism": pods, "completions": pods, "template": template, **job}
+        self.api.asked("POST", JOBS, {"metadata": {"name": name}, "spec": spec})
+
+    def patch_job(self, name: str, **spec: Any) -> None:
+        self.api.asked("PATCH", f"{JOBS}/{name}", {"spec": spec}, content=MERGE)
+
+    def job(self, name: str) -> Object:
+        found: Object = self.api.asked("GET", f"{JOBS}/{name}")
+        return found
+
+    def delete(self, path: str) -> None:
+        body = {"propagationPolicy": "Background"}
+        self.api.asked("DELETE", path, body)
+
+    def delete_job(self, name: str) -> None:
+        self.delete(f"{JOBS}/{name}")
+
+    def pod(self, name: str) -> str:
+        """A pod of no group, without a gate; return its name."""
+        spec = self.template(1)["spec"] | {"schedulingGates": None}
+        self.api.asked("POST", f"{SHOP}/pods", {"metadata": {"name": name}, "spec": spec})
+        return name
+
+    def node_of(self, pod: str) -> str:
+        """Where a pod is bound to; empty for nowhere."""
+        found: str = self.api.asked("GET", f"{SHOP}/pods/{pod}")["spec"].get("nodeName", "")
+        return found
+
+    def evict(self, pod: str) -> None:
+        """Delete a pod as Kubernetes does with those of a node that is not ready."""
+        path, status = f"{SHOP}/pods/{pod}", {"status": {"conditions": [DISRUPTED]}}
+        self.api.asked("PATCH", f"{path}/status", status, content=BY_KEY)
+        self.delete(path)
+
+    def pods(self, label: str, value: str) -> list[Object]:
+        path = f"{SHOP}/pods?labelSelector={label}%3D{value}"
+        return [
+            each
+            for each in self.api.asked("GET", path)["items"]
+            if "deletionTimestamp" not in each["metadata"]
+            and each["status"].get("phase") not in ENDED
+        ]
+
+    def running(self, job: str) -> int:
+        pods = self.pods("job-name", job)
+        return sum("nodeName" in each["spec"] for each in pods)
+
+    def until_running(self, job: str, pods: int) -> None:
+        self.api.until(lambda: self.running(job) == pods, f"{pods} pods of {job} run")
+
+    def let_go(self, job: str) -> int:
+        """How many pods of a Job have no gate any more."""
+        pods = self.pods("job-name", job)
+        return sum(not each["spec"].get("schedulingGates") for each in pods)
+
+    def hosts(self, group: str) -> Counter[str]:
+        """The places that a group has, by host."""
+        answer = self.api.ask("GET", f"{GROUPS}/{group}")
+        status = answer.body.get("status", {}) if answer.status == 200 else {}
+        domains = [one for each in status.get("assignments", ()) for one in each.get("domains", ())]
+        return Counter({one["values"][-1]: one["count"] for one in domains})
+
+    def places(self, group: str) -> int:
+        return self.hosts(group).total()
+
+    def reasons(self, about: str) -> Counter[str]:
+        events = self.api.asked("GET", f"{SHOP}/events")["items"]
+        return Counter(each["reason"] for each in events if each["involvedObject"]["name"] == about)
+
+    def set_ready(self, ready: bool, *nodes: str) -> None:
+        """Have these nodes be ready or not; all without a name."""
+        for node in nodes or NODES:
+            condition = {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "t"}
+            patch = {"status": {"conditions": [condition]}}
+            self.api.asked("PATCH", f"/api/v1/nodes/{node}/status", patch, content=MERGE)
+
+    def clear(self) -> None:
+        """Delete all Jobs and Deployments, and wait until their pods and groups are gone."""
+        for path in (JOBS, DEPLOYMENTS):
+            for each in self.api.asked("GET", path)["items"]:
+                self.delete(f"{path}/{each['metadata']['name']}")
+        self.api.until(lambda: not self.api.asked("GET", f"{SHOP}/pods")["items"], "pods go")
+        self.api.until(lambda: not self.api.asked("GET", GROUPS)["items"], "groups go")
+
+    def said_no_error(self) -> bool:
+        return "Traceback" not in self.shop.log.read_text()
+
+
+@contextmanager
+def living(folder: Path) -> Iterator[Cluster]:
+    """Run such a cluster in a folder; skip where its programs are not at hand."""
+    require("kube-apiserver", "kube-scheduler", "kube-controller-manager")
+    with ControlPlane(folder, nodes=NODES, api_server=[*MUTATING, *SHORT]) as plane:
+        made = Cluster(Shop(plane))
+        plane.start_scheduler(SCHEDULER)
+        plane.start_controllers(*CONTROLLERS)
+        with Kubelets(plane):
+            yield made

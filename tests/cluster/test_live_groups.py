@@ -1,0 +1,171 @@
+"""Groups of real Jobs and Deployments: refused, scaled, suspended, preempted, and without nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.living import DEPLOYMENTS, DISRUPTED, Cluster, living
+from tests.cluster.shop import GROUPS, JOBS, SHOP
+from tests.support.exchanges import MERGE
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with living(tmp_path_factory.mktemp("live-groups")) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _is_clean(cluster: Cluster) -> Iterator[None]:
+    """Delete what a test has made."""
+    cluster.shop.write_settings()
+    yield
+    cluster.set_ready(True)
+    cluster.clear()
+
+
+def test_no_node_is_ready_for_a_while(cluster: Cluster) -> None:
+    cluster.shop.write_settings(failure={"failFast": False})
+    with cluster.shop.service() as process:
+        cluster.submit("one", 4)
+        cluster.until_running("one", 4)
+        cluster.set_ready(False)
+        for pod in cluster.pods("job-name", "one")[:2]:
+            cluster.delete(f"{SHOP}/pods/{pod['metadata']['name']}")
+        cluster.submit("two", 2)
+        cluster.shop.until_state("two", "Unplaceable")
+        assert "no topology domains" in cluster.shop.status("two")["message"]
+        cluster.set_ready(True)
+        cluster.until_running("one", 4)
+        cluster.until_running("two", 2)
+        assert process.poll() is None
+    assert cluster.said_no_error()
+
+
+def test_a_quota_or_a_name_of_one_user_holds_nobody_up(cluster: Cluster) -> None:
+    """No more than one PlacementGroup is allowed; who has the second one is told."""
+    quotas = f"{SHOP}/resourcequotas"
+    kind = "count/placementgroups.placement.nri"
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {kind: "0"}},
+             "status": {"hard": {kind: "0"}, "used": {kind: "0"}}}  # fmt: skip
+    made = cluster.api.asked("POST", quotas, quota)
+    status = {"status": quota["status"]}  # as the controller of quotas would write it
+    cluster.api.asked("PATCH", f"{quotas}/q/status", status, content=MERGE)
+    assert made["metadata"]["name"] == "q"
+    with cluster.shop.service():
+        cluster.submit("late", 2)
+        cluster.api.until(
+            lambda: any(
+                cluster.reasons(each["metadata"]["name"])["Refused"]
+                for each in cluster.pods("job-name", "late")
+            ),
+            "a pod is told of the quota",
+        )
+        cluster.api.asked("DELETE", f"{quotas}/q")
+        cluster.until_running("late", 2)
+        template = cluster.template(1, restartPolicy="Never")
+        template["metadata"]["annotations"] |= {
+            "placement.nri/group": "My_Group",
+            "placement.nri/group-size": "3",
+        }
+        cluster.submit("named", 3, template=template)
+        cluster.until_running("named", 3)
+    assert cluster.said_no_error()
+
+
+def test_deployments_and_jobs_are_scaled_and_deleted(cluster: Cluster) -> None:
+    with cluster.shop.service():
+        selector = {"matchLabels": {"app": "web"}}
+        template = cluster.template(4)
+        template["metadata"]["labels"] = {"app": "web"}
+        spec = {"replicas": 6, "selector": selector, "template": template}
+        cluster.api.asked("POST", DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec})
+
+        def running() -> int:
+            return sum("nodeName" in each["spec"] for each in cluster.pods("app", "web"))
+
+        for turn in range(3):
+            cluster.api.until(lambda: running() == 6, f"all run, {turn}")
+            old = {each["metadata"]["name"] for each in cluster.pods("app", "web")}
+            for name in old:
+                cluster.delete(f"{SHOP}/pods/{name}")
+            cluster.api.until(
+                lambda old=old: (
+                    running() == 6
+                    and not old & {each["metadata"]["name"] for each in cluster.pods("app", "web")}
+                ),
+                f"all run again, {turn}",
+            )
+        cluster.api.asked("PATCH", f"{DEPLOYMENTS}/web", {"spec": {"replicas": 0}}, content=MERGE)
+        cluster.submit("elastic", 2, completionMode="Indexed")
+        cluster.until_running("elastic", 2)
+        for pods in (4, 1, 6):
+            cluster.patch_job("elastic", parallelism=pods, completions=pods)
+            cluster.until_running("elastic", pods)
+            cluster.api.until(
+                lambda pods=pods: cluster.places("job-elastic") == pods, f"it has {pods} places"
+            )
+        cluster.submit("next", 6)
+        cluster.until_running("next", 6)
+        cluster.patch_job("elastic", suspend=True)
+        cluster.api.until(lambda: not cluster.places("job-elastic"), "a suspended Job has no place")
+        cluster.submit("third", 6)
+        cluster.until_running("third", 6)
+        cluster.patch_job("elastic", suspend=False)
+        cluster.delete(f"{JOBS}/next")
+        cluster.until_running("elastic", 6)
+    assert cluster.said_no_error()
+
+
+IGNORE_DISRUPTIONS: Any = {
+    "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [DISRUPTED]}]},
+    "backoffLimit": 0,
+}
+
+
+def has_not_failed(cluster: Cluster, job: str) -> bool:
+    status = cluster.job(job)["status"]
+    ended = [each for each in status.get("conditions", ()) if each["type"] == "Failed"]
+    return not status.get("failed") and not ended
+
+
+def test_a_job_without_room_beside_its_failed_node_runs_again_elsewhere(cluster: Cluster) -> None:
+    """With `failFast`, the default: it loses all its places, and does not count as failed."""
+    with cluster.shop.service():
+        cluster.submit("one", 6, **IGNORE_DISRUPTIONS)
+        cluster.until_running("one", 6)
+        before = {*cluster.hosts("job-one")}
+        (failed, *_) = before
+        cluster.set_ready(False, failed)
+        for pod in cluster.pods("job-name", "one"):
+            if pod["spec"]["nodeName"] == failed:
+                cluster.evict(pod["metadata"]["name"])
+        cluster.api.until(
+            lambda: cluster.running("one") == 6 and not before & {*cluster.hosts("job-one")},
+            "all run in the other rack",
+        )
+        assert has_not_failed(cluster, "one")
+    assert cluster.said_no_error()
+
+
+def test_a_preempted_job_runs_again_and_has_not_failed(cluster: Cluster) -> None:
+    """It may not fail once; its failure policy ignores disruptions.
+
+    The Job controller makes the pods anew after a while, which is longer the more there were.
+    """
+    cluster.shop.write_settings(groups={"preemption": True})
+    with cluster.shop.service():
+        for name in ("low", "lower"):
+            cluster.submit(name, 2, cpu=4, **IGNORE_DISRUPTIONS)
+            cluster.until_running(name, 2)
+        cluster.submit("urgent", 2, cpu=4, priority="urgent")
+        cluster.until_running("urgent", 2)
+        (evicted,) = [each for each in ("low", "lower") if not cluster.running(each)]
+        assert cluster.api.asked("GET", f"{GROUPS}/job-urgent")["spec"]["priority"] == 1000
+        cluster.delete(f"{JOBS}/urgent")
+        cluster.until_running(evicted, 2)
+        assert has_not_failed(cluster, evicted)
+    assert cluster.said_no_error()

@@ -1,0 +1,361 @@
+"""A place of a group lives as long as a pod or an owner can claim it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster.writes import WriteSpec, WriteStatus
+from tests.support.placement_world import GATE, OTHER, Object, Play
+from tests.unit.cluster.objects import HOSTNAME, pod_spec
+
+RACK = "example.com/rack"
+SIZE = "placement.nri/group-size"
+
+
+def make_pod(play: Play, name: str, owner: str = "", *, cpu: int = 4, **labels: str) -> None:
+    """A pod that waits behind the gate, of an owner (KIND/NAME) or of none."""
+    kind, _, own = owner.partition("/")
+    owners = [{"kind": kind, "name": own, "uid": f"u-{own}", "controller": True}] if owner else []
+    metadata = {
+        "name": name,
+        "uid": f"u-{name}-{play.world.revision}",
+        "labels": {key.replace("_", "-"): value for key, value in labels.items()},
+        "ownerReferences": owners,
+    }
+    spec = pod_spec({"cpu": cpu}, schedulingGates=[{"name": GATE}, {"name": OTHER}])
+    play.world.put("pods", {"metadata": metadata, "spec": spec})
+
+
+def of_group(play: Play, name: str, owner: str, size: int) -> None:
+    make_pod(play, name, owner)
+    item = play.world.objects["pods"][name]
+    item["metadata"]["labels"] |= {"placement.nri/group": "g", SIZE: str(size)}
+    play.world.put("pods", item)
+
+
+def empty() -> Play:
+    play = Play(hosts_in_rack=3)
+    play.world.delete("pods", "web")
+    return play
+
+
+def places(play: Play, group: str) -> int:
+    status = play.world.group(group).status
+    return sum(one.count for each in status.assignments for one in each.domains)
+
+
+def running(play: Play) -> int:
+    pods = play.world.objects["pods"].values()
+    return sum(bool(each["spec"].get("nodeName")) for each in pods)
+
+
+@pytest.mark.parametrize("owner", ["", "ReplicaSet/web-5", "StatefulSet/web", "RayCluster/ray"])
+def test_pods_that_are_groups_alone_come_and_go_and_their_places_are_free_again(owner: str) -> None:
+    """Six fill the cluster, seven times; the next ones have other names."""
+    play = empty()
+    for turn in range(7):
+        for number in range(6):
+            make_pod(play, f"w-{turn}-{number}", owner)
+        play.rest()
+        assert running(play) == 6
+        for number in range(6):
+            play.world.delete("pods", f"w-{turn}-{number}")
+        play.rest()
+    assert not any(places(play, group) for group in play.world.objects["groups"])
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_the_place_of_a_pod_alone_that_has_ended_is_free_though_it_is_still_there(
+    phase: str,
+) -> None:
+    play = empty()
+    for number in range(6):
+        make_pod(play, f"w-{number}", "ReplicaSet/web-5")
+    play.rest()
+    for number in range(6):
+        item = play.world.objects["pods"][f"w-{number}"]
+        play.world.put("pods", item | {"status": {"phase": phase}})
+        make_pod(play, f"v-{number}", "ReplicaSet/web-5")
+    play.rest()
+    assert running(play) == 12
+
+
+def test_a_pod_that_is_a_group_alone_owns_its_group() -> None:
+    play = empty()
+    make_pod(play, "a", "ReplicaSet/web-5")
+    play.rest()
+    (owner,) = play.world.objects["groups"]["pod-a"]["metadata"]["ownerReferences"]
+    uid = play.world.objects["pods"]["a"]["metadata"]["uid"]
+    assert owner == {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid}
+
+
+def test_a_pod_of_the_same_name_gets_a_place_anew() -> None:
+    """The first group is its predecessor's, until the cluster has collected it."""
+    play = empty()
+    make_pod(play, "web-0", "StatefulSet/web")
+    play.rest()
+    play.world.delete("pods", "web-0")
+    play.world.delete("groups", "pod-web-0")
+    make_pod(play, "web-0", "StatefulSet/web")
+    play.rest()
+    assert running(play) == 1
+    assert play.world.group("pod-web-0").status.state == "Running"
+
+
+@pytest.mark.parametrize("owner", ["", "ReplicaSet/web-5", "StatefulSet/g"])
+def test_a_group_whose_pods_are_all_gone_gives_its_places_back(owner: str) -> None:
+    """Of a Deployment, a LeaderWorkerSet, or of nobody; the next pods are placed anew."""
+    play = empty()
+    for turn in range(3):
+        for number in range(6):
+            of_group(play, f"w-{turn}-{number}", owner, 6)
+        play.rest()
+        assert running(play) == 6
+        assert play.world.group("g").status.state == "Running"
+        for number in range(6):
+            play.world.delete("pods", f"w-{turn}-{number}")
+        play.rest()
+        status = play.world.group("g").status
+        assert (status.state, status.assignments) == ("Waiting", [])
+        make_pod(play, f"other-{turn}")
+        play.rest()
+        assert running(play) == 1
+        play.world.delete("pods", f"other-{turn}")
+        play.rest()
+
+
+def test_who_makes_a_pod_anew_keeps_its_place_while_others_of_its_pods_are_there() -> None:
+    play = empty()
+    for number in range(3):
+        of_group(play, f"w-{number}", "ReplicaSet/web-5", 3)
+    play.rest()
+    play.world.delete("pods", "w-0")
+    play.rest()
+    assert places(play, "g") == 3
+    of_group(play, "w-again", "ReplicaSet/web-5", 3)
+    play.rest()
+    assert running(play) == 3
+
+
+def test_the_place_of_a_pod_of_nobody_is_free_and_a_new_pod_gets_one_again() -> None:
+    play = empty()
+    for number in range(3):
+        of_group(play, f"w-{number}", "", 3)
+    play.rest()
+    play.world.delete("pods", "w-0")
+    play.rest()
+    assert places(play, "g") == 2
+    assert play.world.group("g").status.given_back == 1
+    of_group(play, "w-3", "", 3)
+    play.rest()
+    assert (running(play), places(play, "g")) == (3, 3)
+    status = play.world.group("g").status
+    assert (status.state, status.given_back) == ("Running", 0)
+
+
+def resize(play: Play, job: str, pods: int, **more: Any) -> None:
+    """Another parallelism; the Job controller deletes pods, or makes some."""
+    item = play.world.objects["jobs"][job]
+    play.world.put("jobs", item | {"spec": item["spec"] | {"parallelism": pods} | more})
+    active = 0 if more.get("suspend") else pods
+    for name, pod in sorted(play.world.pods_of(job).items()):
+        if int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]) >= active:
+            play.world.delete("pods", name)
+    if active:
+        play.world.control_jobs()
+
+
+def test_a_job_is_made_smaller_and_larger() -> None:
+    play = empty()
+    world = play.world
+    world.submit("j", 12, 2, "example.com/zone")
+    world.templates["j"] = ({"kueue.x-k8s.io/podset-unconstrained-topology": "true"},
+                            world.templates["j"][1])  # fmt: skip
+    for item in world.pods_of("j").values():
+        item["metadata"]["annotations"] = dict(world.templates["j"][0])
+        world.put("pods", item)
+    play.rest()
+    assert (running(play), places(play, "job-j")) == (12, 12)
+    resize(play, "j", 4)
+    play.rest()
+    assert (running(play), places(play, "job-j")) == (4, 4)
+    make_pod(play, "other")
+    play.rest()
+    assert running(play) == 5  # where the Job was
+    resize(play, "j", 8)
+    play.rest()
+    assert (running(play), places(play, "job-j")) == (9, 8)
+    resize(play, "j", 14)  # two more than ever, of which none fits beside the other pod
+    play.rest()
+    status = play.world.group("job-j").status
+    assert (status.state, places(play, "job-j")) == ("Placed", 8)
+    assert status.message.startswith("6 more pods cannot be placed: topology")
+    assert world.let_go("j") == (8, 14)
+    play.begin()
+    play.rest()
+    assert world.let_go("j") == (8, 14)
+    resize(play, "j", 10)
+    play.rest()
+    assert (world.let_go("j"), places(play, "job-j")) == ((10, 10), 10)
+    status = play.world.group("job-j").status
+    assert (status.state, status.message) == ("Running", "")
+
+
+def test_a_job_that_grows_beyond_its_first_size_stays_where_it_was_promised_to_be() -> None:
+    play = empty()
+    play.world.submit("j", 4, 2, RACK)
+    play.rest()
+    resize(play, "j", 6)
+    play.rest()
+    group = play.world.group("job-j")
+    assert [each.count for each in group.pod_sets] == [6]
+    hosts = {
+        play.world.objects["nodes"][one.values[0]]["metadata"]["labels"][RACK]
+        for each in group.status.assignments
+        for one in each.domains
+    }
+    assert len(hosts) == 1
+    assert play.world.let_go("j") == (6, 6)
+    resize(play, "j", 7)
+    play.rest()
+    assert play.world.let_go("j") == (6, 7)  # there is room in the other rack alone
+    assert "1 more pod cannot be placed" in play.world.group("job-j").status.message
+    play.world.submit("next", 6, 2, RACK)
+    play.rest()
+    assert play.world.let_go("next") == (6, 6)  # nobody waits for the one that cannot grow
+
+
+@pytest.mark.parametrize("kill", range(6))
+def test_a_service_that_dies_while_a_job_grows_is_followed_by_one_that_goes_on(kill: int) -> None:
+    """At no time do status and spec contradict each other: nothing is placed anew."""
+    play = empty()
+    play.world.submit("j", 4, 2, RACK)
+    play.rest()
+    before = {name: item["spec"]["nodeName"] for name, item in play.world.pods_of("j").items()}
+    resize(play, "j", 6)
+    for _ in range(10):
+        play.listen()
+        for write in play.controller.step():
+            if isinstance(write, WriteSpec | WriteStatus):
+                kill -= 1
+            if kill < 0:
+                break
+            play.world.write(write)
+        if kill < 0:
+            play.begin()
+            kill = 100
+    play.rest()
+    assert play.world.let_go("j") == (6, 6)
+    after = {name: item["spec"]["nodeName"] for name, item in play.world.pods_of("j").items()}
+    assert before.items() <= after.items()
+    assert ("job-j", "Malformed") not in play.world.events
+
+
+def test_a_job_that_waits_has_the_size_that_it_has_by_now() -> None:
+    play = empty()
+    world = play.world
+    world.submit("old", 6, 2, RACK)
+    world.submit("older", 6, 2, RACK)
+    play.rest()
+    world.submit("j", 4, 2, RACK)
+    play.rest()
+    for pods in (6, 2):
+        resize(play, "j", pods)
+        play.rest()
+        assert [each.count for each in world.group("job-j").pod_sets] == [pods]
+        assert f"of {pods} pod(s)" in world.group("job-j").status.message
+    world.finish("old")
+    play.rest()
+    assert world.let_go("j") == (2, 2)
+
+
+def test_a_job_that_is_suspended_gives_its_places_back_and_gets_others_when_it_goes_on() -> None:
+    play = empty()
+    world = play.world
+    world.submit("j", 6, 2, RACK)
+    world.submit("old", 6, 2, RACK)
+    world.submit("next", 6, 2, RACK)
+    play.rest()
+    assert world.let_go("next") == (0, 6)
+    resize(play, "j", 6, suspend=True)
+    play.rest()
+    assert world.let_go("next") == (6, 6)
+    assert places(play, "job-j") == 0
+    resize(play, "j", 6, suspend=False)
+    play.rest()
+    assert world.let_go("j") == (0, 6)
+    world.finish("old")
+    play.rest()
+    assert world.let_go("j") == (6, 6)
+
+
+@pytest.mark.parametrize("seen_first", ["pods", "job"])
+@pytest.mark.parametrize("end", ["Failed", "Complete", "gone"])
+def test_a_job_that_is_over_claims_no_place(end: str, seen_first: str) -> None:
+    """Whatever is seen first: that it is over, or that its pods are gone."""
+    play = empty()
+    world = play.world
+    world.submit("j", 6, 2, RACK)
+    play.rest()
+
+    def delete_pods() -> None:
+        for name in world.pods_of("j"):
+            world.delete("pods", name)
+        play.rest()
+
+    def end_job() -> None:
+        if end == "gone":
+            world.delete("jobs", "j")
+        else:
+            status: Object = {"conditions": [{"type": end, "status": "True"}]}
+            world.put("jobs", world.objects["jobs"]["j"] | {"status": status})
+        play.rest()
+
+    steps = [delete_pods, end_job] if seen_first == "pods" else [end_job, delete_pods]
+    steps[0]()
+    assert places(play, "job-j") == 6
+    steps[1]()
+    assert places(play, "job-j") == 0
+
+
+def test_a_group_that_somebody_wrote_by_hand_keeps_its_size() -> None:
+    play = empty()
+    template = {"spec": pod_spec({"cpu": 2})}
+    request = {"required": RACK}
+    pod_sets = [{"name": "main", "count": 4, "template": template, "request": request}]
+    play.world.put("groups", {"metadata": {"name": "job-j"}, "spec": {"podSets": pod_sets}})
+    play.world.submit("j", 4, 2, RACK)
+    play.rest()
+    resize(play, "j", 6)
+    play.rest()
+    assert play.world.let_go("j") == (4, 6)
+    assert [each.count for each in play.world.group("job-j").pod_sets] == [4]
+
+
+def test_the_priority_of_a_group_is_that_of_its_pods() -> None:
+    """Whoever writes one by hand may write any number: it does not count."""
+    play = empty()
+    play.world.submit("old", 6, 2, RACK)
+    play.world.submit("older", 6, 2, RACK)
+    play.rest()
+    template = {"spec": pod_spec({"cpu": 2}), "x": "as its author wrote it"}
+    pod_sets = [{"name": "main", "count": 6, "template": template, "request": {"required": RACK}}]
+    spec = {"podSets": pod_sets, "priority": 2147483647}
+    play.world.put("groups", {"metadata": {"name": "job-bold"}, "spec": spec})
+    play.world.submit("urgent", 6, 2, RACK, priority=5)
+    play.world.submit("bold", 6, 2, RACK, priority=1)
+    play.rest()
+    assert play.world.group("job-bold").priority == 1
+    assert play.world.objects["groups"]["job-bold"]["spec"]["podSets"] == pod_sets
+    play.world.finish("old")
+    play.rest()
+    assert (play.world.let_go("urgent"), play.world.let_go("bold")) == ((6, 6), (0, 6))
+
+
+def test_pods_that_are_let_go_have_a_selector() -> None:
+    play = empty()
+    make_pod(play, "a")
+    play.rest()
+    assert HOSTNAME in play.world.objects["pods"]["a"]["spec"]["nodeSelector"]

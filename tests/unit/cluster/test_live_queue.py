@@ -1,0 +1,84 @@
+"""Hosts are set aside for a group that has waited long: its status says so, across leaders."""
+
+from __future__ import annotations
+
+import pytest
+
+from nri_policy.cluster.reservation import Reservations
+from tests.support.placement_world import Play
+
+RACK = "example.com/rack"
+TIMEOUT = 600.0
+
+
+def full() -> Play:
+    """Three racks of 8 CPUs, each with a Job; a gang waits for a whole rack."""
+    play = Play()
+    play.world.delete("pods", "web")
+    for name, pods in (("a", 6), ("b", 5), ("c", 6)):
+        play.world.submit(name, pods, 1, RACK)
+        play.rest()
+    play.world.submit("gang", 8, 1, RACK)
+    play.rest()
+    return play
+
+
+def test_its_status_says_what_is_set_aside_and_how_much_fits_there() -> None:
+    play = full()
+    assert play.world.group("job-gang").status.reserved == []
+    play.now += TIMEOUT
+    play.rest()
+    status = play.world.group("job-gang").status
+    rack = "r1" if "h2" in status.reserved else "r0" if "h0" in status.reserved else "r2"
+    assert status.reserved == [f"h{2 * int(rack[1])}", f"h{2 * int(rack[1]) + 1}"]
+    assert status.message.startswith(f"reserved: rack {rack}, 3 of 8 pods fit now; topology")
+    assert (status.state, play.notices["job-gang"].count("reserved")) == ("Waiting", 0)
+
+
+def test_small_jobs_go_on_elsewhere() -> None:
+    play = full()
+    play.now += TIMEOUT
+    play.rest()
+    for name in ("x", "y"):
+        play.world.submit(name, 2, 1, RACK)
+        play.rest()
+    assert [play.world.let_go(name) for name in ("x", "y")] == [(2, 2), (2, 2)]
+    play.world.submit("z", 2, 1, RACK)
+    play.rest()
+    assert play.world.let_go("z") == (0, 2)
+    message = play.world.group("job-z").status.message
+    assert message.startswith("2 hosts set aside for default/job-gang; topology")
+    play.world.finish("b")
+    play.rest()
+    assert play.world.let_go("gang") == (8, 8)
+    assert play.world.group("job-gang").status.reserved == []
+
+
+def test_another_leader_goes_on_with_the_same_hosts() -> None:
+    play = full()
+    play.now += TIMEOUT
+    play.rest()
+    before = play.world.group("job-gang").status
+    play.world.submit("late", 3, 1, RACK)
+    play.now = 0.0  # it has a clock of its own
+    play.begin()
+    play.rest()
+    after = play.world.group("job-gang").status
+    assert after.reserved == before.reserved
+    assert play.world.let_go("late") == (0, 3)
+
+
+def test_an_error_of_ours_in_choosing_hosts_stops_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    play = full()
+    monkeypatch.setattr(Reservations, "choose", fail)
+    play.now += TIMEOUT
+    play.rest()
+    play.world.submit("x", 2, 1, RACK)
+    play.rest()
+    assert play.world.let_go("x") == (2, 2)
+    assert play.controller.errors > 0
