@@ -51,6 +51,9 @@ def _draw(report: AuditReport) -> Iterator[RenderableType]:
         yield Text(f"{report.audited} containers are as decided.")
     if report.unseen:
         yield Text(f"Cgroups not found: {', '.join(map(short, report.unseen))}")
+    if report.changing:
+        names = ", ".join(map(short, report.changing))
+        yield Text(f"Not checked, because a change of them is in progress: {names}")
     if report.threads_hidden:
         names = ", ".join(map(short, report.threads_hidden))
         yield Text(f"Threads not checked, because the host's process ids cannot be seen: {names}")

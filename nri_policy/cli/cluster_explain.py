@@ -26,6 +26,7 @@ from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.explanation import Change, Explanation, explain
 from nri_policy.cluster.group import PlacementGroup
+from nri_policy.cluster.standing import Standing
 from nri_policy.cluster.tree_report import placed_on_hosts, tree_report
 from nri_policy.cluster.trial import find_group
 from nri_policy.picture import racks
@@ -92,12 +93,14 @@ def _print_picture(
 def _read(asked: tuple[Path, ...]) -> PlacementGroup:
     groups = groups_of(asked)
     if len(groups) != 1:
-        raise Failure(f"{asked[0]}: {len(groups)} groups; one can be explained at a time")
+        problem = f"{asked[0]}: {len(groups)} groups; one can be explained at a time"
+        raise Failure(problem, Exit.USAGE)
     return groups[0]
 
 
 def _draw(name: str, explanation: Explanation) -> Iterator[Table | Text]:
     yield Text(f"{name}: {explanation.status.message or 'it fits'}")
+    yield from (Text(each) for each in _queued(explanation.standing))
     for each in explanation.pod_sets:
         yield Text("")
         yield Text(f"pod set {each.pod_set}: {each.wanted} {each.unit}")
@@ -123,6 +126,7 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Table | Text]:
 def _notes(explanation: Explanation) -> Iterator[str]:
     """Return what the page says below its picture: the table's numbers as lines."""
     yield explanation.status.message or "it fits"
+    yield from _queued(explanation.standing)
     for each in explanation.pod_sets:
         for at in each.levels:
             yield (
@@ -136,6 +140,21 @@ def _notes(explanation: Explanation) -> Iterator[str]:
             )
     for change in explanation.changes:
         yield f"it would fit with {_change(change)}"
+
+
+def _queued(standing: Standing | None) -> Iterator[str]:
+    """Return where the group stands in the queue, and what is set aside."""
+    if standing is None:
+        return
+    if standing.waiting > 1:
+        yield f"in the queue: {counted(standing.ahead, 'group')} ahead, {standing.waiting} in all"
+    if standing.reserved:
+        yield (
+            f"set aside for it: {', '.join(standing.reserved)};"
+            f" {standing.fitting} of {counted(standing.pods, 'pod')} fit there now"
+        )
+    for name, hosts in standing.set_aside.items():
+        yield f"set aside for {name}: {', '.join(hosts)}"
 
 
 def _change(change: Change) -> str:

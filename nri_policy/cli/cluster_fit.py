@@ -13,26 +13,34 @@ from rich.table import Table
 
 from nri_policy.cli.cluster_run import read_cluster_settings
 from nri_policy.cli.cluster_service import Service, service_options
+from nri_policy.cli.cluster_source import document_errors, documents_of, text_of, usual_kubeconfig
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.files import Files, read_documents
+from nri_policy.cluster.files import Files
 from nri_policy.cluster.numa_report import NodeFit, node_fits
-from nri_policy.cluster.pod import read_pod
+from nri_policy.cluster.pod import Pod, read_pod
 from nri_policy.cluster.settings import ClusterSettings, read_settings
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.watch import PODS, ZONES
+from nri_policy.cluster.workload import pod_document
 from nri_policy.kube.client import NODES, Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
 @click.command
 @click.option(
-    "-f", "--file", "pod", type=_FILE, required=True, help="The pod, as kubectl takes it."
+    "-f",
+    "--file",
+    "asked",
+    type=_FILE,
+    required=True,
+    help="A Pod, or a Job, Deployment, ReplicaSet or StatefulSet, of which one pod is tried; - for"
+    " stdin.",
 )
 @click.option(
     "--cluster",
@@ -54,7 +62,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.pass_context
 def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     context: click.Context,
-    pod: Path,
+    asked: Path,
     files: tuple[Path, ...],
     kubeconfig: Path | None,
     config: Path | None,
@@ -65,7 +73,7 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     key: Path | None,
     form: str,
 ) -> None:
-    """Show which nodes have zones with room for a pod.
+    """Show which nodes take a pod, and which of their zones have room for it.
 
     Each node is listed with its score, or with the reason why not. Exits with 1 if none has room.
     """
@@ -73,21 +81,15 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         raise click.UsageError(
             "--service takes no cluster and no settings: the service has its own"
         )
-    try:
-        (document,) = read_documents(pod.read_bytes(), str(pod))
-        asked = read_pod(document, "")
-        if service is not None:
-            assumed = True
-            rows = Service(service, ca, cert, key).ask("fit", document, list[NodeFit])
-        else:
+    document, pod = _pod(asked)
+    if service is not None:
+        assumed = True
+        rows = Service(service, ca, cert, key).ask("fit", document, list[NodeFit])
+    else:
+        with document_errors():
             given = _read(files)
-            cluster = given.cluster if files else asyncio.run(_fetch(kubeconfig))
-            settings = _settings(config, given)
-            rows = node_fits(read_snapshot(cluster), asked, settings, assumed=assumed)
-    except DocumentError as error:
-        raise Failure(str(error)) from error
-    except (APIError, KubeconfigError) as error:
-        raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
+            snapshot = read_snapshot(given.cluster if files else _fetched(kubeconfig))
+            rows = node_fits(snapshot, pod, _settings(config, given), assumed=assumed)
     if form == "table":
         print_drawing(_draw(rows, assumed=assumed))
     else:
@@ -95,10 +97,22 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     context.exit(0 if any(row.fits for row in rows) else Exit.NO)
 
 
+def _pod(path: Path) -> tuple[dict[str, Any], Pod]:
+    """Return the pod that a file asks about, as it is sent and as it is read; raises Failure."""
+    documents = documents_of([path])
+    if len(documents) != 1:
+        raise Failure(f"{path}: {len(documents)} documents; give one pod", Exit.USAGE)
+    try:
+        document = pod_document(documents[0], "")
+        return document, read_pod(document, "")
+    except DocumentError as error:
+        raise Failure(f"{path}: {error}", Exit.USAGE) from error
+
+
 def _read(files: Sequence[Path]) -> Files:
     given = Files()
     for path in files:
-        given.add(path.read_bytes(), str(path))
+        given.add(text_of(path), str(path))
     return given
 
 
@@ -108,9 +122,17 @@ def _settings(config: Path | None, given: Files) -> ClusterSettings:
     return read_cluster_settings(config)
 
 
+def _fetched(kubeconfig: Path | None) -> dict[str, Any]:
+    """Return what the cluster has now; raises Failure."""
+    try:
+        return asyncio.run(_fetch(kubeconfig))
+    except (APIError, KubeconfigError) as error:
+        raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
+
+
 async def _fetch(kubeconfig: Path | None) -> dict[str, Any]:
     """Return what the cluster has now."""
-    connect = access(kubeconfig)
+    connect = access(kubeconfig or usual_kubeconfig())
     if connect is None:
         raise click.UsageError(
             "no cluster is given: name one by --kubeconfig, or its files by --cluster"
@@ -133,5 +155,7 @@ def _draw(rows: Sequence[NodeFit], *, assumed: bool) -> Table:
         promised = [str(row.promised)] if assumed else []
         fits = "yes" if row.fits else "no"
         zones = ", ".join(row.zones)
+        if row.fits and not row.aligned:
+            zones = "not aligned here: any zone"
         table.add_row(row.node, fits, str(row.score), zones, *promised, row.reason)
     return table

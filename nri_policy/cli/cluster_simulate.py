@@ -1,4 +1,4 @@
-"""`nri-policy cluster simulate`: plays groups that come and go, and nodes that fail."""
+"""`nri-policy cluster simulate`: plays jobs that come and go, and nodes that fail."""
 
 from __future__ import annotations
 
@@ -13,63 +13,134 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy import yamltext
-from nri_policy.cli.cluster_source import ClusterSource, cluster_options, document_errors, text_of
+from nri_policy.cli.cluster_source import (
+    MAX_SIZE,
+    ClusterSource,
+    cluster_options,
+    document_errors,
+    text_of,
+)
 from nri_policy.cli.cluster_tree import blocks, topology_name
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.document import DocumentError
+from nri_policy.cluster.engine import Engine
+from nri_policy.cluster.figures import Figures
 from nri_policy.cluster.files import read_documents
-from nri_policy.cluster.simulation import Played, Simulation, Step, read_steps
+from nri_policy.cluster.simulation import Played, Report, Simulation, Step, read_steps
+from nri_policy.cluster.synthetic_jobs import make_jobs
 from nri_policy.cluster.tree_report import placed_on_hosts, tree_report
 from nri_policy.picture import racks
+from nri_policy.wording import counted
 
 
 @click.command
 @click.argument(
-    "scenario", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="SCENARIO"
+    "scenario",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="[SCENARIO]",
+    required=False,
+)
+@click.option(
+    "--workload",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Steps that have times: groups that come `at` a time and run `for` another.",
+)
+@click.option(
+    "--synthetic-jobs",
+    "jobs",
+    metavar="SPEC",
+    help='Jobs that do not exist, such as "load:0.8 for:7d; small share:80 pods:1 cpu:4 runs:30m;'
+    ' gang share:20 pods:2-16 cpu:32 runs:4h required:rack".',
+)
+@click.option("--seed", default=1, show_default=True, help="Chance of --synthetic-jobs.")
+@click.option(
+    "--steps",
+    "every",
+    is_flag=True,
+    help="Show every group after every step, not only those that changed; of a workload its steps.",
 )
 @cluster_options
 @picture_form_option
 @click.pass_context
-def simulate(context: click.Context, source: ClusterSource, scenario: Path, form: str) -> None:
-    """Run a scenario of groups and nodes in a cluster.
+def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
+    context: click.Context,
+    source: ClusterSource,
+    scenario: Path | None,
+    workload: Path | None,
+    jobs: str | None,
+    seed: int,
+    every: bool,
+    form: str,
+) -> None:
+    """Run a scenario of groups and nodes in a cluster, or a workload.
 
-    A picture shows the end. Exits with 1 if something is not as the scenario expects.
+    Shows how long groups waited, by kind, and how much of the cluster was used. A picture shows the
+    end, a page the course of time. Exits with 1 if something is not as the scenario expects.
     """
+    if sum(each is not None for each in (scenario, workload, jobs)) != 1:
+        raise click.UsageError("give one of SCENARIO, --workload and --synthetic-jobs")
     engine, _ = source.load()
     simulation = Simulation(engine)
-    played = []
-    for number, step in enumerate(_steps(scenario), start=1):
+    played: list[Played] = []
+    if jobs is not None:
+        with document_errors():
+            levels = engine.settings.topologies[0].levels
+            simulation.run(make_jobs(jobs, seed, engine.nodes.values(), levels))
+    elif (path := scenario or workload) is not None:
+        played = [*_play(simulation, path, every=every)]
+    if workload is not None:
+        simulation.end()
+    problems = any(each.problems for each in played)
+    if scenario is None and not every:
+        played = []
+    _print(engine, Report(figures=simulation.figures(), steps=played), form)
+    context.exit(Exit.NO if problems else 0)
+
+
+def _play(simulation: Simulation, path: Path, *, every: bool) -> Iterator[Played]:
+    """Play the steps of a file."""
+    for number, step in enumerate(_steps(path), start=1):
         try:
-            played.append(simulation.play(step))
+            yield simulation.play(step, every=every)
         except DocumentError as error:
-            raise Failure(f"{scenario}: step {number}: {error}") from error
+            raise Failure(f"{path}: step {number}: {error}", Exit.USAGE) from error
+
+
+def _print(engine: Engine, report: Report, form: str) -> None:
     if form == "table":
-        print_drawing(*_draw(played))
+        print_drawing(*_draw(report))
     elif form in ("svg", "html"):
-        report = tree_report(engine, topology_name(engine, None))
-        shown = blocks(report, placed_on_hosts(engine.groups.values()))
+        tree = tree_report(engine, topology_name(engine, None))
+        shown = blocks(tree, placed_on_hosts(engine.groups.values()))
         if form == "svg":
             print_page(racks.document(shown))
         else:
-            print_page(racks.page_of("Simulation", shown, [*_lines(played)]))
+            course = [(each.at, each.used, each.waiting) for each in report.figures.timeline]
+            print_page(racks.page_of("Simulation", shown, [*_lines(report)], course))
     else:
-        print_document(played, form)
-    context.exit(Exit.NO if any(each.problems for each in played) else 0)
+        print_document(report, form)
 
 
 def _steps(path: Path) -> list[Step]:
+    text = text_of(path)
     try:
-        documents = yamltext.read_all(text_of(path).decode())
-    except (yamltext.YAMLTextError, UnicodeDecodeError) as error:
-        raise Failure(f"{path}: {error}") from error
+        try:
+            documents = [msgspec.json.decode(text)]
+        except msgspec.DecodeError:
+            # Aliases cannot multiply what there is.
+            size = {"max_size": MAX_SIZE, "max_values": len(text)}
+            documents = yamltext.read_all(text.decode(), **size)
+    except (yamltext.YAMLTextError, UnicodeDecodeError, RecursionError) as error:
+        raise Failure(f"{path}: {error}", Exit.USAGE) from error
     if len(documents) != 1 or not isinstance(documents[0], list):
-        raise Failure(f"{path}: a scenario is a list of steps")
+        raise Failure(f"{path}: a scenario is a list of steps", Exit.USAGE)
     try:
         steps = read_steps(documents[0])
     except DocumentError as error:
-        raise Failure(f"{path}: {error}") from error
+        raise Failure(f"{path}: {error}", Exit.USAGE) from error
     for step in steps:
         if step.apply is not None:
             with document_errors():
@@ -85,9 +156,9 @@ def _apply(value: Any, scenario: Path) -> list[Any]:
     return [*read_documents(text_of(path), str(path))]
 
 
-def _draw(played: list[Played]) -> Iterator[Table | Text]:
-    for number, each in enumerate(played, start=1):
-        yield Text(f"step {number}: {_title(each.step)}", style="bold")
+def _draw(report: Report) -> Iterator[Table | Text]:
+    for number, each in enumerate(report.steps, start=1):
+        yield Text(f"step {number}: {_title(each)}", style="bold")
         table = Table(box=None, pad_edge=False, show_header=False)
         for group in each.groups:
             pods = ", ".join(f"{name}: {count}" for name, count in group.domains.items())
@@ -95,22 +166,63 @@ def _draw(played: list[Played]) -> Iterator[Table | Text]:
         yield table
         for problem in each.problems:
             yield Text(f"  not as expected: {problem}", style="red")
+    figures = report.figures
+    if not figures.kinds:
+        return
+    table = Table(box=None, pad_edge=False)
+    for head in ("kind", "jobs", "placed", "never", "mean wait", "p99", "longest", "racks a job"):
+        table.add_column(head, justify="left" if head == "kind" else "right")
+    for kind in figures.kinds:
+        waits = (kind.mean_wait, kind.p99_wait, kind.longest_wait)
+        numbers = (kind.jobs, kind.placed, kind.refused)
+        racks_used = f"{kind.racks:.2f}"
+        table.add_row(kind.kind, *map(str, numbers), *map(_duration, waits), racks_used)
+    yield table
+    yield Text(_summary(figures))
 
 
-def _lines(played: list[Played]) -> Iterator[str]:
+def _lines(report: Report) -> Iterator[str]:
     """Return what the page says of each step; its picture is of the end."""
-    for number, each in enumerate(played, start=1):
+    for kind in report.figures.kinds:
+        yield (
+            f"{kind.kind}: {kind.placed} of {counted(kind.jobs, 'job')} placed; they waited"
+            f" {_duration(kind.mean_wait)} on average, 99 % at most {_duration(kind.p99_wait)}"
+        )
+    yield _summary(report.figures)
+    for number, each in enumerate(report.steps, start=1):
         groups = "; ".join(
             f"{group.name} {group.state} {group.message}".rstrip() for group in each.groups
         )
-        yield f"step {number}: {_title(each.step)}: {groups or 'no groups'}"
+        yield f"step {number}: {_title(each)}: {groups or 'nothing changed'}"
         for problem in each.problems:
             yield f"not as expected: {problem}"
 
 
-def _title(step: Step) -> str:
-    """Return a step in short: what is done to what."""
-    ((verb, value),) = msgspec.to_builtins(step).items()  # the others are left out
+def _summary(figures: Figures) -> str:
+    used = ", ".join(f"{name} {share:.1%}" for name, share in figures.utilisation.items())
+    return (
+        f"in use: {used or 'nothing'}; {counted(figures.moves, 'pod')} moved,"
+        f" {figures.refusals} times no room for a group"
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Return seconds as people read them: 35 s, 12 min, 4.2 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _title(played: Played) -> str:
+    """Return a step in short: what is done to what, and when."""
+    step = msgspec.to_builtins(played.step)  # what was not given is left out
+    at = step.pop("at", None)
+    for name in ("for", "kind"):
+        step.pop(name, None)
+    ((verb, value),) = step.items()
     if verb == "apply":
         value = [each.get("metadata", {}).get("name", each.get("kind")) for each in value]
-    return f"{verb} {yaml.safe_dump(value, default_flow_style=True, width=10_000).splitlines()[0]}"
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000).splitlines()[0]
+    return f"{verb} {text}" + (f" at {at}" if at else "")

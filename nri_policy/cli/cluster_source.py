@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,11 @@ from nri_policy.cluster.workload import read_groups
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
+
+MAX_SIZE = 1 << 30  # bytes of a file; 100,000 pods as kubectl prints them take half of it
+_CHUNK = 1 << 20
+
+Object = dict[str, Any]
 
 _Command = Callable[..., Any]
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
@@ -76,7 +82,7 @@ class ClusterSource(Struct, frozen=True):
     def _ask(self) -> Files:
         """Return what the live cluster has now."""
         try:
-            connect = access(self.kubeconfig)
+            connect = access(self.kubeconfig or usual_kubeconfig())
             if connect is None:
                 raise click.UsageError(
                     "no cluster is named: give --cluster, --synthetic or --kubeconfig"
@@ -84,6 +90,14 @@ class ClusterSource(Struct, frozen=True):
             return asyncio.run(_list(Client(connect)))
         except (APIError, KubeconfigError) as error:
             raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
+
+
+def usual_kubeconfig() -> Path | None:
+    """Return the kubeconfig that kubectl finds by itself: in KUBECONFIG, else at home."""
+    named = os.environ.get("KUBECONFIG")
+    home = [Path.home() / ".kube" / "config"]
+    paths = map(Path, filter(None, named.split(os.pathsep))) if named else home
+    return next((path for path in paths if path.is_file()), None)
 
 
 async def _list(client: Client) -> Files:
@@ -122,7 +136,8 @@ def cluster_options(command: _Command) -> _Command:
         "--kubeconfig",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="How to reach a live cluster, if no file is given; in a pod, by its service account.",
+        help="How to reach a live cluster, if no file is given.  [default: as kubectl finds it; in"
+        " a pod, its service account]",
     )
     @wraps(command)
     def with_source(
@@ -172,18 +187,31 @@ def document_errors() -> Iterator[None]:
     try:
         yield
     except DocumentError as error:
-        raise Failure(str(error)) from error
+        raise Failure(str(error), Exit.USAGE) from error
+    except RecursionError:
+        raise Failure("a document is nested too deep", Exit.USAGE) from None
 
 
 def text_of(path: Path) -> bytes:
-    """Return what a file holds, or stdin for `-`; raises Failure."""
+    """Return what a file holds, or stdin for `-`; raises Failure, also where it has no end."""
+    text = bytearray()
     try:
-        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        with sys.stdin.buffer if str(path) == "-" else path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                text += chunk
+                if b"\0" in chunk or len(text) > MAX_SIZE:
+                    wrong = (
+                        "it is not text"
+                        if b"\0" in chunk
+                        else f"it is longer than {MAX_SIZE} bytes"
+                    )
+                    raise Failure(f"{path}: {wrong}", Exit.USAGE)
     except OSError as error:
-        raise Failure(f"{path}: {error.strerror}") from error
+        raise Failure(f"{path}: {error.strerror}", Exit.USAGE) from error
+    return bytes(text)
 
 
-def documents_of(paths: Iterable[Path]) -> list[object]:
+def documents_of(paths: Iterable[Path]) -> list[Object]:
     """Return the objects in files; raises Failure."""
     with document_errors():
         return [each for path in paths for each in read_documents(text_of(path), str(path))]
@@ -198,5 +226,5 @@ def groups_of(paths: Iterable[Path]) -> list[PlacementGroup]:
         try:
             groups += read_groups(documents)
         except DocumentError as error:
-            raise Failure(f"{path}: {error}") from error
+            raise Failure(f"{path}: {error}", Exit.USAGE) from error
     return groups

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.cluster_source import ClusterSource, cluster_options
-from nri_policy.cli.failure import Failure
+from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine import Engine
@@ -56,7 +56,7 @@ def topology_name(engine: Engine, name: str | None) -> str:
     known = [each.name for each in engine.settings.topologies]
     if name is not None and name not in known:
         hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
-        raise Failure(f"there is no topology {quoted(name)}{hint}")
+        raise Failure(f"there is no topology {quoted(name)}{hint}", Exit.USAGE)
     return name or known[0]
 
 

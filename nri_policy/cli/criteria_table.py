@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.breakable_text import cpu_list, path
@@ -19,11 +20,14 @@ from nri_policy.cli.holdings import short
 from nri_policy.engine.criteria import CRITERIA, LACKS
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.report import (
+    AnswerReport,
     CandidateReport,
     ChangeReport,
     ClassItemReport,
     ExplanationReport,
+    HintReport,
     Value,
+    format_cpus,
 )
 from nri_policy.units import format_cpu
 from nri_policy.wording import counted
@@ -31,17 +35,29 @@ from nri_policy.wording import counted
 _MOST_ROWS = 5
 _CRITERIA = {criterion.name: criterion for criterion in CRITERIA}
 _YES_OR_NO = {"isolated_fit", "memory_kind", "cpu_class", "undisturbed_memory"}
-_SPREAD = ("pick-resources-by-hints.resource-policy.nri.io", '"true"')
+_ASKED_AGAIN = (
+    "The kubelet asks again every second, until there is room or the pod asks for another size."
+    " Until then the pod's allocatedResources have the refused size;"
+    " its memory limit and its pod's cgroup can have it, too."
+)
+_HOW = {  # how a container came to what it has now
+    DecisionKind.PLACED: "placed on {pool}",
+    DecisionKind.MADE_ROOM: "placed on {pool}, others made room",
+    DecisionKind.SPILLED: "placed on the reserved CPUs: no other is left",
+    DecisionKind.RESERVED: "on the reserved CPUs",
+    DecisionKind.PRESERVED: "left as it is",
+    DecisionKind.KEPT: "kept its place on {pool}",
+    DecisionKind.RESIZED: "resized where it was, on {pool}",
+}
 
 
-def explain(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[RenderableType]:
-    """Yield what there is to say of one container: a sentence, devices, the table, who drew it."""
-    yield from _answer(explanation)
-    if explanation.devices:
-        yield from _title("Devices", *_devices(explanation))
-    if explanation.candidates:
-        yield ""
-        yield from _comparison(explanation, all_pools=all_pools)
+def explain(
+    explanation: ExplanationReport, *, why: bool = False, all_pools: bool = False
+) -> Iterator[RenderableType]:
+    """Yield what there is to say of one container: what it has, and with *why* the tables."""
+    yield from _open(explanation, why=why)
+    if why:
+        yield from _tables(explanation, all_pools=all_pools)
     if explanation.classes:
         yield ""
         yield Text("Classes", style="bold cyan")
@@ -55,18 +71,43 @@ def explain(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[Rend
             yield from _title(title, *map(Text, lines))
     if explanation.changes:
         yield from _title("Changed by others, the latest first", _changes(explanation.changes))
-    for title, other in (
-        ("How it came there", explanation.placed_before),
-        ("A later resize was refused", explanation.refused_resize),
+    for title, note, other in (
+        ("How it came there", "", explanation.placed_before),
+        ("A later resize was refused", _ASKED_AGAIN, explanation.refused_resize),
     ):
         if other is not None:
             yield ""
             yield Text(title, style="bold cyan")
-            yield from explain(other, all_pools=all_pools)
+            if note:
+                yield Text(note)
+            yield from explain(other, why=why, all_pools=all_pools)
 
 
-def _answer(explanation: ExplanationReport) -> Iterator[RenderableType]:
-    name, summary = short(explanation.container), explanation.summary
+def _tables(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[RenderableType]:
+    if explanation.devices:
+        yield from _title("Devices", *_devices(explanation))
+    if explanation.candidates:
+        yield ""
+        yield from _comparison(explanation, all_pools=all_pools)
+
+
+def how(explanation: ExplanationReport) -> str:
+    """Return in a few words how a container came to its place; of one that has none, the reason."""
+    if explanation.answer is None:
+        return explanation.summary
+    return _HOW[explanation.outcome].format(pool=explanation.pool)
+
+
+def _open(explanation: ExplanationReport, *, why: bool) -> Iterator[RenderableType]:
+    """Yield the answer, or the sentence of a decision about somebody who has nothing now."""
+    name, summary, answer = short(explanation.container), explanation.summary, explanation.answer
+    if answer is not None:
+        yield Text.assemble((name, "bold"), f": {how(explanation)}")
+        lines = Table.grid(padding=(0, 2))
+        for label, line in _lines(explanation, answer, why=why):
+            lines.add_row(Text(label, style="cyan"), Text(line))
+        yield Padding(lines, (0, 0, 0, 2))
+        return
     if explanation.outcome is DecisionKind.REFUSED and not summary.startswith("refused"):
         summary = f"refused: {summary}"
     yield Text.assemble((name, "bold"), f": {summary}")
@@ -74,6 +115,30 @@ def _answer(explanation: ExplanationReport) -> Iterator[RenderableType]:
         yield Text(explanation.because)
     if explanation.decided_at is not None:
         yield Text(_past(explanation), style="yellow")
+
+
+def _lines(
+    explanation: ExplanationReport, answer: AnswerReport, *, why: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the lines that open an explanation, in their fixed order."""
+    yield "CPUs", ", ".join(filter(None, (format_cpus(answer.cpus), answer.cpus_are)))
+    nodes = f"{'node' if len(answer.mems) == 1 else 'nodes'} {answer.mems}, " if answer.mems else ""
+    yield "memory", f"{nodes}{answer.memory_is}"
+    if explanation.devices:
+        yield "devices", "; ".join(map(_near, explanation.devices))
+    yield "asked", f"{answer.asked} → got {answer.got}"
+    if explanation.why:
+        yield "why here", explanation.why if why else f"{explanation.why} (more: --why)"
+    for each in answer.better:
+        yield "better", each
+
+
+def _near(device: HintReport) -> str:
+    source = device.source.rpartition("/")[2] if device.source.startswith("/") else device.source
+    node = f"NUMA node {device.nodes}" if device.nodes else f"CPUs {device.cpus}"
+    return (
+        f"{_which(device, source)}: {device.granted} of {device.granted_of} CPUs near it ({node})"
+    )
 
 
 def _title(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
@@ -87,16 +152,16 @@ def _devices(explanation: ExplanationReport) -> Iterator[RenderableType]:
     """Yield where each device and mount is, and how many of the container's CPUs are there."""
     table = Columns("device or mount", "NUMA nodes", "CPUs near it", "CPUs granted near it")
     for each in explanation.devices:
-        times = f"{each.count} x " if each.count > 1 else ""
         granted = f"{each.granted} of {each.granted_of}"
         nodes, cpus = cpu_list(each.nodes), cpu_list(each.cpus)
-        table.add_row(Text(f"{times}{each.source}"), nodes, cpus, granted)
+        table.add_row(Text(_which(each, each.source)), nodes, cpus, granted)
     yield table
-    request, places = explanation.request, {each.cpus for each in explanation.devices}
-    far = any(not each.granted for each in explanation.devices)
-    if far and request is not None and len(places) <= request.exclusive:
-        advice = "To take CPUs beside each device, annotate the pod: {}: {}"
-        yield Text(advice.format(*_SPREAD), style="dim")
+
+
+def _which(device: HintReport, source: str) -> str:
+    """Return what is meant: how many of a source, or which one."""
+    times = f"{device.count} x " if device.count > 1 else ""
+    return f"{times}{source} {device.device}".rstrip()
 
 
 def _past(explanation: ExplanationReport) -> str:

@@ -100,6 +100,8 @@ _PLAIN = {
         f"nri-policy cluster simulate configs/groups/failure.yaml --synthetic {_CLUSTER}": (
             "what becomes of a job when one of its nodes fails?"
         ),
+        "nri-policy cluster simulate --workload configs/groups/workload.yaml"
+        f" --synthetic {_CLUSTER}": ("how long do jobs wait that come and go?"),
     },
     "config check": {
         "nri-policy config check settings.yaml": "are these settings good, and what do they set?",

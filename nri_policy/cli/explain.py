@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from nri_policy.cli.asking import asking, socket_option
-from nri_policy.cli.criteria_table import explain, why_not
+from nri_policy.cli.criteria_table import explain, how, why_not
 from nri_policy.cli.holdings import short
 from nri_policy.cli.names import complete
 from nri_policy.cli.options import explanation_form_option
@@ -21,17 +21,23 @@ from nri_policy.report import ExplanationReport, PoolReport
 @click.command
 @click.argument("name", metavar="POD[/CONTAINER]", shell_complete=complete)
 @click.option("-n", "--namespace", help="Namespace of the pod.")
-@click.option("--all", "all_pools", is_flag=True, help="Show every pool, not only the best five.")
+@click.option("--why", is_flag=True, help="Show how the pools compared, the best five.")
+@click.option("--all", "all_pools", is_flag=True, help="Show how all pools compared.")
 @socket_option
 @explanation_form_option
-def command(
-    name: str, namespace: str | None, all_pools: bool, control_socket: Path, form: str
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    name: str,
+    namespace: str | None,
+    why: bool,
+    all_pools: bool,
+    control_socket: Path,
+    form: str,
 ) -> None:
-    """Explain why containers are where they are.
+    """Say which CPUs and memory containers have, and why.
 
-    Write NAMESPACE/POD, or POD with -n NAMESPACE, if the namespace is not `default`. The answer
-    shows the decision when it was made; what is free may have changed since. -o json prints an
-    object for a container, and a list of objects for a pod.
+    Write NAMESPACE/POD, or POD with -n NAMESPACE, if the namespace is not `default`. With --why or
+    --all it shows the decision as it was made; what is free may have changed since. -o json prints
+    an object for a container, and a list of objects for a pod.
     """
     with asking(control_socket) as client:
         found = client.explain(name if namespace is None else f"{namespace}/{name}")
@@ -46,10 +52,11 @@ def command(
     for number, explanation in enumerate(explanations):
         if number:
             print_drawing("")
-        print_drawing(*explain(explanation, all_pools=all_pools))
+        tables = why or all_pools or explanation.answer is None
+        print_drawing(*explain(explanation, why=tables, all_pools=all_pools))
 
 
 def _decision(explanation: ExplanationReport, pools: Sequence[PoolReport]) -> Decided:
     why = {each.pool: why_not(explanation, each) for each in explanation.candidates}
-    heading = f"{short(explanation.container)}: {explanation.summary}"
+    heading = f"{short(explanation.container)}: {how(explanation)}"
     return Decided(heading=heading, pools=pools, chosen=explanation.pool, why_not=why)

@@ -35,7 +35,7 @@ def cells(name: str, container: ContainerReport) -> tuple[BreakableText | Text, 
         cpu_list(container.exclusive or EMPTY),
         cpu_list(container.cpus),
         cpu_list(container.mems),
-        path(container.pool or "-"),
+        path(container.place or "-"),
     )
 
 

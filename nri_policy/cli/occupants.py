@@ -39,7 +39,7 @@ def occupants(scene: Scene, used: Mapping[str, float] | None = None) -> Columns:
             cpu_list(each.exclusive),
             cpu_list(each.cpus),
             cpu_list(each.mems),
-            path(each.pool),
+            path(each.place),
             *([Text(each.classes)] if classes else []),
             *([Text(f"{used[each.name]:.1f}" if each.name in used else "-")] if used else []),
             *([Text(each.change)] if changed else []),

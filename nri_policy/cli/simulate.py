@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
@@ -74,7 +74,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     except ScenarioError as error:
         raise Failure(str(error), Exit.USAGE) from error
     show = _Show(title=f"{scenario.name} on {source}", form=form, steps=steps)
-    asyncio.run(_play(machine, settings, steps, show, stay))
+    with (
+        TemporaryDirectory(prefix="nri-policy-") if stay is None else nullcontext(_make(stay)) as at
+    ):
+        # within: the end of the run waits for the threads that still write there
+        asyncio.run(_play(machine, settings, show, Path(at), stay=stay is not None))
     context.exit(Exit.NO if show.problems else 0)
 
 
@@ -123,32 +127,29 @@ class _Show:
 async def _play(
     machine: Machine,
     settings: Settings | None,
-    steps: list[Step],
     show: _Show,
-    stay: Path | None,
+    folder: Path,
+    *,
+    stay: bool,
 ) -> None:
-    """Play *steps*, and where there is a folder to *stay* in, go on as a node until Ctrl-C."""
+    """Play the steps with a node's state in *folder*; to *stay*, go on as a node until Ctrl-C."""
     before: Scene | None = None
     async with AsyncExitStack() as stack:
-        if stay is None:
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="nri-policy-")))
-        else:
-            folder = _make(stay)
         stack.enter_context(_refusals_shown())
         show_warnings()
         node = SimulatedNode(machine, settings, folder, stack)
         # what is drawn meanwhile is progress enough
-        with progress("playing", len(steps), shown=show.form != "table") as step:
+        with progress("playing", len(show.steps), shown=show.form != "table") as step:
             await stack.enter_async_context(node.runtime)
-            async for result in Playback(node.runtime, node).play(steps):
+            async for result in Playback(node.runtime, node).play(show.steps):
                 step()
                 after = _scene(node, result, before)
-                show.step(result, _strip(steps[result.step - 1], result, after))
+                show.step(result, _strip(show.steps[result.step - 1], result, after))
                 before = after or before
         show.end()
-        if stay is not None:
+        if stay:
             if node.daemon is None:
-                rmtree(stay)  # for the next attempt
+                rmtree(folder)  # for the next attempt
             else:
                 await _stay(node.daemon, folder)
 

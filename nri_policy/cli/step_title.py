@@ -9,6 +9,7 @@ from nri_policy.simulation.scenario import (
     Advance,
     Apply,
     ChangeSettings,
+    Claims,
     Delete,
     Devices,
     Disks,
@@ -50,6 +51,7 @@ _TITLES: dict[type, Callable[[Any], str]] = {
     Restart: lambda step: f"the {step.what} restarts",
     Hotplug: _hotplug,
     Devices: lambda step: f"devices: {_few([*step.devices]) or 'none'}",
+    Claims: lambda step: f"claims: {_few([*step.claims]) or 'none'}",
     Disks: lambda step: f"disks: {_few([*step.nodes]) or 'none'}",
     Expect: lambda _: "what is expected",
 }

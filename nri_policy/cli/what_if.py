@@ -21,7 +21,6 @@ from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.running import Running, ask_running
 from nri_policy.control.client import DeclinedError
-from nri_policy.engine.criteria import REASONS
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.picture import svg
 from nri_policy.picture.markup import Element
@@ -309,8 +308,8 @@ def _remarks(container: TriedReport) -> Iterator[str]:
         return
     if container.outcome is not DecisionKind.PLACED:
         yield container.outcome
-    if container.decided_by:
-        yield f"{REASONS[container.decided_by]} ({container.decided_by})"
+    if container.why:
+        yield container.why
     if container.classes:
         yield f"in classes {container.classes}"
     if container.misfit:

@@ -26,6 +26,9 @@ NEEDED = (
     ("", "", "nodes", ("get",)),
     ("", GROUP, "noderesourcetopologies", ("get", "create", "patch", "delete")),
     ("", "", "events", ("create",)),
+    ("", "resource.k8s.io", "resourceslices", ("get", "list", "watch")),
+    ("", "resource.k8s.io", "resourceclaims", ("get",)),
+    ("", "", "pods", ("get",)),
     ("kube-system", "config.nri", "topologyawarepolicies", ("list", "watch")),
     ("kube-system", "config.nri", "topologyawarepolicies/status", ("patch",)),
 )

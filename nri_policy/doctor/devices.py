@@ -9,12 +9,16 @@ import grpc
 from nri_policy.doctor.sockets import probe_socket
 from nri_policy.proto.podresources_pb2 import ListPodResourcesRequest, ListPodResourcesResponse
 from nri_policy.proto.podresources_pb2_grpc import PodResourcesListerStub
+from nri_policy.workload.annotation_values import CLAIM
 
 _PATIENCE = 2.0  # seconds
 
 
 def assigned_resources(socket: Path) -> tuple[str, ...]:
-    """Return the resources that some pod has devices of; empty where the kubelet does not say."""
+    """Return the resources that some pod has devices of; empty where the kubelet does not say.
+
+    Devices of claims (DRA) are named as hints are: `claim:DRIVER`.
+    """
     if probe_socket(socket).problem:  # gRPC would try again and again
         return ()
     options = [("grpc.enable_http_proxy", 0)]
@@ -26,10 +30,10 @@ def assigned_resources(socket: Path) -> tuple[str, ...]:
             )
         except grpc.RpcError:
             return ()
-    names = {
-        device.resource_name
-        for pod in answer.pod_resources
-        for container in pod.containers
-        for device in container.devices
-    }
+    names = set()
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            names |= {device.resource_name for device in container.devices}
+            for claim in container.dynamic_resources:
+                names |= {CLAIM + device.driver_name for device in claim.claim_resources}
     return tuple(sorted(names))

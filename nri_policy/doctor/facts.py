@@ -35,6 +35,7 @@ from nri_policy.nri.versions import Runtime
 from nri_policy.plugin.equipment import equipment_of, oci_runtime
 from nri_policy.report import StatusReport
 from nri_policy.settings import Problem, Settings, SettingsError, load
+from nri_policy.systemd.scopes import socket_of
 from nri_policy.yamltext import MAX_SIZE
 
 PATIENCE = 8.0  # seconds for everything
@@ -60,6 +61,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
     swaps: tuple[str, ...] = ()  # devices and files
     cgroup_version: int | None = None
     cgroups_writable: bool = True  # by who runs here; a service may be allowed less
+    scopes: bool = False  # whether systemd makes the pods' cgroups
 
 
 class Folder(Struct, frozen=True, kw_only=True):
@@ -92,6 +94,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     runtimes: Runtimes = Runtimes()
     nri_socket: Socket | None = None
     pod_resources: Socket | None = None
+    systemd: Socket | None = None
     devices: tuple[str, ...] = ()  # resources of device plugins that pods have
     kubelet: KubeletConfig | None = None
     processes: tuple[Process, ...] = ()
@@ -122,6 +125,7 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
         "runtimes": lambda: _runtimes(host, where),
         "nri_socket": lambda: probe_socket(where.nri_socket),
         "pod_resources": lambda: probe_socket(where.pod_resources),
+        "systemd": lambda: probe_socket(socket_of(where.host_root)),
         "devices": lambda: assigned_resources(where.pod_resources),
         "kubelet": lambda: kubelet_config(host, processes(host)),
         "machine": lambda: _machine(where),
@@ -225,6 +229,7 @@ def _kernel(host: Host) -> Kernel:
         swaps=tuple(line.split()[0] for line in swaps if line.split()),
         cgroup_version=version,
         cgroups_writable=host.writable("/sys/fs/cgroup"),
+        scopes=host.has("/sys/fs/cgroup/kubepods.slice"),
     )
 
 

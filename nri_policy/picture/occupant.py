@@ -27,6 +27,7 @@ class Occupant(Struct, frozen=True, kw_only=True):
     isolated: CPUSet  # of the exclusive ones
     shared: int  # milli-CPU
     mems: CPUSet  # node ids
+    place: str = ""  # the pool, and the one that it made way from
     classes: str = ""  # their names, of scheduling and of block I/O
     change: str = ""  # what happened to it since the earlier scene, in a few words
 
@@ -53,6 +54,7 @@ def occupant(name: str, container: ContainerReport) -> Occupant:
         isolated=container.isolated or EMPTY,
         shared=container.shared_milli or 0,
         mems=container.mems,
+        place=container.place,
         classes=str(container.classes or ""),
     )
 

@@ -6,7 +6,7 @@ a page; who is there is in the title that a pointer brings up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ _TOP = 22
 _GAP = 14
 _WIDTH, _NARROW = 1560, 358  # pixels; for a screen, and for a phone
 _SHADES = 10
+_HIGH = 100  # pixels of a curve
 
 
 class Cell(Struct, frozen=True):
@@ -43,16 +44,51 @@ def document(blocks: Sequence[Block]) -> str:
     return f"{_svg(blocks, Verbatim('style', 'picture.css'), Verbatim('style', 'racks.css'))}\n"
 
 
-def page_of(title: str, blocks: Sequence[Block], notes: Sequence[str]) -> str:
-    """Return a page with the picture and *notes* below it."""
+def page_of(
+    title: str,
+    blocks: Sequence[Block],
+    notes: Sequence[str],
+    course: Sequence[tuple[float, float, int]] = (),
+) -> str:
+    """Return a page with the picture and *notes* below it.
+
+    A *course* of time is moments in seconds, the share that was used then, and how many waited.
+    """
     style = Verbatim("style", "racks.css")
     broad = _svg(blocks, style, class_="broad")
     narrow = _svg(blocks, width=_NARROW, class_="narrow")
     picture = Element("div", broad, narrow, class_="wide")
     parts = [section("Hosts", picture)]
+    if course and course[-1][0]:
+        parts.insert(0, section("Course of time", *(_timeline(course))))
     if notes:
         parts.append(section("Notes", render_list(notes)))
     return page(title, *parts)
+
+
+def _timeline(course: Sequence[tuple[float, float, int]]) -> Iterator[Element]:
+    """Yield a curve of what was used, from nothing to all, and one of how many waited."""
+    end = course[-1][0]
+    most = max(1, *(waiting for *_, waiting in course))
+    for text, values, top in (
+        ("in use, of what is used most", [used for _, used, _ in course], "100 %"),
+        ("groups that waited", [waiting / most for *_, waiting in course], str(most)),
+    ):
+        points = " ".join(
+            f"{_NARROW * at / end:.1f},{_HIGH * (1 - min(1.0, value)) + _TOP:.1f}"
+            for (at, *_), value in zip(course, values, strict=True)
+        )
+        area = f"0,{_HIGH + _TOP} {points} {_NARROW},{_HIGH + _TOP}"
+        yield Element(
+            "svg",
+            Element("polygon", points=area, class_="course"),
+            Element("text", f"{text}; top: {top}, {end / 3600:.1f} h", x=0, y=14),
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"0 0 {_NARROW} {_HIGH + _TOP}",
+            width=_NARROW,
+            height=_HIGH + _TOP,
+            role="img",
+        )
 
 
 def _svg(

@@ -125,7 +125,7 @@ def cells(each: Occupant) -> list[str]:
         str(each.exclusive) or "-",
         str(each.cpus) or "-",
         str(each.mems) or "-",
-        each.pool,
+        each.place,
         each.change,
     ]
 

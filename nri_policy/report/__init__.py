@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from nri_policy.node import Fit, Held, Misfit
 from nri_policy.report.amount import cpu_amount, format_cpus
+from nri_policy.report.answer import AnswerReport, answer_report
 from nri_policy.report.audit import AuditReport, DriftReport
 from nri_policy.report.classes import (
     ClassesReport,
@@ -63,10 +64,12 @@ from nri_policy.report.what_if import (
     TriedReport,
     TwoHoldings,
     WhatIfReport,
+    tried_report,
     what_if_report,
 )
 
 __all__ = [
+    "AnswerReport",
     "AuditReport",
     "CandidateReport",
     "ChangeReport",
@@ -110,6 +113,7 @@ __all__ = [
     "WhatIfReport",
     "Zone",
     "ZoneResource",
+    "answer_report",
     "class_items",
     "classes_report",
     "container_report",
@@ -127,5 +131,6 @@ __all__ = [
     "pool_reports",
     "refused_report",
     "schemas",
+    "tried_report",
     "what_if_report",
 ]

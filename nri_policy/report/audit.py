@@ -26,5 +26,6 @@ class AuditReport(Struct, frozen=True, kw_only=True):
     time: float  # seconds since the epoch; 0 before the first
     audited: int  # containers
     unseen: tuple[str, ...]  # those that have no cgroup here
+    changing: tuple[str, ...]  # those that are being changed, about which nothing can be said yet
     threads_hidden: tuple[str, ...]  # those whose threads cannot be seen from here
     drifts: tuple[DriftReport, ...]

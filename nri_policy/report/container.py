@@ -28,6 +28,12 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     updated_by: tuple[str, ...] | None = None  # whose events changed it last
     cpu_seconds: float | None = None  # used so far; only where that was asked for
     classes: ClassesReport | None = None  # that it is in
+    home: str | None = None  # the pool that it made way from, where it goes back to
+
+    @property
+    def place(self) -> str:
+        """The pool, and the one that it made way from."""
+        return ", from ".join(filter(None, (self.pool, self.home)))
 
 
 Containers = dict[str, ContainerReport]  # by namespace/pod/name
@@ -56,6 +62,7 @@ def container_report(
         error=error,
         updated_by=updated_by,
         classes=classes_report(holding.classes),
+        home=holding.home,
     )
 
 

@@ -5,7 +5,7 @@ Owns the sentences. Made from what the engine recorded with the decision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -15,14 +15,17 @@ from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import PoolTree
 from nri_policy.report.amount import cpu_amount
+from nri_policy.report.answer import AnswerReport
 from nri_policy.report.classes import ClassItemReport
 from nri_policy.report.hint import HintReport
 from nri_policy.units import format_cpu
-from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.annotation_values import ASSIGNED_HINTS, HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Isolation, Request, Sort
+
+_MOST_NAMED = 4  # pools in a sentence
 
 Number = int | float  # whole ones without a point
 Value = Number | tuple[Number, ...]  # of a criterion: a number, or two
@@ -64,6 +67,7 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container: str  # namespace/pod/name
     outcome: DecisionKind
     summary: str
+    why: str | None  # it is in its pool and no other; None where nothing was compared
     because: str | None  # why it has no CPUs of its own
     request: RequestReport | None  # None where its annotations make no sense
     criteria: tuple[str, ...]
@@ -72,6 +76,7 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool: str | None
     affinity: tuple[str, ...]  # who drew it, the strongest first
     notes: tuple[str, ...]
+    answer: AnswerReport | None = None  # what it has now, of those on the node only
     devices: tuple[HintReport, ...] = ()  # and mounts that had a say; of those on the node only
     classes: tuple[ClassItemReport, ...] | None = None  # what they give it
     # of a container that is gone
@@ -94,10 +99,12 @@ def explanation_report(explanation: Explanation) -> ExplanationReport:
         rivals = [p for p in range(table.count) if table.fits(p) and p != best]
         decided = _decided_by(table, best, rivals)
         candidates = tuple(_candidate(explanation.tree, table, p, best) for p in range(table.count))
+    why = _why(explanation, candidates, decided)
     return ExplanationReport(
         container=explanation.container,
         outcome=explanation.kind,
-        summary=_summary(explanation, candidates, decided),
+        summary=_summary(explanation, why, decided),
+        why=why,
         because=_because(explanation),
         request=None if explanation.request is None else _request(explanation.request),
         criteria=tuple(criterion.name for criterion in CRITERIA),
@@ -202,7 +209,7 @@ def _by_hints(tree: PoolTree, pool: int, hints: Iterable[Hint], decided: str) ->
     )
     if decided not in {"hints", "hint_depth"} or not places or not inside:
         return None
-    kinds = {hint.kind in {HintKind.DEVICES, HintKind.POD_RESOURCES} for hint in hints}
+    kinds = {hint.kind in {HintKind.DEVICES, *ASSIGNED_HINTS} for hint in hints}
     what = "devices and mounts" if len(kinds) > 1 else "devices" if True in kinds else "mounts"
     if len(places) == 1:
         return f"it is the smallest pool with room that contains its {what.removesuffix('s')}"
@@ -215,9 +222,37 @@ def _value(parts: list[float]) -> Value:
     return plain[0] if len(plain) == 1 else plain
 
 
-def _summary(
+def _why(
     explanation: Explanation, candidates: Iterable[CandidateReport], decided: str | None
-) -> str:
+) -> str | None:
+    """Return why it is in its pool and in no other one, where pools were compared."""
+    request, pool = explanation.request, explanation.pool
+    if pool is None or request is None or request.sort is not Sort.NORMAL:
+        return None
+    name = explanation.tree.pools[pool].name
+    if decided == "id":
+        equal = [name, *(each.pool for each in candidates if each.lost_on == "id")]
+        return f"{_listed(equal)} are equally good, and the lowest number wins"
+    if decided:
+        reason = _by_hints(explanation.tree, pool, request.hints, decided)
+        return reason or REASONS[decided]
+    if [each.pool for each in candidates if each.fits] == [name]:
+        return f"no other pool has room{_closest(explanation)}"
+    return None
+
+
+def _listed(pools: Sequence[str]) -> str:
+    """Return names as a sentence has them: `NUMA nodes #0, #1 and #3`."""
+    if len(pools) > _MOST_NAMED:
+        return f"{len(pools)} pools"
+    stems, _, numbers = zip(*(name.rpartition(" ") for name in pools), strict=True)
+    alike = len({*stems}) == 1
+    *first, last = numbers if alike else pools
+    listed = f"{', '.join(first)} and {last}"
+    return f"{stems[0]}s {listed}" if alike else listed
+
+
+def _summary(explanation: Explanation, why: str | None, decided: str | None) -> str:
     """Return one sentence in plain words."""
     request = explanation.request
     if explanation.kind is DecisionKind.REFUSED or request is None:
@@ -235,10 +270,6 @@ def _summary(
         amount = f"{format_cpu(request.shared)} of shared CPU"
         wishes.append(amount if request.shared else "a share of CPUs")
     name = explanation.tree.pools[explanation.pool].name
-    why = ""
-    if decided:
-        reason = _by_hints(explanation.tree, explanation.pool, request.hints, decided)
-        why = f", because {reason or REASONS[decided]} ({decided})"
-    elif [each.pool for each in candidates if each.fits] == [name]:
-        why = f", because no other pool has room{_closest(explanation)}"
-    return f"{explanation.kind.value}: {' and '.join(wishes)} on {name}{why}"
+    because = f", because {why}" if why else ""
+    criterion = f" ({decided})" if why and decided else ""
+    return f"{explanation.kind.value}: {' and '.join(wishes)} on {name}{because}{criterion}"

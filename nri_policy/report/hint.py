@@ -11,33 +11,35 @@ from nri_policy.engine.topology_hints import TopologyHints
 from nri_policy.node import Holding
 
 
-class HintReport(Struct, frozen=True, kw_only=True):
+class HintReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A device or a mount, or several of a resource in one place."""
 
-    source: str  # path on the host, or `podresourceapi:RESOURCE`
+    source: str  # path on the host, `podresourceapi:RESOURCE` or `claim:DRIVER`
     count: int
     nodes: CPUSet  # NUMA nodes near it
     cpus: CPUSet  # online CPUs near it
     granted: int  # how many of the container's CPUs are among these
     granted_of: int  # how many CPUs the container has
+    device: str = ""  # which one, and of which claim, where the source does not say it
 
 
 def held_hints(holding: Holding, topology: TopologyHints) -> tuple[HintReport, ...]:
     """Return the hints of a container that has a place; those without a place are left out."""
     granted = holding.cpus
     counts = Counter(
-        (hint.source, cpus, topology.mems(hint))
+        (hint.source, hint.device, cpus, topology.mems(hint))
         for hint in holding.placed.request.hints
         if (cpus := topology.cpus(hint))
     )
     return tuple(
         HintReport(
             source=source,
+            device=device,
             count=count,
             nodes=nodes,
             cpus=cpus,
             granted=len(cpus & granted),
             granted_of=len(granted),
         )
-        for (source, cpus, nodes), count in counts.items()
+        for (source, device, cpus, nodes), count in counts.items()
     )

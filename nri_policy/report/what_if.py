@@ -24,6 +24,7 @@ class TriedReport(ContainerReport, frozen=True, kw_only=True, omit_defaults=True
 
     outcome: DecisionKind
     summary: str
+    why: str | None  # it is in its pool and no other; None where nothing was compared
     decided_by: str | None  # criterion
     misfit: str | None  # why it is not placed well
 
@@ -46,13 +47,13 @@ class WhatIfReport(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-def what_if_report(result: Result) -> WhatIfReport:
-    """Return what is shown of a trial."""
+def what_if_report(result: Result, newcomers: dict[str, TriedReport]) -> WhatIfReport:
+    """Return what is shown of a trial; *newcomers* are the reports of its newcomers, by name."""
     return WhatIfReport(
         fits=result.fits,
         settings=None if result.settings is None else _settings(result.settings),
         pods=result.fits_by_pod,
-        containers={name: _newcomer(each) for name, each in result.newcomers.items()},
+        containers=newcomers,
         changes={
             name: TwoHoldings(before=before, after=after)
             for name, (before, after) in result.changes.items()
@@ -70,13 +71,15 @@ def _settings(settings: NewSettings) -> NewSettingsReport:
     )
 
 
-def _newcomer(newcomer: Newcomer) -> TriedReport:
+def tried_report(newcomer: Newcomer) -> TriedReport:
+    """Return what is shown of a container that came."""
     if newcomer.holding is None or newcomer.explanation is None:
         reason = newcomer.refusal or ""
         return TriedReport(
             **structs.asdict(refused_report(reason)),
             outcome=DecisionKind.REFUSED,
             summary=reason,
+            why=None,
             decided_by=None,
             misfit=None,
         )
@@ -86,6 +89,7 @@ def _newcomer(newcomer: Newcomer) -> TriedReport:
         **structs.asdict(container_report(newcomer.holding, state)),
         outcome=explained.outcome,
         summary=explained.summary,
+        why=explained.why,
         decided_by=explained.decided_by,
         misfit=newcomer.misfit,
     )

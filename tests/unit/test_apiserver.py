@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.support.apiserver import APIServer
 from tests.support.exchanges import RECORDED, Answered, Conversation, ask
+from tests.support.resources import exchanged_claim, exchanged_slice
 
 
 class Admin:
@@ -20,6 +21,12 @@ class Admin:
 
     async def put_settings(self, cpu: int) -> None:
         self._server.put_settings("default", reservedResources={"cpu": cpu})
+
+    async def put_slice(self, generation: int) -> None:
+        await self._server.resources.put("resourceslices", exchanged_slice(generation))
+
+    async def put_claim(self) -> None:
+        await self._server.resources.put("resourceclaims", exchanged_claim())
 
 
 async def answers(folder: Path) -> dict[str, Any]:

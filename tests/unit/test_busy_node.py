@@ -18,11 +18,11 @@ from nri_policy.plugin.exposure import Exposure
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.database import Link
 from tests.support import nodes, stores
-from tests.support.daemon import Served, pod, served
+from tests.support.daemon import PATIENT, Served, pod, served
+from tests.support.patience import HANGS
 
 LARGE = "package:2 numa:4(memory=32GiB) core:16 pu:2"  # 256 CPUs
 CROWD = 500
-PATIENCE = 60.0
 
 
 def crowd() -> list[dict[str, object]]:
@@ -48,6 +48,7 @@ async def synchronized_twice(folder: Path, disk: threading.Event) -> EmbeddedRun
         online_cpus=machine.online,
         memory_nodes=CPUSet(node.id for node in machine.nodes),
         kubelet=Kubelet(memory_capacity=machine.memory),
+        timeouts=PATIENT,
     )
     for each in crowd():
         await runtime.start_pod(each)
@@ -67,7 +68,7 @@ def test_a_crowd_is_synchronized_in_one_decision_and_nobody_waits_for_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = threading.Event()
-    monkeypatch.setattr(Exposure, "replace", lambda *_: disk.wait(PATIENCE))
+    monkeypatch.setattr(Exposure, "replace", lambda *_: disk.wait(HANGS))
     runtime = asyncio.run(synchronized_twice(tmp_path, disk))
     assert all(container.cpus for container in runtime.containers)
     assert {len(container.updated_by) for container in runtime.containers} == {1}

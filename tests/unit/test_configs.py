@@ -127,6 +127,9 @@ def test_the_daemons_account_may_do_no_more_than_it_does(
             *("get", "create", "patch", "delete")
         ],
         ("ClusterRole", "", "events"): ["create"],
+        ("ClusterRole", "resource.k8s.io", "resourceslices"): ["get", "list", "watch"],
+        ("ClusterRole", "resource.k8s.io", "resourceclaims"): ["get"],
+        ("ClusterRole", "", "pods"): ["get"],
         ("Role", "config.nri", "topologyawarepolicies"): ["list", "watch"],
         ("Role", "config.nri", "topologyawarepolicies/status"): ["patch"],
     }

@@ -36,6 +36,7 @@ LAYERS = (
     (
         "plugin",
         "nri",
+        "dra",
         "kubelet",
         "store",
         "nrt",
@@ -48,14 +49,23 @@ LAYERS = (
     ("picture",),
     ("report",),
     ("node",),
-    ("engine", "kube"),
+    ("engine", "kube", "systemd"),
     ("classes",),
     ("workload", "pools"),
     ("hardware", "settings"),
     ("refusal",),
     ("backoff", "clock", "cpuset", "units", "glob", "yamltext", "proto"),
     ("wording",),
-    ("_affinity", "_cpu_domains", "_cpuset", "_picker", "_pools", "_table", *CLUSTER_KERNELS),
+    (
+        "_affinity",
+        "_cpu_domains",
+        "_cpuset",
+        "_making_way",
+        "_picker",
+        "_pools",
+        "_table",
+        *CLUSTER_KERNELS,
+    ),
 )
 ALLOWED = {
     ("settings", "hardware"),

@@ -133,7 +133,7 @@ def structural_faults(schema: dict[str, Any], path: str) -> list[str]:
     return faults
 
 
-_TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
+_TYPES = {"boolean": bool, "integer": int, "string": str, "array": list, "object": dict}
 
 
 def violations(value: dict[str, Any], schema: dict[str, Any]) -> list[str]:
@@ -193,6 +193,9 @@ def test_the_chart_makes_the_cluster_side_where_it_is_asked_to() -> None:
     grouped = documents(rendered(cluster={"enabled": True, "groups": True}))
     added = {name: each for name, each in grouped.items() if name not in base}
     assert added == documents(built("kustomize/cluster-groups"))
+    binding = documents(rendered(cluster={"enabled": True, "bind": True}))
+    added = {name: each for name, each in binding.items() if name not in switched}
+    assert added == documents((CONFIGS / "cluster" / "bind.yaml").read_text())
 
 
 @pytest.mark.parametrize("name", ["kubernetes/daemonset.yaml", "cluster/deployment.yaml"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from nri_policy.engine.event import Reconfigured
 from nri_policy.hardware import synthetic
@@ -22,7 +24,9 @@ from nri_policy.settings import Settings, SettingsError
 from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.singleton import AlreadyRunningError, only_instance
 from tests.support import nodes, stores
+from tests.support.apiserver import APIServer
 from tests.support.daemon import served
+from tests.support.patience import HANGS
 
 
 def options(folder: Path) -> Options:
@@ -194,6 +198,32 @@ def test_a_daemon_that_is_told_twice_to_end_does_so_at_once(
     assert stubborn.stdout is not None
     assert stubborn.stdout.readline() == "leaving\n"
     stubborn.send_signal(second)
-    _, said = stubborn.communicate(timeout=30)
+    _, said = stubborn.communicate(timeout=HANGS)
     assert stubborn.returncode == -second
     assert f"event=ended reason='{second.name} came a second time'" in said
+
+
+async def test_the_slices_of_the_node_are_followed_where_the_kubelet_is_asked_for_devices(
+    tmp_path: Path,
+) -> None:
+    synthetic.write(nodes.SMALL, tmp_path)
+    settings = {"apiVersion": "config.nri/v1alpha1", "kind": "TopologyAwarePolicy"}
+    spec = {"reservedResources": {"cpu": 1}, "agent": {"podResourceAPI": True}}
+    path = tmp_path / "settings.yaml"
+    path.write_text(yaml.safe_dump({**settings, "spec": spec}))
+    async with APIServer(tmp_path, node="worker") as server:
+        in_cluster = replace(
+            options(tmp_path),
+            kubeconfig=server.kubeconfig,
+            node_name="worker",
+            config_namespace="",
+        )
+        running = asyncio.create_task(run(SettingsFile(path), in_cluster))
+        try:
+            await server.until(lambda: any("watch" in each.query for each in server.requests))
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+            gc.unfreeze()
+    asked = {(each.path, each.query["fieldSelector"]) for each in server.requests}
+    assert asked == {("/apis/resource.k8s.io/v1/resourceslices", "spec.nodeName=worker")}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.doctor.sockets import Socket
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -37,6 +38,8 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding("cgroups", Verdict.NOTE, found)
     else:
         yield Finding("cgroups", Verdict.OK, "cgroup v2")
+    if kernel.cgroup_version == 2 and kernel.scopes and facts.systemd is not None:
+        yield _systemd(facts.systemd)
     if kernel.cgroup_version is not None and not kernel.cgroups_writable:
         yield Finding(
             "cgroups",
@@ -45,3 +48,16 @@ def check(facts: Facts) -> Iterator[Finding]:
             " needs seconds instead of milliseconds to correct it",
             "mount /sys/fs/cgroup writable; for the systemd unit ProtectControlGroups=no",
         )
+
+
+def _systemd(socket: Socket) -> Finding:
+    """Return whether systemd can be asked to keep a cpuset, where it makes the pods' cgroups."""
+    if not socket.problem:
+        return Finding("cgroups", Verdict.OK, "systemd makes the pods' cgroups, and can be reached")
+    return Finding(
+        "cgroups",
+        Verdict.WARNING,
+        f"systemd makes the pods' cgroups, but cannot be reached ({socket.path}: {socket.problem}):"
+        " it undoes the CPUs that the daemon sets until the runtime has heard of them",
+        "run the daemon as root, with the host's /run/systemd below --host-root",
+    )

@@ -15,6 +15,7 @@ from nri_policy.audit.presence import Books
 from nri_policy.classes import Origin, Scheduler, Scheduling
 from nri_policy.cpuset import CPUSet
 from nri_policy.settings import Audit, SchedulingPolicy
+from tests.support.patience import HANGS
 
 
 def decided(number: int, cpus: str = "2-3") -> Decided:
@@ -170,14 +171,32 @@ async def test_what_was_decided_anew_meanwhile_is_no_drift() -> None:
     node.auditor = Auditor(node, node, sleep=sleep)
     await node.auditor.round()
     assert node.drifts() == []
+    assert node.auditor.report.changing == ("default/pod1/main",)
 
 
 async def test_what_the_runtime_has_not_heard_is_no_drift() -> None:
     node = Node()
     node.put(1, "0-7")
+    node.put(2)
     node.containers["id1"] = replace(node.containers["id1"], sent=False)
     await node.auditor.round()
-    assert (node.read, node.drifts()) == (0, [])
+    assert (node.read, node.drifts()) == (1, [])
+
+
+async def test_every_container_is_checked_or_named() -> None:
+    node = Node(moments=[(f"id{number}", "2-3") for number in range(20)])
+    for number in range(30):
+        node.put(number, "0-7")
+    node.put(30)
+    node.put(31)
+    node.containers["id31"] = replace(node.containers["id31"], sent=False)
+    node.put(32)
+    del node.kernel["id32"]
+    await node.auditor.round()
+    report = node.auditor.report
+    assert len(report.unseen) == 1
+    assert report.audited + len(report.changing) + len(report.unseen) == 33
+    assert "default/pod31/main" in report.changing
 
 
 async def test_a_container_that_is_not_there_is_no_drift() -> None:
@@ -354,7 +373,7 @@ def test_a_first_process_that_cannot_be_read_yet_is_looked_at_after_the_next_rou
         while FIRST_LOOK not in node.slept:  # noqa: ASYNC110 - as below
             await asyncio.sleep(0)
         node.firsts[node.containers["id1"].cgroup] = process
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANGS):
             while "id1" not in node.auditor.first_processes:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
         for each in tasks:

@@ -8,6 +8,7 @@ import pytest
 from nri_policy.audit.cgroup import MOST_THREADS, Cgroups, folder_of
 from nri_policy.audit.comparison import Observed
 from nri_policy.cpuset import CPUSet
+from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.workload.pod import Resources
 from tests.unit.audit.host import Root
 
@@ -46,6 +47,20 @@ def seen(cgroups: Cgroups, turn: int = 0, **options: tuple[int, ...]) -> Observe
 )
 def test_the_runtimes_names_of_cgroups_are_folders(cgroup: str, folder: str | None) -> None:
     assert folder_of(cgroup) == folder
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "version", "kept"),
+    [
+        ("kubepods-pod1.slice:crio:34", 2, True),
+        ("kubepods-pod1.slice:crio:34", 1, False),
+        ("/kubepods/pod12/34", 2, False),
+    ],
+)
+def test_systemd_keeps_the_cpuset_of_a_scope_on_v2(
+    cgroup: str, version: int, kept: bool, tmp_path: Path
+) -> None:
+    assert Cgroups(Root(tmp_path, version).path).kept_by_systemd(cgroup) == kept
 
 
 def test_a_container_is_read_with_its_threads(root: Root) -> None:
@@ -231,7 +246,8 @@ def test_a_cgroup_that_was_never_set_may_use_what_it_inherits(root: Root) -> Non
 def test_the_cpus_of_a_cgroup_are_written(root: Root) -> None:
     root.cgroup(f"{POD}/1", "2-5")
     cgroups = Cgroups(root.path)
-    assert cgroups.confine(f"/{POD}/1", CPUSet.parse("2,4")) == ""
+    done = cgroups.confine({f"/{POD}/1": CPUSet.parse("2,4")}, Change.WHOLE)
+    assert done == {f"/{POD}/1": Confined(cpus=CPUSet.parse("2,4"), written=True)}
     file = root.path / ("sys/fs/cgroup/cpuset" if root.version == 1 else "sys/fs/cgroup") / POD
     assert (file / "1/cpuset.cpus").read_text() == "2,4\n"
 
@@ -242,7 +258,8 @@ def test_what_is_no_cgroup_is_neither_read_nor_written(cgroup: str, root: Root) 
     cgroups = Cgroups(root.path)
     before = sorted(root.path.rglob("*"))
     assert cgroups.resources(cgroup) is None
-    assert cgroups.confine(cgroup, CPUSet.parse("0"))
+    done = cgroups.confine({cgroup: CPUSet.parse("0")}, Change.WHOLE)
+    assert done == {cgroup: Confined(cpus=None)}
     assert sorted(root.path.rglob("*")) == before
 
 

@@ -243,3 +243,13 @@ def test_qos_is_a_class_of_io_where_the_settings_want_that() -> None:
 
 def test_while_control_is_off_a_class_of_io_has_no_effect() -> None:
     assert of(nodes.container(500, annotations={IO_KEY: "gold"}), nodes.settings()) is None
+
+
+def test_what_the_kernel_ignores_of_a_class_is_remarked_on() -> None:
+    ignored = [{"name": "lazy", "policy": "idle", "nice": 5, "ioClass": "idle", "ioPriority": 7}]
+    classes = of(annotated("lazy"), settings(schedulingClasses=ignored))
+    assert classes is not None
+    assert classes.notes == (
+        "scheduling class lazy: nice has no effect with policy idle",
+        "scheduling class lazy: ioPriority has no effect with ioClass idle",
+    )

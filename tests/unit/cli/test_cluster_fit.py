@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
+from tests.unit.cluster import objects
 from tests.unit.cluster.test_extender import asking, cluster, node, pod, replica, zones
 
 
@@ -41,6 +43,82 @@ def test_a_row_for_each_node(files: list[str]) -> None:
     ]
 
 
+@pytest.fixture
+def one_node(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
+    """A cluster of one node without a report: what is asked about it, and its row."""
+
+    def ask(asked: Any, *others: Any, **changes: Any) -> tuple[int, list[str]]:
+        large = objects.node("n", cpu=128, memory="512Gi", **changes)
+        items = [{"kind": "Node"} | large, *others]
+        (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": items}))
+        (tmp_path / "asked.json").write_text(json.dumps(asked))
+        where = ["--cluster", str(tmp_path / "cluster.json")]
+        code, text = run("-f", str(tmp_path / "asked.json"), *where)
+        return code, text.splitlines()[1].split(maxsplit=3)
+
+    return ask
+
+
+def asked(spec: Any = (), **requests: Any) -> dict[str, Any]:
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": objects.pod_spec(requests, **dict(spec)),
+    }
+
+
+NO_ZONES = "not aligned here: any zone"
+
+
+def test_a_node_without_a_report_aligns_nothing(one_node: Any) -> None:
+    assert one_node(asked(cpu=128)) == (0, ["n", "yes", "100", NO_ZONES])
+
+
+@pytest.mark.parametrize(
+    ("requests", "resource"),
+    [
+        ({"cpu": 500}, "cpu"),
+        ({"cpu": 1, "memory": "9Ti"}, "memory"),
+        ({"cpu": 1, "gpu": 64}, "x/gpu"),
+    ],
+)
+def test_what_a_node_has_in_all_counts(one_node: Any, requests: Any, resource: str) -> None:
+    assert one_node(asked(**requests)) == (1, ["n", "no", "100", f'resource "{resource}"'])
+
+
+def test_what_other_pods_use_of_a_node_counts(one_node: Any) -> None:
+    bound = {"kind": "Pod"} | objects.pod("other", "n", cpu=100)
+    assert one_node(asked(cpu=30), bound)[1][1] == "no"
+    ended = {"kind": "Pod"} | objects.pod("other", "n", cpu=100, phase="Succeeded")
+    assert one_node(asked(cpu=30), ended)[1][1] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "reason"),
+    [
+        ({"ready": False}, {}, "not ready"),
+        ({"taints": [{"key": "k", "effect": "NoSchedule"}]}, {}, 'taint "k:NoSchedule"'),
+        ({}, {"nodeSelector": {"disk": "ssd"}}, "nodeSelector"),
+    ],
+)
+def test_readiness_taints_and_selectors_count(
+    one_node: Any, changes: Any, spec: Any, reason: str
+) -> None:
+    assert one_node(asked(spec, cpu=1), **changes) == (1, ["n", "no", "100", reason])
+    tolerant = asked({"tolerations": [{"operator": "Exists"}]}, cpu=1)
+    assert one_node(tolerant, **changes)[0] == (1 if reason == "not ready" else 0)
+
+
+@pytest.mark.parametrize("kind", ["Job", "Deployment", "ReplicaSet", "StatefulSet"])
+def test_one_pod_of_a_workload_is_tried(one_node: Any, kind: str) -> None:
+    workload = {
+        "kind": kind,
+        "metadata": {"name": "w"},
+        "spec": {"template": {"spec": objects.pod_spec({"cpu": 500})}},
+    }
+    assert one_node(workload) == (1, ["n", "no", "100", 'resource "cpu"'])
+
+
 def test_what_is_promised_counts_where_that_is_asked(files: list[str]) -> None:
     code, text = run(*files, "--assumed", "-o", "json")
     assert code == 1
@@ -68,7 +146,7 @@ def test_the_running_service_says_what_it_has_promised(files: list[str], tmp_pat
     assert [line.split()[:5] for line in text.splitlines()[1:]] == [
         ["a", "no", "0", "0", "cannot"],
         ["b", "yes", "58", "node-1", "0"],
-        ["c", "no", "42", "1", "cannot"],
+        ["c", "yes", "42", "node-1", "1"],
     ]
     assert (gone, "refused" in error) == (3, True)
 
@@ -95,7 +173,7 @@ def test_what_cannot_be_read_is_said(files: list[str], tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("a: [")
     code, text = run(*files, "--cluster", str(bad))
-    assert code == 1
+    assert code == 2
     assert "bad.yaml" in text
 
 

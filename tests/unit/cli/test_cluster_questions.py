@@ -95,7 +95,7 @@ def test_a_tree_shows_zones_below_their_hosts() -> None:
     assert [(row[0], row[1], " ".join(row[2:5])) for row in rows[:4]] == [
         ("rack-1", "2", "0 of 16"),
         ("host-1-1", "1", "0 of 8"),
-        ("socket-0", "1", "0 of 4"),
+        ("socket", "#0", "1 0 of"),
         ("node-0", "1", "0 of 4"),
     ]
     assert len(rows) == 1 + 2 * (1 + 2 + 2)
@@ -164,9 +164,52 @@ def test_pods_that_name_a_group_are_one() -> None:
 def test_what_is_wrong_is_said_with_its_path(tmp_path: Path, document: Any, error: str) -> None:
     asked = write(tmp_path / "asked.yaml", document)
     code, text = run("place", "-f", asked, "--synthetic", SPEC)
-    assert code == 1
+    assert code == 2
     assert text.startswith(f"nri-policy: {asked}: {error}")
     assert len(text.splitlines()) == 1
+
+
+NOWHERE: list[dict[str, Any]] = [
+    {"kind": "List", "items": []},
+    {
+        "kind": "List",
+        "items": [
+            named("Node", node("n", labels={"topology.kubernetes.io/zone": "z"}, ready=False))
+        ],
+    },
+    {"kind": "List", "items": [named("Node", node("n"))]},  # without the label of a level
+]
+
+
+@pytest.mark.parametrize("form", ["table", "json", "svg", "html"])
+@pytest.mark.parametrize("cluster", NOWHERE)
+def test_a_cluster_without_a_node_that_takes_part_is_shown(
+    tmp_path: Path, cluster: dict[str, Any], form: str
+) -> None:
+    where = ["--cluster", write(tmp_path / "cluster.json", cluster), "-o", form]
+    assert run("tree", *where)[0] == run("tree", "--zones", *where)[0] == 0
+    lost = group(
+        pod_set(2, {"required": HOST}),
+        status={
+            "assignments": [
+                {
+                    "podSet": "main",
+                    "levels": [HOST],
+                    "domains": [{"values": ["n"], "count": 2}],
+                }
+            ],
+            "unhealthyNodes": ["n"],
+        },
+    )
+    for asked in (job("one", 1, required=RACK), named("PlacementGroup", lost)):
+        file = write(tmp_path / "asked.yaml", asked)
+        for command in ("place", "explain"):
+            code, text = run(command, "-f", file, *where)
+            assert code == 1
+            assert form in {"svg", "html"} or "no " in text
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text("- apply: [{file: asked.yaml}]\n- advance: 10m\n")
+    assert run("simulate", str(scenario), *where)[0] == 0
 
 
 def test_an_explanation_says_what_limits_and_what_would_help(tmp_path: Path) -> None:
@@ -181,7 +224,7 @@ def test_an_explanation_says_what_limits_and_what_would_help(tmp_path: Path) -> 
 def test_a_group_of_the_cluster_is_explained_by_name(cluster: str) -> None:
     assert run("explain", "old", "--cluster", cluster)[1].startswith("default/old: it fits\n")
     code, text = run("explain", "odl", "--cluster", cluster)
-    assert code == 1
+    assert code == 2
     assert "there is no group 'odl' in the cluster; did you mean 'default/old'?" in text
 
 
@@ -202,10 +245,10 @@ def test_a_cluster_has_to_be_named(tmp_path: Path) -> None:
     assert run("tree")[0] == 2
     code, text = run("tree", "--synthetic", "rack:2")
     assert (code, text) == (
-        1,
+        2,
         "nri-policy: --synthetic: 'rack:2' has no host:COUNT, the last of the levels\n",
     )
-    assert run("tree", "--synthetic", SPEC, "--topology", "x")[0] == 1
+    assert run("tree", "--synthetic", SPEC, "--topology", "x")[0] == 2
     bad = write(tmp_path / "bad.json", {"kind": "Node", "metadata": {"name": ""}})
     assert "nodes[0].metadata.name: a node has a name" in run("tree", "--cluster", bad)[1]
 
@@ -233,6 +276,32 @@ def test_a_live_cluster_is_asked(tmp_path: Path) -> None:
     report = json.loads(text)
     racks = {each["values"][0]: each["free"]["cpu"] for each in report["domains"]}
     assert racks == {"a": 1000, "b": 4000}
+
+
+def test_a_live_cluster_is_found_as_kubectl_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+    async def asked(found: Path) -> tuple[int, str]:
+        async with ClusterAPI(tmp_path) as api:
+            await api.put("nodes", node("a1", RACK="a"))
+            await asyncio.to_thread(found.symlink_to, api.kubeconfig)
+            return await asyncio.to_thread(run, "tree")
+
+    code, text = run("tree")
+    assert code == 2
+    assert "no cluster is named" in text
+    (tmp_path / ".kube").mkdir()
+    code, text = asyncio.run(asked(tmp_path / ".kube" / "config"))
+    assert (code, "a1" in text) == (0, True), text
+    named = tmp_path / "named"
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}:{named}")
+    (tmp_path / ".kube" / "config").unlink()
+    (tmp_path / ".kube" / "config").write_text("not used")
+    code, text = asyncio.run(asked(named))
+    assert (code, "a1" in text) == (0, True), text
 
 
 def test_a_cluster_that_does_not_answer_is_said_so(tmp_path: Path) -> None:

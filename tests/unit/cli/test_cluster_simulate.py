@@ -29,8 +29,8 @@ def play(folder: Path, *steps: Any, settings: Any = None) -> tuple[int, list[Any
             ),
         ]
     scenario = str(folder / "scenario.yaml")
-    code, text = run("simulate", scenario, "--synthetic", SPEC, "-o", "json", *more)
-    return code, json.loads(text)
+    code, text = run("simulate", scenario, "--steps", "--synthetic", SPEC, "-o", "json", *more)
+    return code, json.loads(text)["steps"]
 
 
 def states(played: list[Any]) -> list[list[tuple[str, dict[str, int]]]]:
@@ -118,5 +118,78 @@ def test_what_is_not_as_expected_is_said(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_scenario(tmp_path: Path, text: str, error: str) -> None:
     (tmp_path / "scenario.yaml").write_text(text)
     code, said = run("simulate", str(tmp_path / "scenario.yaml"), "--synthetic", SPEC)
-    assert code == 1
+    assert code == 2
     assert error in said
+
+
+def test_a_step_shows_the_groups_that_changed(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(
+        json.dumps([{"apply": [job("a", 1)]}, {"apply": [job("b", 1)]}])
+    )
+    _, text = run("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC, "-o", "json")
+    assert [[each["name"] for each in step["groups"]] for step in json.loads(text)["steps"]] == [
+        ["default/a"],
+        ["default/b"],
+    ]
+
+
+WORKLOAD = [
+    {"at": "0s", "for": "1h", "kind": "gang", "apply": [job("a", 8, required=RACK)]},
+    {"at": "10m", "for": "1h", "kind": "gang", "apply": [job("b", 8, required=RACK)]},
+    {"at": "20m", "for": "1h", "kind": "gang", "apply": [job("c", 8, required=RACK)]},
+    {"at": "25m", "kind": "huge", "apply": [job("d", 9, required=RACK)]},
+]
+
+
+def test_a_workload_has_figures_of_what_came_and_went(tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text(json.dumps(WORKLOAD))
+    arguments = ("simulate", "--workload", str(tmp_path / "w.json"), "--synthetic", SPEC)
+    code, text = run(*arguments, "-o", "json")
+    report = json.loads(text)
+    gangs, huge = report["figures"]["kinds"]
+    assert (code, report["steps"]) == (0, [])
+    assert (gangs["kind"], gangs["jobs"], gangs["placed"], gangs["refused"]) == ("gang", 3, 3, 0)
+    assert (gangs["meanWait"], gangs["p99Wait"], gangs["racks"]) == (800.0, 2400.0, 1.0)
+    assert (huge["placed"], huge["refused"]) == (0, 1)
+    assert report["figures"]["utilisation"] == {"cpu": 0.8}  # half for 10 of 25 minutes
+    assert max(each["waiting"] for each in report["figures"]["timeline"]) == 2
+    assert len(json.loads(run(*arguments, "--steps", "-o", "json")[1])["steps"]) == 4
+    assert "3 of 3 jobs placed" in run(*arguments, "-o", "html")[1]
+    assert "gang  " in run(*arguments)[1]
+
+
+def test_synthetic_jobs_are_the_same_for_the_same_seed() -> None:
+    spec = "load:0.7 for:1d; small share:9 pods:1 cpu:1 runs:10m; gang pods:2-8 cpu:1 required:rack"
+
+    def figures(seed: str) -> Any:
+        options = ("--synthetic", SPEC, "--synthetic-jobs", spec, "--seed", seed, "-o", "json")
+        return json.loads(run("simulate", *options)[1])["figures"]
+
+    once = figures("1")
+    assert once == figures("1") != figures("2")
+    assert [each["kind"] for each in once["kinds"]] == ["gang", "small"]
+    assert 0.3 < once["utilisation"]["cpu"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ("load:0.7", "is not 'load:NUMBER for:TIME"),
+        ("load:0.7 for:7d; small pods", "'pods' is not NAME:VALUE"),
+        ("load:0.7 for:7d; small cpu:1 required:row", "'row' is no level; there are: example.com/"),
+        ("load:0.7 for:soon; small cpu:1", "'soon' is not a duration, such as 30m, 4h or 7d"),
+        ("load:0.7 for:7d; small x/fpga:1", "'x/fpga' is not what the cluster has"),
+        ("load:0.7 for:7d; small cpu:1 pods:4-2", "'4-2' is no range of pods"),
+        ("load:0.7 for:365d; small cpu:1m runs:1s", "makes more than 1000000 jobs"),
+    ],
+)
+def test_what_is_wrong_with_synthetic_jobs(spec: str, error: str) -> None:
+    code, said = run("simulate", "--synthetic", SPEC, "--synthetic-jobs", spec)
+    assert code == 2
+    assert error in said
+
+
+def test_a_scenario_may_have_any_number_of_values(tmp_path: Path) -> None:
+    hosts = ", ".join(["host-1-1"] * 60_000)
+    (tmp_path / "long.yaml").write_text(f"- recover: [{hosts}]")
+    assert run("simulate", str(tmp_path / "long.yaml"), "--synthetic", SPEC)[0] == 0

@@ -87,7 +87,7 @@ async def cluster(folder: Path) -> AsyncIterator[Author]:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["explain", "shop/web", "--context", "test"], 0, "web/main: placed: 2 exclusive CPUs on"),
+        (["explain", "shop/web", "--context", "test"], 0, "web/main: placed on NUMA node"),
         (["explain", "-n", "shop", "web/main", "-o", "json"], 0, '"container": "shop/web/main"'),
         (["what-if", "shop/web"], 0, "shop/web would fit"),
         (["what-if", "shop/waiting", "--node", "node-a"], 1, "shop/waiting would be refused"),

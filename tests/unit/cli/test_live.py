@@ -29,6 +29,7 @@ from nri_policy.report import refused_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from tests.support import nodes
 from tests.support.daemon import pod, served
+from tests.support.patience import HANGS
 from tests.support.pictures import holding, made_up
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -76,6 +77,12 @@ def test_a_frame_has_the_picture_the_containers_and_the_latest_decisions() -> No
     assert not any("more" in line for line in shown)
 
 
+def test_who_made_way_is_shown_with_the_pool_that_it_goes_back_to() -> None:
+    held = {"default/db/main": holding(exclusive="", cpus="1-3", home="socket #1")}
+    shown = lines(snapshot(made_up(nodes.engine(), held)), width=132, height=40)
+    assert any("db/main" in line and "root, from socket #1" in line for line in shown)
+
+
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 15), (40, 10), (30, 6), (132, 50)])
 @pytest.mark.parametrize("spec", [nodes.SMALL, LARGE])
 def test_a_frame_of_many_containers_fits_any_terminal(spec: str, width: int, height: int) -> None:
@@ -111,7 +118,7 @@ def test_every_tick_shows_what_is_seen_then() -> None:
 
 async def seen(feed: DaemonWatcher, until: str) -> DaemonSnapshot:
     """Look until *until* is decided."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANGS):
         while True:
             snapshot = await asyncio.to_thread(feed.look)
             if any(decision.container == until for _, decision in snapshot.decisions):
@@ -156,7 +163,7 @@ def test_the_feed_sees_a_machine_that_changes(tmp_path: Path) -> None:
             assert first.scene.places[15] == CPUUse(Use.IDLE)
             machine = node.daemon.node.view.layout.machine
             await node.daemon.plugin.reconfigure(machine=machine.restricted(CPUSet(range(15))))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(HANGS):
                 while first.scene.places[15].use is not Use.OFFLINE:
                     first = await asyncio.to_thread(feed.look)
                     assert first.scene is not None

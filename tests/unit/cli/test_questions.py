@@ -31,7 +31,7 @@ def answer(
     then: Then | None = None,
     **spec: Any,
 ) -> str:
-    """Return what `explain NAME` says once *pods* came to *machine*, in one line."""
+    """Return what `explain NAME --why` says once *pods* came to *machine*, in one line."""
 
     async def both() -> str:
         async with served(folder, machine, **spec) as node:
@@ -39,7 +39,7 @@ def answer(
             if then is not None:
                 await then(node)
             await node.runtime.settled()
-            result = await asyncio.to_thread(run, node.socket, "explain", name)
+            result = await asyncio.to_thread(run, node.socket, "explain", name, "--why")
             assert result.exit_code == 0, result.output
             return " ".join(result.stdout.split())
 
@@ -58,7 +58,7 @@ def annotated(key: str, value: str) -> dict[str, str]:
 
 def test_why_not_node_0(tmp_path: Path) -> None:
     said = answer(tmp_path, "database", pod("database", "3"))
-    assert "3 exclusive CPUs on NUMA node #1" in said
+    assert "CPUs 4-6, exclusive, 1 core and 1 thread on NUMA node #1" in said
     assert "NUMA node #0 1 2 0 CPU 0 less suitable room is left" in said
     assert_says(said, "less suitable room is left: 0 CPU, not 1 CPU")
 
@@ -67,8 +67,7 @@ def test_why_shared(tmp_path: Path) -> None:
     said = answer(tmp_path, "web", pod("web", "2", shared=True))
     assert_says(
         said,
-        "It shares CPUs because only Guaranteed containers get CPUs of their own, and it is"
-        " Burstable.",
+        "got 2 shared: only Guaranteed containers get CPUs of their own, and it is Burstable",
     )
 
 
@@ -83,17 +82,16 @@ def test_why_shared_though_guaranteed(tmp_path: Path) -> None:
             pod("wish", "2", annotations=annotated("prefer-shared-cpus", "true")),
         ),
     }
-    assert "shares CPUs because it asks for less than one CPU" in said["part"]
+    assert "got 500m shared: it asks for less than one CPU" in said["part"]
     assert 'with prefer-shared-cpus: "false" the whole CPUs would be its own' in said["fraction"]
-    assert "because the setting preferSharedCPUs asks for that" in said["setting"]
-    assert "because its annotation prefer-shared-cpus asks for that" in said["wish"]
+    assert "got 2 shared: the setting preferSharedCPUs asks for that" in said["setting"]
+    assert "got 2 shared: its annotation prefer-shared-cpus asks for that" in said["wish"]
 
 
 def test_why_are_my_cpus_on_two_sockets(tmp_path: Path) -> None:
     said = answer(tmp_path, "wide", pod("wide", "10"))
-    assert_says(
-        said, "10 exclusive CPUs on root, because no other pool has room: socket #1 is 2 CPU short"
-    )
+    assert_says(said, "no other pool has room: socket #1 is 2 CPU short")
+    assert_says(said, "its CPUs are in more than one NUMA node: socket #1 was 2 CPU short")
     assert "3 CPU short" in said, "socket #0, where one is reserved"
 
 
@@ -122,8 +120,10 @@ def test_why_was_my_resize_refused(tmp_path: Path) -> None:
             await node.runtime.resize(node.runtime.pod("own"), "main", change)
 
     said = answer(tmp_path, "own", pod("own", "2"), then=resize)
-    assert "own/main: placed: 2 exclusive CPUs" in said
-    assert "A later resize was refused own/main: refused: no pool has room for 99" in said
+    assert "own/main: placed on NUMA node #1 CPUs 4-5, exclusive" in said
+    assert "A later resize was refused The kubelet asks again every second" in said
+    assert "Until then the pod's allocatedResources have the refused size" in said
+    assert "have it, too. own/main: refused: no pool has room for 99" in said
 
 
 def test_why_did_my_memory_widen(tmp_path: Path) -> None:
@@ -143,20 +143,20 @@ def test_why_did_my_memory_widen(tmp_path: Path) -> None:
 
 def test_why_is_it_on_reserved_cpus(tmp_path: Path) -> None:
     system = answer(tmp_path / "1", "kube-system/dns", pod("dns", "100m", namespace="kube-system"))
-    assert_says(system, "It is on the reserved CPUs because its namespace is kube-system.")
+    assert_says(system, "got 100m reserved: its namespace is kube-system")
     listed = answer(
         tmp_path / "2",
         "logging/agent",
         pod("agent", "100m", namespace="logging"),
         reservedPoolNamespaces=["log*"],
     )
-    assert "because its namespace logging is among reservedPoolNamespaces" in listed
+    assert "its namespace logging is among reservedPoolNamespaces" in listed
     wished = answer(
         tmp_path / "3",
         "agent",
         pod("agent", "100m", annotations=annotated("prefer-reserved-cpus", "true")),
     )
-    assert "because its annotation prefer-reserved-cpus asks for that" in wished
+    assert "its annotation prefer-reserved-cpus asks for that" in wished
     last = answer(tmp_path / "4", "guest", pod("guest"), pod("all", "3"), machine="core:4 pu:1")
     assert "on the reserved CPUs: no other is left" in last or " 0 " in last
 
@@ -170,7 +170,7 @@ def test_why_isolated_or_not(tmp_path: Path) -> None:
             tmp_path / str(number), "own", *more, pod("own", cpu), machine=ISOLATED, **spec
         )
 
-    assert_says(said(1, "1", preferIsolatedCPUs=True), "1 isolated CPU on")
+    assert_says(said(1, "1", preferIsolatedCPUs=True), "got 1 isolated")
     by_setting = said(2, "1", preferIsolatedCPUs=False)
     assert_says(
         by_setting, "its CPUs are not isolated because the setting preferIsolatedCPUs is false"
@@ -179,7 +179,7 @@ def test_why_isolated_or_not(tmp_path: Path) -> None:
     assert "isolated only with the annotation prefer-isolated-cpus" in two
     others = [pod("a", "1"), pod("b", "1")]
     none_left = said(4, "1", *others, preferIsolatedCPUs=True)
-    assert "1 exclusive CPU on" in none_left
+    assert "got 1 exclusive" in none_left
     assert "its CPUs are not isolated: " in none_left
     assert "has too few of them left" in none_left
 
@@ -199,13 +199,13 @@ def test_why_is_it_there_after_a_restart_of_the_daemon(tmp_path: Path) -> None:
             assert node.daemon is not None
             socket = tmp_path / "control.sock"
             await stack.enter_async_context(node.daemon.listening(socket))
-            result = await asyncio.to_thread(run, socket, "explain", "database")
+            result = await asyncio.to_thread(run, socket, "explain", "database", "--why")
             return " ".join(result.stdout.split())
 
     said = asyncio.run(both())
-    assert "database/main: kept what it ran on: 3 exclusive CPUs" in said
+    assert "database/main: kept its place on NUMA node #1" in said
     assert "How it came there database/main: placed: 3 exclusive" in said
-    assert "because it is the first of equals (id)" in said
+    assert "are equally good, and the lowest number wins (id)" in said
     assert_says(said, "less suitable room is left: 0 CPU, not 1 CPU")
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 from nri_policy.control.administration import Administration
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.settings import Reload
+from tests.support.patience import HANGS
 
 
 def test_a_reload_goes_on_to_its_end_when_its_caller_leaves() -> None:
@@ -27,6 +28,6 @@ def test_a_reload_goes_on_to_its_end_when_its_caller_leaves() -> None:
         await asyncio.wait({calling})
         assert calling.cancelled()
         go_on.set()
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), HANGS)
 
     asyncio.run(run())

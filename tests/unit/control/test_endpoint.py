@@ -6,15 +6,17 @@ import asyncio
 import grp
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from nri_policy.control.client import connected
+from nri_policy.control.client import UnreachableError, connected
 from nri_policy.control.endpoint import MOST_CALLS, MOST_CONNECTIONS, listening
 from nri_policy.control.service import SERVICE
+from tests.support.patience import HANGS
 
 OWN_GROUP = grp.getgrgid(os.getgid()).gr_name
 
@@ -25,6 +27,14 @@ def offering(service: str) -> grpc.GenericRpcHandler:
 
     method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(answer)
     return grpc.method_handlers_generic_handler(service, {"Ask": method})
+
+
+def offering_status() -> grpc.GenericRpcHandler:
+    async def status(_request: object, _context: object) -> bytes:
+        return b""
+
+    method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(status)
+    return grpc.method_handlers_generic_handler(SERVICE.full_name, {"Status": method})
 
 
 def open_files() -> int:
@@ -148,18 +158,22 @@ async def test_a_command_is_answered_though_a_crowd_of_silent_callers_hangs_on(
 ) -> None:
     path = tmp_path / "control.sock"
 
-    async def status(_request: object, _context: object) -> bytes:
-        return b""
-
-    method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(status)
-    served = grpc.method_handlers_generic_handler(SERVICE.full_name, {"Status": method})
-
     def ask_status() -> None:
         with connected(path) as client:
             client.status()
 
-    async with listening(path, shared=[served], private=[]):
+    async with listening(path, shared=[offering_status()], private=[]):
         callers = [await asyncio.open_unix_connection(path) for _ in range(2 * MOST_CONNECTIONS)]
         await asyncio.to_thread(ask_status)
         for _, writer in callers:
             writer.close()
+
+
+async def test_a_daemon_that_has_answered_and_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    with ExitStack() as connection:
+        async with listening(path, shared=[offering_status()], private=[]):
+            client = connection.enter_context(connected(path, patience=2 * HANGS))
+            await asyncio.to_thread(client.status)
+        with pytest.raises(UnreachableError):
+            await asyncio.to_thread(client.status)

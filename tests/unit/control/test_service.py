@@ -6,18 +6,21 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from nri_policy.control import service
 from nri_policy.control.decision_log import MOST_WAITING
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Started
 from nri_policy.engine.grant import Decision
 from nri_policy.hardware.locality import Locality, Locator
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.node import Newcomer, WhatIf
 from nri_policy.plugin.plugin import Sources
 from nri_policy.plugin.update_queue import MAX_TRIES
 from nri_policy.pools.capacity import CapacityError
@@ -28,14 +31,18 @@ from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from nri_policy.proto.health_pb2_grpc import HealthStub
 from nri_policy.proto.nri_pb2_grpc import PluginStub
 from nri_policy.report import (
+    TriedReport,
+    answer_report,
     explanation_report,
     machine_report,
     occupied_pools,
     plain,
     pool_reports,
+    tried_report,
 )
 from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.simulation.device_manager import PluginDevice
+from nri_policy.workload.pod import Container
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 
@@ -184,7 +191,8 @@ async def test_explain_gives_what_the_engine_recorded(tmp_path: Path) -> None:
         (placed,) = state.placed.values()
         one = await explained(stub, "own/main")
         recorded = plain(explanation_report(placed.explanation))
-        assert one == {**recorded, "changes": [], "annotations": []}
+        answer = plain(answer_report(state, placed))
+        assert one == {**recorded, "answer": answer, "changes": [], "annotations": []}
         assert await explained(stub, "own") == [one], "a list for a pod"
         assert await explained(stub, "default/own/main") == one
 
@@ -342,6 +350,40 @@ async def test_what_if_changes_nothing(tmp_path: Path) -> None:
     assert not document["fits"]
     assert document["containers"]["default/new-4/main"]["state"] == "error"
     assert document["changes"]["default/guest/main"]["after"]["cpus"] == "1"
+
+
+async def test_others_have_their_turn_while_a_large_question_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each container that comes, and after each that is put into the answer."""
+    turns, at_creation, at_report = 0, list[int](), list[int]()
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def create(trial: WhatIf, container: Container) -> bool:
+        at_creation.append(turns)
+        return created(trial, container)
+
+    def report(newcomer: Newcomer) -> TriedReport:
+        at_report.append(turns)
+        return tried_report(newcomer)
+
+    created = WhatIf._create
+    monkeypatch.setattr(WhatIf, "_create", create)
+    monkeypatch.setattr(service, "tried_report", report)
+    async with asked(tmp_path) as (_, stub), asyncio.TaskGroup() as tasks:
+        going_on = tasks.create_task(others())
+        request = pb.WhatIfRequest(manifests=json.dumps(pod("new", "1")), most=True)
+        documents = await asyncio.gather(*(stub.WhatIf(request) for _ in range(3)))
+        going_on.cancel()
+    assert {json.loads(each.json)["pods"][0]["fit"] for each in documents} == {15}
+    for seen in (at_creation, at_report):
+        assert len(seen) == 3 * 16
+        assert all(before < after for before, after in pairwise(seen))
 
 
 @pytest.mark.parametrize(

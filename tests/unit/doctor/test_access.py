@@ -13,6 +13,7 @@ from nri_policy.doctor.access import NEEDED, Access, access_to
 from nri_policy.nrt.publisher import Trouble
 from tests.support.apiserver import APIServer
 from tests.support.manifests import MANIFESTS
+from tests.support.patience import HANGS
 
 
 def asked(folder: Path, change: Any = lambda _server: None, node: str = "node-a") -> Access:
@@ -28,7 +29,7 @@ def asked(folder: Path, change: Any = lambda _server: None, node: str = "node-a"
             assert all("selfsubjectaccessreviews" in each.path for each in reviewed)
             return found
 
-    return asyncio.run(asyncio.wait_for(ask(), 20))
+    return asyncio.run(asyncio.wait_for(ask(), HANGS))
 
 
 def test_what_is_asked_for_is_what_the_manifest_grants() -> None:

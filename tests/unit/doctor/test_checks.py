@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -356,11 +357,16 @@ def test_the_kubelet_is_asked_which_devices_pods_have(tmp_path: Path) -> None:
     assert assigned_resources(socket) == ()
     devices = [entry("nvidia.com/gpu", "a"), entry("nvidia.com/gpu", "b"), entry("a/nic", "c")]
 
+    claimed = resources("claimed")
+    claimed.containers[0].dynamic_resources.add().claim_resources.add(driver_name="gpu.x")
+
     async def found() -> tuple[str, ...]:
-        async with serving(Kubelet([resources("web", *devices), resources("plain")]), socket):
+        async with serving(
+            Kubelet([resources("web", *devices), resources("plain"), claimed]), socket
+        ):
             return await asyncio.to_thread(assigned_resources, socket)
 
-    assert asyncio.run(found()) == ("a/nic", "nvidia.com/gpu")
+    assert asyncio.run(found()) == ("a/nic", "claim:gpu.x", "nvidia.com/gpu")
 
 
 def test_devices_need_the_kubelets_socket(made: Made) -> None:
@@ -458,6 +464,21 @@ def test_what_the_cluster_lacks_is_named(made: Made) -> None:
     assert of(missing) == {"the cluster has no X": Verdict.ERROR}
     away = Access(trouble=Trouble.UNREACHABLE, error="no answer")
     assert of(away) == {"no answer": Verdict.ERROR}
+
+
+def test_who_makes_the_pods_cgroups_is_to_be_reached(made: Made) -> None:
+    assert not any("systemd makes" in found for found in made.found("cgroups"))
+    made.write("sys/fs/cgroup/kubepods.slice/cpuset.cpus", "")
+    found = made.found("cgroups")
+    assert worst(found, "system_bus_socket: No such file or directory") is Verdict.WARNING
+    path = made.root / "run/systemd/private"
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as systemd:
+        systemd.bind(str(path))
+        systemd.listen()
+        assert worst(made.found("cgroups"), "systemd makes the pods' cgroups") is Verdict.OK
+    (made.root / "sys/fs/cgroup/cgroup.controllers").unlink()  # cgroup v1
+    assert not any("systemd makes" in found for found in made.found("cgroups"))
 
 
 def test_cgroups_that_cannot_be_written_are_told(

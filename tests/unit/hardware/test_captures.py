@@ -20,6 +20,7 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
+from tests.support.shared_data import NOT_HERE
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))
@@ -243,7 +244,7 @@ def test_a_guest_has_the_shape_that_it_was_started_with(name: str) -> None:
 
 
 def needs(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(name not in CAPTURES, reason=f"capture {name} is not here")
+    return pytest.mark.skipif(name not in CAPTURES, reason=NOT_HERE)
 
 
 @needs("a2-intel-numbering")

@@ -11,6 +11,7 @@ from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.locality import Locality, Locator
 from nri_policy.hardware.synthetic import write
+from tests.support.shared_data import NOT_HERE
 
 from .conftest import Change, Link, Plant, change
 from .test_captures import CAPTURES
@@ -188,6 +189,26 @@ def test_network_interfaces_lead_to_their_function(locator: Locator) -> None:
     assert nodes(locator.interface("../../../dev/block/8:0")) is None
 
 
+def test_a_pci_address_leads_to_its_function(locator: Locator) -> None:
+    assert nodes(locator.function("0000:c0:01.0")) == "3"
+    assert nodes(locator.function("0000:C0:01.0")) == "3"
+    assert nodes(locator.function("0000:c1:00.0")) is None
+    assert nodes(locator.function("../devices/0000:c0:01.0")) is None
+    assert nodes(locator.function("")) is None
+
+
+def test_a_pcie_root_complex_is_where_its_functions_are(locator: Locator) -> None:
+    assert nodes(locator.root_complex("pci0000:40")) == "1"
+    assert nodes(locator.root_complex("pci0000:80")) is None, "the firmware does not say where"
+    assert nodes(locator.root_complex("pci0000:77")) is None
+    assert nodes(locator.root_complex("../pci0000:40")) is None
+    assert nodes(locator.root_complex("")) is None
+
+
+def test_only_nodes_of_this_machine_are_known(locator: Locator) -> None:
+    assert [locator.has_node(each) for each in (-1, 0, 3, 4)] == [False, True, True, False]
+
+
 def test_cpus_are_the_local_ones_and_those_of_the_node_where_all_are_local(plant: Plant) -> None:
     files: dict[str, Change] = {
         f"sys/devices/{ON_0}/local_cpulist": "1",
@@ -283,19 +304,19 @@ PODS = "/var/lib/kubelet/pods/a/volumes"
 def test_mounts_lead_to_the_device_that_they_are_from(
     locator: Locator, path: str, expected: str | None
 ) -> None:
-    found = locator.mounts([path])
+    found = locator.mounts({path: "/"})
     assert nodes(found.get(path)) == expected
 
 
 def test_the_own_table_stands_in_for_one_that_cannot_be_read(plant: Plant) -> None:
     tables: dict[str, Change] = {"proc/77/mountinfo": TABLE, "proc/self": Link("77")}
     root = plant(FOUR, {**DEVICES, **tables})
-    assert nodes(Locator(root, discover(root)).mounts(["/srv"])["/srv"]) == "3"
+    assert nodes(Locator(root, discover(root)).mounts({"/srv": "/"})["/srv"]) == "3"
 
 
 def test_without_a_table_mounts_have_no_place(plant: Plant) -> None:
     root = plant(FOUR, DEVICES)
-    assert Locator(root, discover(root)).mounts(["/srv"]) == {}
+    assert Locator(root, discover(root)).mounts({"/srv": "/"}) == {}
 
 
 def test_a_mounted_device_file_is_its_device(plant: Plant) -> None:
@@ -309,7 +330,7 @@ def test_a_mounted_device_file_is_its_device(plant: Plant) -> None:
         except PermissionError:
             pytest.skip("making device files needs root")
     paths = ["/dev/dri/renderD128", "/dev/sdc", "/dev/dri"]
-    found = Locator(root, discover(root)).mounts(paths)
+    found = Locator(root, discover(root)).mounts(dict.fromkeys(paths, "/"))
     assert {path: str(place.nodes) for path, place in found.items()} == {
         "/dev/dri/renderD128": "1",
         "/dev/sdc": "3",
@@ -320,7 +341,7 @@ def test_a_mounted_device_file_is_its_device(plant: Plant) -> None:
 def captured(name: str) -> Iterator[Path]:
     """Unpack a capture, and give its devices the numbered links that captures leave out."""
     if name not in CAPTURES:
-        pytest.skip(f"no capture {name} here")
+        pytest.skip(NOT_HERE)
     with open_capture(CAPTURES[name]) as root:
         for file in [*root.rglob("dev")]:
             if file.is_file():

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.node import Start, Wanted, WhatIf
-from nri_policy.report import plain, what_if_report
+from nri_policy.report import plain, tried_report, what_if_report
 from nri_policy.workload.pod import Container, Pod, QoS
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
@@ -49,7 +49,9 @@ def tried(driver: EngineDriver, *pods: Wanted, devices: dict[str, int] | None = 
     for pod in pods:
         for _ in trial.run(pod):
             pass
-    return plain(what_if_report(trial.result()))
+    result = trial.result()
+    newcomers = {name: tried_report(each) for name, each in result.newcomers.items()}
+    return plain(what_if_report(result, newcomers))
 
 
 def cpus(document: Any) -> dict[str, str]:
@@ -81,8 +83,9 @@ def test_a_pod_goes_where_it_would_be_placed_and_nothing_changes() -> None:
         "state": "created",
         "error": None,
         "outcome": "placed",
-        "summary": "placed: 2 exclusive CPUs on NUMA node #2, because it is the first of equals"
-        " (id)",
+        "summary": "placed: 2 exclusive CPUs on NUMA node #2, because NUMA nodes #2 and #3"
+        " are equally good, and the lowest number wins (id)",
+        "why": "NUMA nodes #2 and #3 are equally good, and the lowest number wins",
         "decided_by": "id",
         "misfit": None,
     }
@@ -186,6 +189,13 @@ def test_a_device_that_the_kubelet_does_not_have_is_missing() -> None:
     assert (
         shown["containers"]["default/train/c0"]["error"] == f"it asks for 1 {GPU}, and 0 are left"
     )
+
+
+def test_claims_that_nobody_has_allocated_are_said_to_be_ignored() -> None:
+    shown = tried(EngineDriver(), replace(wanted("train", 1000), claims=("gpu", "nic")))
+    assert shown["fits"]
+    (warning,) = shown["warnings"]
+    assert warning.startswith("the devices of resource claims were ignored: gpu, nic: ")
 
 
 def test_devices_that_nobody_counts_are_said_to_be_ignored() -> None:

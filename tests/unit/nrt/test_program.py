@@ -14,7 +14,7 @@ from nri_policy.hardware import synthetic
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.apiserver import APIServer
-from tests.support.daemon import pod
+from tests.support.daemon import PATIENT, pod
 
 
 async def program(folder: Path, *options: str, **environment: str) -> Process:
@@ -47,7 +47,10 @@ async def ended(process: Process) -> tuple[int | None, str]:
 
 def runtime(folder: Path) -> EmbeddedRuntime:
     return EmbeddedRuntime(
-        folder / "nri.sock", online_cpus=CPUSet(range(16)), memory_nodes=CPUSet(range(4))
+        folder / "nri.sock",
+        online_cpus=CPUSet(range(16)),
+        memory_nodes=CPUSet(range(4)),
+        timeouts=PATIENT,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import math
+from asyncio import Task
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,9 +16,10 @@ from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
 from nri_policy.kube.client import PATIENCE, Client
 from nri_policy.kube.connection import access
+from nri_policy.nrt import publisher
 from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.nrt.file import File
-from nri_policy.nrt.fingerprint import fingerprint
+from nri_policy.nrt.fingerprint import fingerprint, pod_hash
 from nri_policy.plugin.plugin import Sources
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxResources
 from nri_policy.report import StatusReport, plain
@@ -29,7 +31,9 @@ from tests.support.topology_twin import Twin
 
 
 @asynccontextmanager
-async def published(folder: Path, **spec: Any) -> AsyncIterator[tuple[Served, APIServer]]:
+async def published(
+    folder: Path, patience: float = PATIENCE, **spec: Any
+) -> AsyncIterator[tuple[Served, APIServer]]:
     """Yield a daemon that publishes to an API server, whose node is called as the daemon thinks."""
     async with (
         APIServer(folder, node="localhost") as server,
@@ -37,7 +41,7 @@ async def published(folder: Path, **spec: Any) -> AsyncIterator[tuple[Served, AP
     ):
         connect = access(server.kubeconfig)
         assert connect is not None
-        client = Client(connect)
+        client = Client(connect, patience=patience)
         cluster = Cluster(client, "localhost")
         try:
             async with node.daemon.topology.publishing([cluster, File(folder / "nrt.json")]):
@@ -57,15 +61,13 @@ def attribute(server: APIServer, name: str) -> str | None:
     return found.get(name)
 
 
-async def test_an_allocation_is_visible_within_a_second(tmp_path: Path) -> None:
+async def test_an_allocation_is_visible_at_the_next_write(tmp_path: Path) -> None:
     async with published(tmp_path) as (node, server):
         await node.start(pod("own", "2"))
-        async with asyncio.timeout(1.0):
-            await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
+        await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
         Twin(node.daemon.node.view).check(server.topology["zones"])
         await node.runtime.delete_pod(node.runtime.pod("own"))
-        async with asyncio.timeout(1.0):
-            await server.until(lambda: exclusive(server, "NUMA node #1") == "")
+        await server.until(lambda: exclusive(server, "NUMA node #1") == "")
 
 
 def counted(server: APIServer) -> str | None:
@@ -118,6 +120,25 @@ async def test_what_a_pod_asks_for_is_set_aside_from_its_sandbox_on(tmp_path: Pa
         await server.until(lambda: left(server) == idle)
 
 
+async def test_the_pods_whose_requests_are_in_the_numbers_are_listed(tmp_path: Path) -> None:
+    """A pod that is set aside is listed before it starts; one without room as a whole is not."""
+
+    def listed() -> set[str]:
+        return {*(attribute(server, "nri-policy/pods") or "").split()}
+
+    def hashes(*names: str) -> set[str]:
+        return {f"{pod_hash('default', name):016x}" for name in names}
+
+    async with published(tmp_path, alignment="numa") as (node, server):
+        own = await node.runtime.run_pod(pod("own", "3"))
+        await node.runtime.run_pod(pod("too-large", "7"))
+        await server.until(lambda: listed() == hashes("own"))
+        await node.start(pod("burstable", "1", shared=True), pod("idle"))
+        await server.until(lambda: listed() == hashes("own", "burstable"))
+        await node.runtime.stop_pod(own)
+        await server.until(lambda: listed() == hashes("burstable"))
+
+
 async def test_what_a_resized_pod_asks_for_is_set_aside_as_its_sandbox_says(
     tmp_path: Path,
 ) -> None:
@@ -155,7 +176,7 @@ async def test_pods_with_devices_are_counted_where_the_kubelet_is_asked(tmp_path
 
         def ask_all(self, pods: Iterable[Pod]) -> None: ...
 
-        async def ready(self, pods: Iterable[Pod]) -> None: ...
+        async def ready(self, pods: Iterable[Pod], others: Iterable[Task[Any]] = ()) -> None: ...
 
         def forget(self, pod: Pod) -> None: ...
 
@@ -172,18 +193,22 @@ async def test_pods_with_devices_are_counted_where_the_kubelet_is_asked(tmp_path
             assert [*node.daemon.plugin.pods.exclusive.values()] == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "version"), [("containerd", "1.7.24"), ("containerd", "2.2.7"), ("cri-o", "1.36.0")]
+)
 async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stopped(
-    tmp_path: Path,
+    tmp_path: Path, name: str, version: str
 ) -> None:
-    async with served(tmp_path) as node:
+    """A pod that has completed stays listed for as long as its object exists."""
+    async with served(tmp_path, name=name, version=version) as node:
         await node.start(pod("runs", "1"), pod("crashed", "1"))
         await node.runtime.stop_container(node.runtime.container("crashed/main"))
         await node.runtime.run_pod(pod("pending", "1"))
         await node.start(pod("stopped", "1"))
         stopped = node.runtime.pod("stopped")
         await node.runtime.stop_pod(stopped)
-        # as containerd shows it once its task is gone
-        stopped.message.linux.ClearField("namespaces")
+        if name == "cri-o":
+            stopped.message.linux.ClearField("namespaces")
         before = node.runtime.synchronizations
         node.daemon._session.reconnect()
         await node.runtime.synchronized(after=before)
@@ -192,6 +217,8 @@ async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stop
     assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(
         [("default", "runs"), ("default", "crashed")]
     )
+    expected = {each.pod.name for each in node.daemon.plugin.pods.guaranteed.values()}
+    assert expected == {"runs", "crashed", "pending"}
 
 
 async def test_placements_go_on_while_the_server_is_away_and_it_is_told_the_latest(
@@ -200,15 +227,9 @@ async def test_placements_go_on_while_the_server_is_away_and_it_is_told_the_late
     async with published(tmp_path) as (node, server):
         await server.stop()
         seen = len(server.requests)
-        took = []
         for number in range(8):
-            before = time.perf_counter()
             assert await node.start(pod(f"own-{number}", "1")) == []
-            took.append(time.perf_counter() - before)
-        assert max(took) < PATIENCE / 2, "the runtime was kept waiting"
-        for _ in range(2000):  # let an attempt fail
-            if node.daemon.topology.publications[0].trouble:
-                break
+        while not node.daemon.topology.publications[0].trouble:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
         assert node.daemon.topology.publications[0].phase == "failing"
         await server.start()
@@ -239,12 +260,8 @@ async def test_the_file_says_the_same_as_the_cluster(tmp_path: Path) -> None:
     async with published(tmp_path) as (node, server):
         await node.start(pod("own", "2"))
         await server.until(lambda: exclusive(server, "NUMA node #1") == "4-5")
-        for _ in range(2000):
-            if (
-                node.daemon.topology.publications[1].generation
-                == node.daemon.topology.feed.generation
-            ):
-                break
+        topology = node.daemon.topology
+        while topology.publications[1].generation != topology.feed.generation:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         assert node.daemon.topology.publications[1].to == str(tmp_path / "nrt.json")
         assert '"4-5"' in await asyncio.to_thread((tmp_path / "nrt.json").read_text)
@@ -263,12 +280,10 @@ async def test_what_is_left_at_the_end_is_marked_or_gone(tmp_path: Path, on_exit
         assert not (tmp_path / "nrt.json").exists()
 
 
-async def test_a_server_that_does_not_answer_holds_up_the_end_for_two_seconds_at_most(
-    tmp_path: Path,
+async def test_a_server_that_does_not_answer_holds_up_neither_the_runtime_nor_the_end_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with published(tmp_path) as (node, server):
+    monkeypatch.setattr(publisher, "FAREWELL", 0.01)
+    async with published(tmp_path, patience=math.inf) as (node, server):
         server.before = lambda _: asyncio.Event().wait()
-        await node.start(pod("own", "2"))
-        before = time.perf_counter()
-    took = time.perf_counter() - before
-    assert took < PATIENCE / 2
+        assert await node.start(pod("own", "2")) == []

@@ -20,6 +20,7 @@ from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
 from tests.support.daemon import Served, pod, served
 from tests.support.metrics_client import anywhere, ask, asked, exposed, port_of, scrape, value
+from tests.support.patience import HANGS
 
 ADDRESS = "127.0.0.1"
 
@@ -151,7 +152,7 @@ async def test_it_is_ready_only_while_a_runtime_is_there(tmp_path: Path) -> None
     async with scraped(tmp_path) as (node, port):
         assert await ask(port, "/readyz") == (200, "ok\n")
         await node.runtime._nri.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGS):
             while node.daemon._session.synchronized:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
         status, text = await ask(port, "/readyz")
@@ -189,7 +190,7 @@ async def test_it_is_not_ready_while_it_cannot_publish(
 
     async with scraped(tmp_path) as (node, port), node.daemon.topology.publishing([Sink()]):
         (publisher,) = node.daemon.topology._publishers
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANGS):
             while publisher.publication.phase is Phase.WAITING:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
         assert await ask(port, "/readyz") == answer
@@ -222,7 +223,7 @@ async def test_a_loop_that_hangs_fails_probes_and_scrapes_instead_of_holding_the
             answered.set()
 
         threading.Thread(target=client).start()
-        assert answered.wait(20), "the loop hangs here, and only here"
+        assert answered.wait(HANGS), "the loop hangs here, and only here"
         assert [status for status, _ in answers] == [503, 503, 503]
         assert answers[0][1].startswith("loop: no beat for 11 seconds")
         assert "busy" in answers[2][1]
@@ -233,7 +234,7 @@ async def test_of_too_many_connections_the_oldest_makes_way(
 ) -> None:
     monkeypatch.setattr(module, "LONGEST", 1000)
     async with scraped(tmp_path) as (_, port):
-        held = [socket.create_connection((ADDRESS, port), timeout=10) for _ in range(40)]
+        held = [socket.create_connection((ADDRESS, port), timeout=HANGS) for _ in range(40)]
         try:
             assert await ask(port, "/livez") == (200, "ok\n")
             assert await asyncio.to_thread(held[0].recv, 1) == b""
@@ -248,7 +249,7 @@ async def test_a_connection_that_takes_too_long_is_ended(
     monkeypatch.setattr(module, "LONGEST", 0.1)
     async with scraped(tmp_path) as (_, port):
         with socket.create_connection((ADDRESS, port)) as slow:
-            slow.settimeout(15)
+            slow.settimeout(HANGS)
             slow.sendall(b"GET /livez HTTP/1.1\r\nX: ")
             assert await asyncio.to_thread(slow.recv, 100) == b""
 
@@ -269,7 +270,7 @@ async def test_any_request_is_answered_and_costs_little(
     tmp_path: Path, request_: bytes, answer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     def get(port: int) -> bytes:
-        with socket.create_connection((ADDRESS, port), timeout=15) as client:
+        with socket.create_connection((ADDRESS, port), timeout=HANGS) as client:
             client.sendall(request_)
             client.shutdown(socket.SHUT_WR)
             received = b""

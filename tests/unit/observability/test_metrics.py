@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.engine.event import Created, Event, Resized, Synchronized
+from nri_policy.engine.event import Created, Event, Resized, Stopped, Synchronized
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import view_of
 from nri_policy.nri.service import Result
@@ -65,6 +65,17 @@ def test_placements_are_counted_by_class_and_by_how_they_came_about() -> None:
     assert driver.total(count, class_="BestEffort", result="placed", reason="placed") == 1
     assert driver.total(count, class_="Burstable", result="placed", reason="reserved") == 1
     assert driver.total("nri_policy_decision_duration_seconds_count", event="created") == 3
+
+
+def test_sharers_that_make_way_and_go_back_are_counted() -> None:
+    driver = Counted()
+    for _ in range(4):
+        driver.meet(Created(container=nodes.container(100)))
+    wide = nodes.container(4000)
+    driver.meet(Created(container=wide))
+    assert driver.total("nri_policy_moves_total", direction="up") == 1
+    driver.meet(Stopped(container_id=wide.id))
+    assert driver.total("nri_policy_moves_total", direction="back") == 1
 
 
 @pytest.mark.parametrize(

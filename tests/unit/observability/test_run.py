@@ -18,10 +18,9 @@ import pytest
 from nri_policy.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.simulation.embedded import EmbeddedRuntime
-from tests.support.daemon import pod
+from tests.support.daemon import PATIENT, pod
 from tests.support.metrics_client import ask
-
-SECONDS = 15  # that bound a test that hangs
+from tests.support.patience import HANGS
 
 
 class Run:
@@ -30,7 +29,10 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.runtime = EmbeddedRuntime(
-            folder / "nri.sock", online_cpus=CPUSet(range(4)), memory_nodes=CPUSet([0])
+            folder / "nri.sock",
+            online_cpus=CPUSet(range(4)),
+            memory_nodes=CPUSet([0]),
+            timeouts=PATIENT,
         )
         self.process: asyncio.subprocess.Process
         self._said: list[str] = []
@@ -71,7 +73,7 @@ class Run:
     async def hear(self, wanted: str) -> list[str]:
         """Return what the service manager hears until a line begins with *wanted*."""
         heard: list[str] = []
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(HANGS):
             while not (heard and heard[-1].startswith(wanted)):
                 if not self._said:
                     loop = asyncio.get_running_loop()
@@ -82,7 +84,7 @@ class Run:
     async def read(self, wanted: str) -> str:
         """Return the next line of the log that has *wanted*."""
         assert self.process.stderr is not None
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(HANGS):
             while line := (await self.process.stderr.readline()).decode():
                 if wanted in line:
                     return line

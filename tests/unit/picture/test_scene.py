@@ -10,6 +10,7 @@ from nri_policy.engine.event import Created, Stopped
 from nri_policy.picture.mark import COLOURS
 from nri_policy.picture.scene import CPUUse, Scene, Use
 from nri_policy.workload.pod import QoS
+from tests.support import nodes
 from tests.support.pictures import container, holding, made_up, scene_of
 
 
@@ -114,3 +115,18 @@ def test_names_from_outside_are_made_fit_to_be_shown(engine: Engine) -> None:
     assert name == "default/\\x1b[2Jp\\u202e\\ud800/c\\n"
     assert scene.places[1] == CPUUse(Use.OWN, name)
     assert scene.refused == {"no": "bad \\x07 annotation"}
+
+
+def test_who_made_way_is_shown_with_the_pool_that_it_goes_back_to() -> None:
+    machine = nodes.machine("package:2 numa:1 core:4 pu:1")
+    engine = Engine(machine, nodes.settings(reservedResources={"cpu": "cpuset:0"}))
+    engine.handle(Created(container=container("db", 100, 100, "default", QoS.GUARANTEED)))
+    before = scene_of(engine)
+    engine.handle(Created(container=container("ml", 4000, None, "default", QoS.GUARANTEED)))
+    after = scene_of(engine, before)
+    (db,) = (each for each in after.occupants if each.name == "default/db/main")
+    assert (db.pool, db.place) == ("root", "root, from socket #1")
+    assert db.change.startswith("from socket #1; ")
+    engine.handle(Stopped(container_id="ml"))
+    (db,) = scene_of(engine, after).occupants
+    assert (db.place, db.change.split(";")[0]) == ("socket #1", "from root")

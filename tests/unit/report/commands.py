@@ -22,6 +22,7 @@ from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.cli import main
 from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
+from nri_policy.daemon import Daemon
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.plugin.plugin import Sources
 from nri_policy.report import encode
@@ -167,6 +168,7 @@ async def _beside(folder: Path, form: str) -> dict[str, str]:
         home = folder / name
         home.mkdir()
         async with _lived(home, machine) as node:
+            await _at_rest(node.daemon)
             for command in ("status", "pools", "containers", "audit", "nrt"):
                 await ask(node.socket, f"{name}-{command}", command)
             await ask(node.socket, f"{name}-config-show", "config", "show")
@@ -193,6 +195,12 @@ async def _beside(folder: Path, form: str) -> dict[str, str]:
             printed, "replay", home, "--settings", replayed, form=form
         )
     return found
+
+
+async def _at_rest(daemon: Daemon) -> None:
+    """Wait until containers are where they are to be, as far as the kernel lets them."""
+    while daemon.plugin.enforcement.unconfirmed or (await daemon.auditor.look()).changing:  # noqa: ASYNC110 - nothing says so
+        await asyncio.sleep(0.01)
 
 
 async def _ask_what_if(socket: Path, name: str, ask: Any) -> None:

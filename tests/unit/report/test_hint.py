@@ -10,7 +10,13 @@ from nri_policy.cli.criteria_table import explain
 from nri_policy.cli.output import Paper
 from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.node import view_of
-from nri_policy.report import ExplanationReport, HintReport, explanation_report, held_hints
+from nri_policy.report import (
+    ExplanationReport,
+    HintReport,
+    answer_report,
+    explanation_report,
+    held_hints,
+)
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from tests.support import nodes
@@ -32,14 +38,15 @@ def explanation(
     container = replace(nodes.container(milli, annotations=annotations), hints=hints)
     driver.create(container)
     placed = driver.engine.state.placed[container.id]
-    held = view_of(driver.engine).holding(placed)
-    devices = held_hints(held, driver.engine.layout.topology_hints)
-    return replace(explanation_report(placed.explanation), devices=devices)
+    view = view_of(driver.engine)
+    devices = held_hints(view.holding(placed), driver.engine.layout.topology_hints)
+    answer = answer_report(view, placed, devices)
+    return replace(explanation_report(placed.explanation), answer=answer, devices=devices)
 
 
 def text(report: ExplanationReport) -> list[str]:
     screen = StringIO()
-    for part in explain(report, all_pools=False):
+    for part in explain(report, why=True):
         Paper(file=screen, width=110, no_color=True).print(part)
     return [line.rstrip() for line in screen.getvalue().splitlines()]
 
@@ -68,11 +75,40 @@ def test_every_device_is_shown_with_where_it_is_and_how_many_cpus_are_there() ->
     )
 
 
+def test_a_claimed_device_is_shown_with_its_name_and_claim() -> None:
+    claimed = Hint(
+        source="claim:gpu.x",
+        kind=HintKind.CLAIMS,
+        cpus=EMPTY,
+        nodes=CPUSet([3]),
+        device="gpu-0 (claim gpus)",
+    )
+    report = explanation(claimed)
+    assert "because it is the smallest pool with room that contains its device" in report.summary
+    shown = text(report)
+    row = shown[shown.index("Devices") + 2]
+    assert row.split() == [
+        "claim:gpu.x",
+        "gpu-0",
+        "(claim",
+        "gpus)",
+        "3",
+        "12-15",
+        *["3", "of", "3"],
+    ]
+    opening = next(line for line in shown if line.lstrip().startswith("devices"))
+    assert "claim:gpu.x gpu-0 (claim gpus): 3 of 3 CPUs near it (NUMA node 3)" in opening
+    other = replace(claimed, device="gpu-1 (claim gpus)")
+    assert len(explanation(claimed, other).devices) == 2, "each is named"
+
+
 def test_the_advice_to_spread_is_given_where_it_would_help() -> None:
     shown = text(explanation(gpu(0), gpu(3)))
     at = shown.index("Devices")
     assert shown[at + 2].split() == [GPU, "0", "0-3", "3", "of", "3"]
-    assert 'pick-resources-by-hints.resource-policy.nri.io: "true"' in shown[at + 4]
+    assert 'pick-resources-by-hints.resource-policy.nri.io: "true"' in " ".join(
+        " ".join(shown[:at]).split()
+    )
     spread = explanation(gpu(0), gpu(3), annotations=SPREAD)
     assert min(each.granted for each in spread.devices) > 0
     assert not any("pick-resources" in line for line in text(spread))

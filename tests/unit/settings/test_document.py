@@ -26,6 +26,7 @@ from nri_policy.settings import (
     Level,
     Listed,
     Log,
+    MakeWay,
     OnExit,
     Packing,
     PodEvents,
@@ -87,6 +88,7 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         alignment=Alignment.NONE,
         packing=Packing.SPREAD,
         full_cores=FullCores.OFF,
+        make_way=MakeWay(movers=4),
         audit=Audit.REPORT,
         on_exit=OnExit.KEEP,
         rebalance=Rebalance.ADVISE,
@@ -141,6 +143,7 @@ spec:
   alignment: numa
   packing: tight
   fullCores: off
+  makeWay: {movers: 2}
   audit: off
   events: refusals
   onExit: widen
@@ -189,6 +192,7 @@ status: {nodes: {}}
             5: MemoryKind.DRAM,
         },
         shrink_memory=True,
+        make_way=MakeWay(movers=2),
         alignment=Alignment.NUMA,
         packing=Packing.TIGHT,
         full_cores=FullCores.OFF,

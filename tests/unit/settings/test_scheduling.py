@@ -53,6 +53,22 @@ def test_what_the_kernel_takes_is_taken(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({"policy": "fifo", "priority": 1, "nice": 5}, "nice has no effect with policy fifo"),
+        ({"policy": "rr", "priority": 1, "nice": 0}, "nice has no effect with policy rr"),
+        ({"policy": "idle", "nice": 5}, "nice has no effect with policy idle"),
+        ({**DEADLINE, "nice": 5}, "nice has no effect with policy deadline"),
+        ({"ioClass": "idle", "ioPriority": 7}, "ioPriority has no effect with ioClass idle"),
+        ({"policy": "batch", "nice": 5, "ioClass": "be", "ioPriority": 7}, None),
+    ],
+)
+def test_what_the_kernel_ignores_is_noticed(fields: dict[str, Any], remark: str | None) -> None:
+    found = from_spec(RESERVED | {"schedulingClasses": [{"name": "c", **fields}]}, "here")
+    assert found.notices == (() if remark is None else (f"scheduling class c: {remark}",))
+
+
+@pytest.mark.parametrize(
     ("fields", "problem"),
     [
         ({"policy": "iso"}, "policy: 'iso' is not implemented by Linux: the kernel refuses it"),

@@ -16,12 +16,13 @@ from nri_policy.engine.event import (
     Synchronized,
     kind,
 )
-from nri_policy.engine.grant import Decision
+from nri_policy.engine.grant import Decision, Moved
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import Statistics, view_of
 from nri_policy.settings import Settings
 from nri_policy.store import writer
 from nri_policy.store.database import Link
+from nri_policy.store.history import History
 from nri_policy.store.journal import Record
 from nri_policy.store.replay import Alternative, Difference, Recorded
 from nri_policy.workload.annotation_values import HintKind
@@ -289,3 +290,43 @@ def test_sharing_a_cpu_less_is_an_update_and_no_move(tmp_path: Path) -> None:
         stores.commit(store, engine, Created(container=container))
     score = recorded(store.path)[0].score()
     assert (score.updates, score.moves) == (1, 0)
+
+
+def test_who_makes_way_and_goes_back_is_recorded_and_comes_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BASE_EVERY", 2)
+    settings = nodes.settings(reservedResources={"cpu": "cpuset:0"})
+    machine = nodes.machine("package:2 numa:1 core:4 pu:1")
+    store, engine = stores.started(tmp_path, machine, settings)
+    small, large, more = nodes.container(100), nodes.container(4000), nodes.container(4000)
+    up, back = Moved(container_id=small.id, before=1, after=2), (2, 1)
+    for event in (
+        Created(container=small),
+        Created(container=large),
+        Stopped(container_id=large.id),
+        Created(container=more),
+        Stopped(container_id=more.id),
+    ):
+        stores.commit(store, engine, event)
+    moved = [each.decision.moved for each in stores.records(store.path)]
+    down = replace(up, before=back[0], after=back[1])
+    assert [each for each in moved if each] == [(up,), (down,), (up,)], "it goes back only once"
+    for base in (0, *(e.seq for e in stores.records(store.path) if e.link is Link.BASE)):
+        assert stores.grants(stores.replayed(store.path, after=base - 1)) == stores.grants(engine)
+    assert recorded(store.path)[0].score().moves == 3
+    off = nodes.settings(reservedResources={"cpu": "cpuset:0"}, makeWay={"movers": 0})
+    assert otherwise(store.path, off).score().moves == 0
+    causes = [each.cause for each in History(store.path).changes(small.id, small.pod.id)]
+    text = f"moved from socket #1 to root: {large.full_name} lies closer together"
+    assert "back on socket #1" in causes
+    assert text in causes
+    (first, *_) = (each for each in stores.records(store.path) if each.decision.moved)
+    changed = replace(first, decision=replace(first.decision, moved=(down,)))
+    replay = Recorded()
+    found = [
+        each
+        for record in stores.records(store.path)
+        for each in replay.step(changed if record.seq == first.seq else record)
+    ]
+    assert [(each.seq, each.what) for each in found] == [(first.seq, "moved")]

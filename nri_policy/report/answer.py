@@ -1,0 +1,156 @@
+"""Answers: what a container has, in the words that open `explain`.
+
+Owns the phrases. Made from what the node holds now; why it is so comes from the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from nri_policy.cpuset import CPUSet
+from nri_policy.engine.explanation import Explanation
+from nri_policy.engine.layout import Layout
+from nri_policy.node import NodeView, Placed, misfit
+from nri_policy.pools.tree import Pool
+from nri_policy.report.hint import HintReport
+from nri_policy.units import format_cpu
+from nri_policy.wording import counted
+from nri_policy.workload.request import Request, Sort
+
+_SPREAD = 'pick-resources-by-hints.resource-policy.nri.io: "true"'
+
+
+class AnswerReport(Struct, frozen=True, kw_only=True):
+    """What a container has now."""
+
+    cpus: CPUSet  # where it may run; empty where the policy leaves that alone
+    cpus_are: str  # whose they are, and where
+    mems: CPUSet  # memory nodes; empty where the policy leaves that alone
+    memory_is: str  # of which kinds
+    asked: str
+    got: str
+    better: tuple[str, ...]  # what would make it better, or would have
+
+
+def answer_report(
+    view: NodeView, placed: Placed, devices: tuple[HintReport, ...] = ()
+) -> AnswerReport:
+    """Return what a container has that has a place; *devices* are those it was placed for."""
+    cpus, mems = view.sent[placed.container.id]
+    kinds = " and ".join(sorted(_memory_kinds(view.layout, mems)))
+    return AnswerReport(
+        cpus=cpus,
+        cpus_are=_cpus_are(view, placed) if cpus else "left as they are",
+        mems=mems,
+        memory_is=kinds or "left to the kernel",
+        asked=_asked(placed.request),
+        got=_got(placed, cpus),
+        better=tuple(_better(view, placed, devices)),
+    )
+
+
+def _cpus_are(view: NodeView, placed: Placed) -> str:
+    grant = placed.grant
+    cpus = view.cpus(placed)
+    if grant.sort is Sort.RESERVED:
+        return f"reserved, {_shared_with(view, placed, cpus)}"
+    kind = "isolated" if grant.isolated else "exclusive"
+    own = f"{kind}, {_place(view.layout, grant.exclusive)}"
+    if not grant.shares:
+        return own
+    shared = cpus - grant.exclusive
+    others = _shared_with(view, placed, shared)
+    if not grant.exclusive:
+        return f"{others}, {_place(view.layout, shared)}"
+    return f"{grant.exclusive} {own}; {shared} {others}"
+
+
+def _shared_with(view: NodeView, placed: Placed, cpus: CPUSet) -> str:
+    others = sum(
+        not where.isdisjoint(cpus)
+        for each, (where, _) in view.sent.items()
+        if each != placed.container.id
+    )
+    return (
+        f"shared with {counted(others, 'other container')}" if others else "shared with nobody now"
+    )
+
+
+def _place(layout: Layout, cpus: CPUSet) -> str:
+    """Return how many cores and threads *cpus* are, and in which pool they lie together."""
+    cores = [core.cpus & layout.machine.online for core in layout.machine.cores]
+    whole = [core for core in cores if core and core <= cpus]
+    rest = len(cpus - CPUSet.union(whole))
+    parts = [counted(len(whole), "core")] * bool(whole)
+    parts += [counted(rest, "thread")] * bool(rest)
+    pool = _narrowest(layout, cpus)
+    return f"{' and '.join(parts)} on {pool.name}"
+
+
+def _narrowest(layout: Layout, cpus: CPUSet) -> Pool:
+    around = [pool for pool in layout.tree.pools if cpus <= pool.cpus]
+    return max(around, key=lambda pool: pool.depth, default=layout.tree.top)
+
+
+def _memory_kinds(layout: Layout, mems: CPUSet) -> Iterator[str]:
+    for kind, nodes in layout.tree.top.memory.items():
+        if mems & nodes:
+            yield str(kind)
+
+
+def _asked(request: Request) -> str:
+    if request.sort is Sort.PRESERVE:
+        return "no pinning"
+    parts = [counted(request.exclusive, "CPU")] * bool(request.exclusive)
+    parts += [f"{format_cpu(request.shared)} CPU"] * bool(request.shared)
+    return " and ".join(parts) or "no CPU"
+
+
+def _got(placed: Placed, seen: CPUSet) -> str:
+    """Return what it got for that, and why that is something else."""
+    grant, request = placed.grant, placed.request
+    because = f": {request.because}" if request.because else ""
+    match grant.sort:
+        case Sort.PRESERVE:
+            return f"preserved{because}"
+        case Sort.RESERVED:
+            return f"{format_cpu(grant.shared)} reserved{because}"
+    own = len(grant.exclusive)
+    kind = "isolated" if grant.isolated else "exclusive"
+    parts = [f"{own} {kind}"] * bool(own)
+    if grant.shares:
+        parts.append(f"{format_cpu(grant.shared)} shared" if grant.shared else "a share")
+    text = " and ".join(parts)
+    if own > request.exclusive:
+        text = f"{text}: whole cores"
+    if own and seen and len(seen & grant.exclusive) < own:
+        text = f"{text}, sees {len(seen & grant.exclusive)}: hide-hyperthreads"
+    return text if own else f"{text}{because}"
+
+
+def _better(view: NodeView, placed: Placed, devices: tuple[HintReport, ...]) -> Iterator[str]:
+    """Yield what would make it better, as far as anything would."""
+    far, places = [each for each in devices if not each.granted], {each.cpus for each in devices}
+    if far and len(places) <= placed.request.exclusive and not placed.request.pick_by_hints:
+        yield f"to take CPUs beside each device, annotate the pod: {_SPREAD}"
+    if split := misfit(view, placed):
+        yield f"{split}{_closer(placed.explanation)}"
+
+
+def _closer(explanation: Explanation) -> str:
+    """Return what kept it from the narrower pool that came closest, where that was CPU."""
+    table, pools = explanation.table, explanation.tree.pools
+    if table is None or explanation.pool is None:
+        return ""
+    depth = pools[explanation.pool].depth
+    short = {
+        pool.id: table.missing(pool.id)
+        for pool in pools
+        if pool.depth > depth and table.missing(pool.id)
+    }
+    if not short:
+        return ""
+    closest = min(short, key=lambda pool: (short[pool], pool))
+    return f": {pools[closest].name} was {format_cpu(short[closest])} CPU short when it was placed"

@@ -1,0 +1,94 @@
+"""What the commands of `cluster` are given by mistake: one sentence that names it, exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nri_policy.cli import cluster_source, main
+
+SYNTHETIC = ["--synthetic", "rack:2 host:2"]
+DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
+BAD = {
+    "": "0 documents; give one pod",
+    DEEP: "it is nested too deep",
+    '{"a": [1, 2}': "JSON is malformed",
+    '{"a": "\\udc00x"}': "JSON is malformed",
+    "{a: [1, 2}": "line 1, column",
+    "a: 'x": "line 1, column",
+    "\ufeff\x01": "position",
+    "kind: List\nitems: 5": "kind: 'List' does not stand for one pod",
+    "kind: Service": "kind: 'Service' does not stand for one pod; there are: Pod, Deployment, Job",
+    "kind: JobSet": "kind: 'JobSet' does not stand for one pod; there are: Pod",
+    "- 1": "a list (1 entries) is not an object",
+}
+
+
+def refusal(*arguments: str, stdin: str | None = None) -> str:
+    """Return what is said, which is one line."""
+    done = CliRunner().invoke(main, ["cluster", *arguments], input=stdin)
+    assert done.exit_code == 2, done.output
+    assert isinstance(done.exception, SystemExit)
+    (line,) = done.output.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(("text", "problem"), BAD.items(), ids=range(len(BAD)))
+def test_a_bad_pod_is_one_sentence(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    said = refusal("fit", "-f", str(path), "--cluster", str(path))
+    assert said.startswith(f"nri-policy: {path}: ")
+    assert problem in said
+
+
+@pytest.mark.parametrize("text", [text for text in BAD if text])
+def test_bad_groups_and_clusters_are_one_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    assert refusal("place", "-f", str(path), *SYNTHETIC).startswith(f"nri-policy: {path}: ")
+    if text not in {"kind: Service", "kind: JobSet"}:  # of the kinds that do not matter
+        assert refusal("tree", "--cluster", str(path)).startswith(f"nri-policy: {path}: ")
+        assert refusal("tree", "--cluster", "-", stdin=text).startswith("nri-policy: -: ")
+
+
+@pytest.mark.parametrize("command", [["tree", "--cluster"], ["place", *SYNTHETIC, "-f"]])
+def test_a_file_without_an_end_is_not_read_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
+) -> None:
+    assert refusal(*command, "/dev/zero") == "nri-policy: /dev/zero: it is not text"
+    monkeypatch.setattr(cluster_source, "MAX_SIZE", 1 << 21)
+    (tmp_path / "long").write_text("# as long as it goes\n" * 200_000)
+    said = refusal(*command, str(tmp_path / "long"))
+    assert said.endswith("it is longer than 2097152 bytes")
+
+
+def test_several_pods_are_not_judged_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text("kind: Pod\n---\nkind: Pod\n")
+    said = refusal("fit", "-f", str(path), "--cluster", str(path))
+    assert said == f"nri-policy: {path}: 2 documents; give one pod"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "problem"),
+    [
+        ("failures: {n: -1000000000000000000000000000000}", "failures.n: -1"),
+        ("failures: {n: -1e30}", "failures"),
+        ("failures: {n: 18446744073709551616}", "failures.n: 18446744073709551616 is not from 0"),
+        ("nodes: 3", "nodes"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_named(tmp_path: Path, cluster: str, problem: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(cluster)
+    assert problem in refusal("tree", "--cluster", str(path))
+
+
+def test_yaml_may_begin_with_a_brace(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text("{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}\n")
+    done = CliRunner().invoke(main, ["cluster", "place", "-f", str(path), *SYNTHETIC])
+    assert done.exit_code == 0, done.output

@@ -1,0 +1,102 @@
+"""What a container has, in the words that open `explain`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nri_policy.engine.event import Created
+from nri_policy.node import view_of
+from nri_policy.report import AnswerReport, answer_report
+from nri_policy.workload.pod import Container
+from tests.support import nodes
+from tests.support.engine_driver import EngineDriver
+
+
+def answers(*containers: Container, machine: str = nodes.SMALL, **spec: Any) -> list[AnswerReport]:
+    """Return what each has once all have come to a machine."""
+    driver = EngineDriver(machine, **spec)
+    for each in containers:
+        driver.handle(Created(container=each))
+    view = view_of(driver.engine)
+    return [answer_report(view, view.placed[each.id]) for each in containers]
+
+
+def annotated(key: str, value: str = "true") -> dict[str, str]:
+    return {f"{key}.resource-policy.nri.io/pod": value}
+
+
+def said(answer: AnswerReport) -> tuple[str, str, str, str]:
+    return (
+        f"{answer.cpus}, {answer.cpus_are}",
+        f"{answer.mems}, {answer.memory_is}",
+        answer.asked,
+        answer.got,
+    )
+
+
+def test_exclusive_cpus_are_cores_and_threads_in_the_smallest_pool_around_them() -> None:
+    two, three, wide = answers(nodes.container(2000), nodes.container(3000), nodes.container(5000))
+    assert said(two) == (
+        "4-5, exclusive, 1 core on NUMA node #1",
+        "1, dram",
+        "2 CPUs",
+        "2 exclusive",
+    )
+    assert three.cpus_are == "exclusive, 1 core and 1 thread on NUMA node #2"
+    assert wide.cpus_are.startswith("exclusive, 2 cores and 1 thread on ")
+
+
+def test_whole_cores_and_hidden_threads_are_why_it_got_something_else() -> None:
+    (whole,) = answers(nodes.container(3000, annotations=annotated("full-cores", "require")))
+    (hidden,) = answers(nodes.container(2000, annotations=annotated("hide-hyperthreads")))
+    assert (whole.asked, whole.got) == ("3 CPUs", "4 exclusive: whole cores")
+    assert (hidden.asked, hidden.got) == ("2 CPUs", "2 exclusive, sees 1: hide-hyperthreads")
+    assert str(hidden.cpus) == "4"
+
+
+def test_who_shares_hears_with_how_many_others() -> None:
+    one, other, guest = answers(
+        nodes.container(500),
+        nodes.container(1500),
+        nodes.best_effort(),
+        machine="package:1 core:4 pu:1",
+    )
+    assert one.cpus_are == "shared with 2 other containers, 2 cores on socket #0"
+    assert one.got.startswith("500m shared: it asks for less than one CPU")
+    assert other.cpus_are == "1 exclusive, 1 core on socket #0; 2-3 shared with 2 other containers"
+    assert (other.asked, other.got) == ("1 CPU and 500m CPU", "1 exclusive and 500m shared")
+    assert (guest.asked, guest.got.partition(":")[0]) == ("no CPU", "a share")
+    (alone,) = answers(nodes.container(500))
+    assert alone.cpus_are == "shared with nobody now, 2 cores on NUMA node #1"
+
+
+def test_reserved_preserved_and_unpinned_containers_say_so() -> None:
+    (reserved,) = answers(nodes.container(100, annotations=annotated("prefer-reserved-cpus")))
+    assert reserved.cpus_are == "reserved, shared with nobody now"
+    assert reserved.got == ("100m reserved: its annotation prefer-reserved-cpus asks for that")
+    (kept,) = answers(nodes.container(1000, annotations=annotated("cpu.preserve")))
+    assert (kept.cpus_are, kept.asked) == ("left as they are", "no pinning")
+    assert kept.got == "preserved: its annotation cpu.preserve asks for that"
+    (unpinned,) = answers(nodes.container(1000), pinCPU=False, pinMemory=False)
+    assert (unpinned.cpus_are, unpinned.memory_is) == ("left as they are", "left to the kernel")
+
+
+def test_isolated_cpus_and_kinds_of_memory_are_named() -> None:
+    (isolated,) = answers(
+        nodes.container(1000, annotations=annotated("prefer-isolated-cpus")),
+        machine="package:2 core:4 pu:1 isolated=2-3",
+    )
+    assert isolated.cpus_are == "isolated, 1 core on socket #0"
+    (tiered,) = answers(
+        nodes.container(1000), machine="package:2(pmem=8GiB) numa:1(memory=4GiB) core:4 pu:1"
+    )
+    assert tiered.memory_is == "dram and pmem"
+
+
+def test_what_kept_it_from_one_numa_node_is_said() -> None:
+    (wide,) = answers(nodes.container(10_000))
+    assert wide.better == (
+        "its CPUs are in more than one NUMA node: socket #1 was 2 CPU short when it was placed",
+    )
+    (close,) = answers(nodes.container(2000))
+    assert close.better == ()
