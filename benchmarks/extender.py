@@ -1,28 +1,19 @@
-"""The scheduler extender: filter and score of many nodes, an answer over HTTP, and a burst of pods.
-
-The burst is played with node daemons that decide for real: each node is an engine with
-`alignment: numa`, its report the object that the daemon publishes. Time in it is made up: the
-scheduler takes pods one after the other, a node hears of a pod and reports it some time later.
-"""
+"""The scheduler extender: filter and score of many nodes, an answer over HTTP, bursts of pods."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import json
-import random
 import socket
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
+from benchmarks import bursts
 from nri_policy.cluster.extender import Verbs
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.numa_fit import NumaFit
@@ -31,23 +22,12 @@ from nri_policy.cluster.promises import LiveZones
 from nri_policy.cluster.server import Answers, Listen, server
 from nri_policy.cluster.service_spread import ServiceSpread
 from nri_policy.cluster.settings import Extender
-from nri_policy.cluster.zone import NodeZones, Zone, read_zones
-from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created
-from nri_policy.engine.shortage import PlacementError
-from nri_policy.node import view_of
-from nri_policy.nrt.reading import Reading
-from nri_policy.nrt.zones import measure
+from nri_policy.cluster.zone import NodeZones, Zone
 from nri_policy.units import BILLIONTHS
-from nri_policy.workload.pod import Container
 from tests.property import test_numa_fit
-from tests.support import nodes, numa_fit_twin
+from tests.support import numa_fit_twin
 
 NODES, ZONES = 5000, 8
-BURST_NODES, BURST_PODS = 50, 500
-MACHINE = "package:2 numa:2 core:4 pu:2"  # 4 NUMA nodes of 8 CPUs
-TAKES, HEARS, REPORTS, AGAIN = 0.005, 0.1, 0.25, 1.0  # seconds, made up
-MOST_TRIES = 20
 
 Object = dict[str, Any]
 RESOURCES = ["cpu", "memory", "vendor.com/nic"]
@@ -182,125 +162,10 @@ def over_http() -> None:
         print(f"an answer over HTTP for 1000 names, {what}: median {p50:.2f} ms, p99 {p99:.2f} ms")
 
 
-class Host:
-    """A node with its daemon."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.engine = Engine(nodes.machine(MACHINE), nodes.settings(alignment="numa"))
-        self.pods: list[tuple[str, str]] = []
-        self.left = 32 - 1  # CPUs that kube-scheduler thinks are left
-
-    def decide(self, name: str, cpus: int) -> bool:
-        made: Container = nodes.container(1000 * cpus)
-        made = replace(made, resources=replace(made.resources, memory_limit=1 << 20))
-        try:
-            self.engine.handle(Created(container=made))
-        except PlacementError:
-            return False
-        self.pods.append(("default", name))
-        return True
-
-    def report(self) -> NodeZones:
-        reading = Reading(
-            node=self.name,
-            layout=self.engine.layout,
-            amounts=measure(view_of(self.engine)),
-            devices={},
-            pods=frozenset(self.pods),
-            generation=0,
-        )
-        return read_zones(reading.object(), "")
-
-
-class Burst:
-    """Pods that come one after the other, faster than nodes report them."""
-
-    def __init__(self, *, extender: bool) -> None:
-        chance = random.Random(1)
-        self.extender = extender
-        self.now = 0.0
-        self.zones = LiveZones(Extender(choose=True), lambda: self.now)
-        self.verbs = Verbs(self.zones, ServiceSpread(lambda: self.now), choose=True)
-        self.hosts = {f"n{at:02}": Host(f"n{at:02}") for at in range(BURST_NODES)}
-        for host in self.hosts.values():
-            allocatable = {"cpu": 31, "memory": "64Gi"}
-            node = {"metadata": {"name": host.name}, "status": {"allocatable": allocatable}}
-            self.zones.set_node(read_node(node, ""))
-            self.zones.set_zones(host.report())
-        self.cpus = {f"p{at:03}": chance.choice((1, 2, 3, 4)) for at in range(BURST_PODS)}
-        self.tries: Counter[str] = Counter()
-        self.outcome: Counter[str] = Counter()
-        self.order = itertools.count()
-        self.events: list[tuple[float, int, Callable[[str, str], None], str, str]] = []
-
-    def play(self) -> Counter[str]:
-        """Return how many pods were placed, refused by their node, and found no node."""
-        for number, name in enumerate(self.cpus):
-            self.plan(number * TAKES, self.schedule, name)
-        while self.events:
-            self.now, _, happens, name, at = heapq.heappop(self.events)
-            happens(name, at)
-        return self.outcome
-
-    def plan(self, after: float, what: Callable[[str, str], None], name: str, at: str = "") -> None:
-        heapq.heappush(self.events, (self.now + after, next(self.order), what, name, at))
-
-    def again(self, name: str) -> None:
-        if self.tries[name] < MOST_TRIES:
-            self.plan(AGAIN, self.schedule, name)
-        else:
-            self.outcome["given up"] += 1
-
-    def schedule(self, name: str, _at: str) -> None:
-        self.tries[name] += 1
-        room = sorted(
-            (host.name for host in self.hosts.values() if host.left >= self.cpus[name]),
-            key=lambda each: (-self.hosts[each].left, each),
-        )
-        if self.extender:
-            body = json.dumps({"Pod": self.pod(name), "NodeNames": room}).encode()
-            room = json.loads(self.verbs.filter(body))["NodeNames"]
-        if room:
-            self.hosts[room[0]].left -= self.cpus[name]
-            self.plan(TAKES, self.bind, name, room[0])
-        else:
-            self.outcome["waits for room"] += 1
-            self.again(name)
-
-    def bind(self, name: str, at: str) -> None:
-        self.zones.set_pod(read_pod(self.pod(name, at), ""))
-        self.plan(HEARS, self.decide, name, at)
-
-    def decide(self, name: str, at: str) -> None:
-        if self.hosts[at].decide(name, self.cpus[name]):
-            self.outcome["placed"] += 1
-            self.plan(REPORTS, self.report, "", at)
-        else:  # its owner makes it anew
-            self.outcome["refusals by a node"] += 1
-            self.hosts[at].left += self.cpus[name]
-            self.zones.remove_pod("default", name)
-            self.again(name)
-
-    def report(self, _name: str, at: str) -> None:
-        self.zones.set_zones(self.hosts[at].report())
-
-    def pod(self, name: str, at: str = "") -> Object:
-        limits = {"cpu": self.cpus[name], "memory": 1 << 20}
-        containers = [{"name": "c", "resources": {"limits": limits}}]
-        metadata = {"name": name, "namespace": "default"}
-        return {"metadata": metadata, "spec": {"nodeName": at, "containers": containers}}
-
-
 def main() -> None:
     kernel()
     over_http()
-    for extender in (True, False):
-        found = Burst(extender=extender).play()
-        text = ", ".join(f"{number} {what}" for what, number in found.items())
-        print(
-            f"{BURST_PODS} pods on {BURST_NODES} nodes, {'with' if extender else 'without'}: {text}"
-        )
+    bursts.main()
 
 
 if __name__ == "__main__":

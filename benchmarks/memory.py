@@ -54,7 +54,7 @@ def _decision(mib: int, kinds: str) -> tuple[float, int]:
         began = time.perf_counter()
         engine.handle(Created(container=newcomer))
         costs.append(time.perf_counter() - began)
-        moves += len(engine.state.rezoned)
+        moves += len(engine.state.moved)
         engine.handle(Stopped(container_id=newcomer.id))
     return 1e6 * statistics.median(costs), moves
 

@@ -21,12 +21,12 @@ from benchmarks.table import Section
 from tests.e2e import image, packages
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
-from tests.e2e.kubelet import Kubelet, Resources
+from tests.e2e.kubelet import Kubelet, resources
 
 ROUNDS = 6
 PODS = 20  # of each round on each containerd
 WARMING = 3
-BURSTABLE = Resources(milli_cpu=10, milli_cpu_limit=100, memory=16 << 20, memory_limit=16 << 20)
+BURSTABLE = resources(milli_cpu=10, milli_cpu_limit=100, memory=16 << 20, memory_limit=16 << 20)
 SETTINGS = {"reservedResources": {"cpu": "750m"}}
 
 

@@ -50,6 +50,9 @@ COUNTED = {
     "more cores": "exclusive containers on more cores than they need",
     "avoidable cores": "of these, with fewer to be had on as few packages, nodes and L3 domains",
     "strangers' cores": "exclusive containers that have a thread of a core where another has one",
+    "wide": "exclusive containers on more packages, nodes or L3 domains than need be",
+    "moved": "sharers moved to a wider pool for another container",
+    "back": "of these, gone back",
     "squeezed": "containers with a request left with fewer CPUs to share, each time",
     "burstable cross": "Burstable containers with a limit that cross packages",
     "refused": "creations refused for CPUs",
@@ -118,6 +121,7 @@ class ChangingNode:
             return
         self._requested[container.id] = milli
         placed = self._engine.state.placed[container.id]
+        self._count_moves(decision)
         if placed.grant.exclusive and not placed.grant.shares:
             self._judge(placed, fewest)
             self._judge_changes(decision, sent)
@@ -135,13 +139,16 @@ class ChangingNode:
         counts["exclusive"] += 1
         if fewest != _NOWHERE:
             for at, name in enumerate(("packages", "nodes", "l3s")):
-                counts[name] += touched[at] - fewest[at]
-                if touched[at] != fewest[at]:
+                counts[name] += max(0, touched[at] - fewest[at])
+                if touched[at] != fewest[at]:  # fewer: others made way
                     break
         if touched[0] > 1:
             counts["cross packages"] += any(len(own) <= len(p.cpus) for p in machine.packages)
         elif touched[1] > 1:
             counts["cross nodes"] += any(len(own) <= len(n.cpus) for n in machine.nodes)
+        layout = self._engine.layout
+        width = layout.picker.domains.touched(own)
+        counts["wide"] += width > layout.widths.least(len(own))
         near = CPUSet(id_ for id_, cpus in machine.near_cpus.items() if cpus & own)
         counts["memory away"] += not placed.grant.mems <= near
         others = CPUSet.union(
@@ -150,11 +157,18 @@ class ChangingNode:
             if each is not placed
         )
         cores = [core.cpus for core in machine.cores if core.cpus & own]
-        width = max(len(core.cpus) for core in machine.cores)
-        more = len(cores) > -(-len(own) // width)
+        threads = max(len(core.cpus) for core in machine.cores)
+        more = len(cores) > -(-len(own) // threads)
         counts["more cores"] += more
         counts["avoidable cores"] += more and (*touched, len(cores)) > fewest
         counts["strangers' cores"] += any(core & others for core in cores)
+
+    def _count_moves(self, decision: Decision) -> None:
+        state = self._engine.state
+        for each in decision.moved:
+            grant = state.placed[each.container_id].grant
+            name = "moved" if each.after > each.before else "back"
+            self.counts[name] += not grant.preemptible
 
     def _judge_changes(self, decision: Decision, sent: dict[str, tuple[CPUSet, CPUSet]]) -> None:
         for change in decision.changes:
@@ -177,16 +191,17 @@ class ChangingNode:
         if milli < 1000 or milli > 333 * self._cpus:
             return
         try:
-            self._engine.handle(
+            decision = self._engine.handle(
                 Resized(container_id=container_id, resources=nodes.resources(milli, milli))
             )
         except PlacementError:
             return
+        self._count_moves(decision)
         self._requested[container_id] = milli
 
     def _stop(self, container_id: str) -> None:
         del self._requested[container_id]
-        self._engine.handle(Stopped(container_id=container_id))
+        self._count_moves(self._engine.handle(Stopped(container_id=container_id)))
 
 
 def _domains(state: State, level: Level) -> set[CPUSet]:

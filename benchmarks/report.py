@@ -14,7 +14,16 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import bars, claims, curves, local_memory, pod_start, quality, synchronize
+from benchmarks import (
+    bars,
+    claims,
+    curves,
+    local_memory,
+    making_way,
+    pod_start,
+    quality,
+    synchronize,
+)
 from benchmarks.decisions import LARGEST, TYPICAL, Decisions, compared
 from benchmarks.profile import profiled
 from benchmarks.requests import CREATE, PARTS, SIZES, Requests
@@ -49,7 +58,8 @@ def _measured() -> tuple[list[Section], list[Section], dict[Path, str]]:
     """Return what most readers look for, all else, and the pictures by their files."""
     answers = _printed(claims.section(), pod_start.section(), local_memory.section())
     requests, startup, decisions = Requests(), Startup(), Decisions()
-    _printed(*compared(), profiled())  # for developers: not on the page
+    # for developers: not on the page
+    _printed(*compared(), making_way.section(), profiled())
     details = _printed(
         _targets(requests, startup, decisions),
         *requests.sections(),

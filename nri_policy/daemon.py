@@ -59,6 +59,7 @@ from nri_policy.status import Status
 from nri_policy.store.errors import StoreError
 from nri_policy.store.history import History
 from nri_policy.store.store import Store
+from nri_policy.systemd.scopes import Scopes
 from nri_policy.what_if import Hypotheses
 
 log = logging.getLogger(__name__)
@@ -121,11 +122,15 @@ class Daemon:
             Exposure(host.containers_dir or host.state_dir / "containers"),
             self._update_queue,
             sources=replace(
-                host.sources, held=lambda: self._store.held.grants, cgroups=self._cgroups
+                host.sources,
+                held=lambda: self._store.held.grants,
+                cgroups=self._cgroups,
+                scopes=Scopes(host.root),
             ),
             synchronized=self._took_over,
             pods_changed=self._topology_changed,
             enforced=self.metrics.enforced,
+            wrote=self.metrics.wrote,
             overlapped=findings.overlap,
             started=self._start,
         )
@@ -230,13 +235,22 @@ class Daemon:
             generation=self.topology.feed.generation,
             late_answers=self.plugin.late_answers,
             publish_errors=sum(each.failed for each in self.topology.publications),
+            untold=len(self._update_queue.ledger.untold),
+            fleeting=len(self._update_queue.ledger.fleeting),
+            unwritable=self.plugin.writing.unwritable,
         )
 
     async def _serve(self, runtime: Path | int) -> None:
         async with asyncio.TaskGroup() as group:
             others = [
                 group.create_task(self._update_queue.run(self._session), name="update queue"),
+                group.create_task(self.plugin.writing.run(), name="writing"),
+                group.create_task(self.plugin.lasting.run(), name="lasting"),
+                group.create_task(self.plugin.telling.run(self._session), name="telling"),
                 group.create_task(self.plugin.enforcement.run(), name="enforcement"),
+                group.create_task(
+                    self.plugin.resizes.watch(self.plugin.enforcement.observe), name="resizes"
+                ),
                 group.create_task(self._overlaps.run(), name="overlaps"),
                 group.create_task(self.loop_lag.run(), name="loop lag"),
             ]
@@ -282,12 +296,15 @@ class Daemon:
             yield
 
     async def flush_updates(self) -> None:
-        """Tell the runtime what it has not heard, without waiting for a response to do so."""
+        """Put in force what is not, without waiting for a response that could tell the runtime."""
+        await self.plugin.writing.settle()
         await self._update_queue.flush(self._session)
 
     async def leave(self) -> None:
         """Do for the containers what the settings want when the daemon is stopped for good."""
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
+            self._update_queue.widen()
+            await self.plugin.writing.widen()
             called = self._called.synchronized
             delivered = await self._update_queue.leave(self._session, LEAVING, called=called)
             log.log(

@@ -20,6 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.daemon import Daemon, Environment
+from nri_policy.dra.claims import Claims
+from nri_policy.dra.slices import Slices
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import Hotplug
 from nri_policy.hardware.locality import Locator
@@ -99,7 +101,9 @@ async def run(file: SettingsFile, options: Options) -> None:
         async with _report_first_settings(source):
             settings = settings or source.load()
             equipment = await asyncio.to_thread(HostEquipment, options.host_root)
-            parts = _daemon(options, settings, source, events, equipment)
+            parts = _daemon(
+                options, settings, source, client=client, events=events, equipment=equipment
+            )
             daemon = await stack.enter_async_context(parts)
         await stack.enter_async_context(_follow(daemon, settings))
         stack.push_async_callback(daemon.close)
@@ -176,10 +180,12 @@ async def keep_up(
 
 
 @asynccontextmanager
-async def _daemon(
+async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
     options: Options,
     settings: Settings,
     source: ClusterSettings | SettingsFile,
+    *,
+    client: Client | None,
     events: Events | None,
     equipment: HostEquipment,
 ) -> AsyncIterator[Daemon]:
@@ -188,6 +194,11 @@ async def _daemon(
     async with AsyncExitStack() as stack:
         assignments = await stack.enter_async_context(Assignments())
         stock = Stock(assignments)
+        slices, claims = None, None
+        if client is not None:
+            slices = Slices(client, options.node_name)
+            claims = Claims(client, slices, assignments.has_claims)
+            stack.push_async_callback(claims.close)
         host = Environment(
             state_dir=options.state_dir,
             containers_dir=options.containers_dir,
@@ -202,6 +213,7 @@ async def _daemon(
             sources=Sources(
                 locator=Locator(options.host_root, machine),
                 assignments=assignments,
+                claims=claims,
                 equipment=lambda: equipment.latest,
             ),
         )
@@ -212,6 +224,8 @@ async def _daemon(
 
         kept = stock.kept(daemon.topology.feed.changed, wanted=asked)
         await stack.enter_async_context(kept)
+        if slices is not None:
+            await stack.enter_async_context(running({"slices": partial(slices.run, asked)}))
         daemon.status.announce()
         yield daemon
 

@@ -82,8 +82,13 @@ class Status:
         enforcement = self._plugin.enforcement
         if count := enforcement.overdue:
             yield f"containers whose last change is not confirmed yet: {count}"
-        if count := enforcement.unwritable:
+        writing, lasting = self._plugin.writing, self._plugin.lasting
+        if writing.trouble:
+            yield f"no cgroup can be written, so changes wait for the runtime: {writing.trouble}"
+        elif count := writing.unwritable:
             yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
+        if lasting.trouble:
+            yield f"systemd may undo cpusets that were written: {lasting.trouble}"
         for cgroup in sorted(self._auditor.presence.strangers):
             yield f"{cgroup} has processes, but belongs to no known container"
         yield from self._findings.recent()

@@ -51,13 +51,18 @@ class _Read(NamedTuple):
 
 
 def read(
-    text: str | bytes, *, max_size: int = MAX_SIZE, marks: Marks | None = None, above: int = 0
+    text: str | bytes,
+    *,
+    max_size: int = MAX_SIZE,
+    max_values: int = MAX_VALUES,
+    marks: Marks | None = None,
+    above: int = 0,
 ) -> Any:
     """Return the one document in *text* as plain values; None if there is none.
 
     Raises YAMLTextError if it is not well-formed, uses what the module docstring excludes, or is
-    larger than *max_size* bytes. *marks* takes in where all its keys and entries begin. There are
-    so many lines *above* the text.
+    larger than *max_size* bytes or *max_values* values. *marks* takes in where all its keys and
+    entries begin. There are so many lines *above* the text.
     """
     if len(text) > max_size:
         raise YAMLTextError(f"the text is longer than {max_size} bytes")
@@ -68,7 +73,7 @@ def read(
         raise YAMLTextError(f"the text is not UTF-8 (at position {error.start})") from None
     loader = _Loader(characters)
     try:
-        return _Reader(loader, marks, above).document()
+        return _Reader(loader, marks, above, max_values).document()
     except yaml.MarkedYAMLError as error:
         raise YAMLTextError(_explain(error, characters, above)) from None
     except yaml.reader.ReaderError as error:
@@ -77,14 +82,14 @@ def read(
         loader.dispose()
 
 
-def read_all(text: str, *, max_size: int = MAX_SIZE) -> list[Any]:
+def read_all(text: str, *, max_size: int = MAX_SIZE, max_values: int = MAX_VALUES) -> list[Any]:
     """Return the documents in *text*, empty ones left out; raises YAMLTextError like `read`."""
     if len(text) > max_size:
         raise YAMLTextError(f"the text is longer than {max_size} bytes")
     # YAML allows no line inside of a document to begin like this.
     documents, above = [], 0
     for part in re.split(r"^---(?=\s)", text, flags=re.MULTILINE):
-        documents.append(read(part, above=above))
+        documents.append(read(part, max_size=max_size, max_values=max_values, above=above))
         above += part.count("\n")
     return [document for document in documents if document is not None]
 
@@ -108,10 +113,11 @@ def _mark(mark: Any, above: int) -> Mark:
 class _Reader:
     """Builds values out of the parser's events: no tree of nodes is made, so limits come first."""
 
-    def __init__(self, loader: Any, marks: Marks | None, above: int) -> None:
+    def __init__(self, loader: Any, marks: Marks | None, above: int, most: int) -> None:
         self._loader = loader
         self._marks = marks
         self._above = above
+        self._most = most
         self._path: list[Any] = []  # of what is being read
         self._anchors: dict[str, _Read | None] = {}  # None while it is being read
         self._values = 0
@@ -161,8 +167,8 @@ class _Reader:
 
     def _count(self, event: Any, size: int) -> None:
         self._values += size
-        if self._values > MAX_VALUES:
-            raise _refusal(event, f"more than {MAX_VALUES} values, with aliases expanded")
+        if self._values > self._most:
+            raise _refusal(event, f"more than {self._most} values, with aliases expanded")
 
     def _sequence(self, depth: int) -> _Read:
         items, size, height = list[Any](), 1, 0

@@ -90,14 +90,16 @@ def _decide_scheduling(
     if refusal:
         return Scheduling(name=name, origin=origin, lacking=lacking)
     scheduler = None if equipment.no_scheduler else scheduler_of(given)
-    starves = given.policy in REALTIME and request.shares and scheduler is not None
+    notes = [f"scheduling class {name}: {each}" for each in given.remarks()]
+    if given.policy in REALTIME and request.shares and scheduler is not None:
+        notes.append(f"scheduling class {name} is a real-time one: it can starve its pool")
     return Scheduling(
         name=name,
         origin=origin,
         scheduler=scheduler,
         io_priority=None if equipment.no_io_priority else io_priority_of(given),
         lacking=lacking,
-        notes=(f"scheduling class {name} is a real-time one: it can starve its pool",) * starves,
+        notes=tuple(notes),
     )
 
 

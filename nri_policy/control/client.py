@@ -78,6 +78,7 @@ class Client:
         self._administration: Any = AdministrationStub(channel)  # type: ignore[no-untyped-call]
         self._path = path
         self._patience = patience
+        self._reached = False  # a daemon that has answered and is gone is not waited for
 
     def status(self) -> StatusReport:
         """Return how the daemon is."""
@@ -168,7 +169,9 @@ class Client:
 
     def _ask(self, method: Callable[..., Any], request: Any) -> Any:
         with self._translate_errors():
-            return method(request, timeout=self._patience, wait_for_ready=True)
+            answer = method(request, timeout=self._patience, wait_for_ready=not self._reached)
+        self._reached = True
+        return answer
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

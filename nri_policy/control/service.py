@@ -31,6 +31,7 @@ from nri_policy.report import (
     ResourceTopology,
     SettingsReport,
     TopologyReport,
+    answer_report,
     class_items,
     container_report,
     encode,
@@ -40,6 +41,7 @@ from nri_policy.report import (
     occupied_pools,
     pool_reports,
     refused_report,
+    tried_report,
     what_if_report,
 )
 from nri_policy.settings import Reload, effective
@@ -324,7 +326,7 @@ class Control:
             names = [found] if isinstance(found, str) else found
             had = {*known, *self._past.names()}
             return [
-                _with_devices(
+                _with_answer(
                     replace(
                         self._find_explanation(each, placed.get(each), refusals.get(each)),
                         annotations=_remarks(each, known.get(each), had),
@@ -387,7 +389,11 @@ class Control:
                 for pod in pods:
                     for _ in trial.run(pod):
                         await asyncio.sleep(0)  # the runtime's requests come first
-            return _document(what_if_report(trial.result()))
+            result, newcomers = trial.result(), {}
+            for name, newcomer in result.newcomers.items():
+                newcomers[name] = tried_report(newcomer)
+                await asyncio.sleep(0)
+            return _document(what_if_report(result, newcomers))
 
     async def _parse_question(
         self, request: pb.WhatIfRequest
@@ -445,19 +451,18 @@ class Control:
         }
 
 
-def _with_devices(
+def _with_answer(
     report: ExplanationReport, placed: Placed | None, view: NodeView
 ) -> ExplanationReport:
-    """Return *report* with where the devices and mounts are of a container that has a place."""
-    if placed is None or not placed.request.hints:
+    """Return *report* with what a container has that has a place, and where its devices are."""
+    if placed is None:
         return report
-    hints, notes = placed.request.hints, report.notes
-    asked = view.layout.settings.agent.pod_resource_api
-    if not asked and any(hint.kind is HintKind.DEVICES for hint in hints):
+    devices = held_hints(view.holding(placed), view.layout.topology_hints)
+    asked, notes = view.layout.settings.agent.pod_resource_api, report.notes
+    if not asked and any(hint.kind is HintKind.DEVICES for hint in placed.request.hints):
         notes = (*notes, _NOT_ASKED)
-    return replace(
-        report, devices=held_hints(view.holding(placed), view.layout.topology_hints), notes=notes
-    )
+    answer = answer_report(view, placed, devices)
+    return replace(report, answer=answer, devices=devices, notes=notes)
 
 
 def _remarks(full_name: str, container: Container | None, known: Iterable[str]) -> tuple[str, ...]:

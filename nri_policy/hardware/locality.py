@@ -15,7 +15,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -32,6 +32,7 @@ _LONGEST_PATH = 4096  # characters; the kernel's PATH_MAX
 _TABLE_LIMIT = 1 << 24  # bytes; a node of 250 pods has about 1 MiB of mounts
 
 _ESCAPED = {ord(char): f"\\{ord(char):03o}" for char in " \t\n\\"}
+_ROOT_COMPLEX = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _CONTROLLER = re.compile(r"nvme\d+")
 _NVIDIA_MAJOR = "195"
 _NVIDIA_GPUS = "proc/driver/nvidia/gpus"
@@ -74,13 +75,38 @@ class Locator:
         with Tree(self._root, Notes()) as tree:
             return self._at(tree, f"sys/class/net/{name}")
 
-    def mounts(self, paths: Iterable[str]) -> dict[str, Locality]:
-        """Return the localities of paths on the host by the device that each is mounted from."""
+    def has_node(self, node: int) -> bool:
+        """Whether the machine has a NUMA node of that id."""
+        return node in self._node_cpus
+
+    def function(self, address: str) -> Locality | None:
+        """Return the locality of a PCI function, by an address as in `0000:c1:00.0`."""
+        address = address.lower()
+        if not ADDRESS.fullmatch(address):
+            return None
+        with Tree(self._root, Notes()) as tree:
+            return self._at(tree, f"sys/bus/pci/devices/{address}")
+
+    def root_complex(self, name: str) -> Locality | None:
+        """Return the locality of what is below a PCIe root complex, as in `pci0000:c0`."""
+        if not _ROOT_COMPLEX.fullmatch(name):
+            return None
+        with Tree(self._root, Notes()) as tree:
+            with tree.folder(f"sys/devices/{name}") as folder:
+                functions = [each for each in folder.names() if ADDRESS.fullmatch(each)]
+            places = (self._at(tree, f"sys/devices/{name}/{each}") for each in functions)
+            return next(filter(None, places), None)
+
+    def mounts(self, paths: Mapping[str, str]) -> dict[str, Locality]:
+        """Return the localities of paths on the host by the device that each is mounted from.
+
+        Each is given with the folder that its mount point has to be in, or be; else it has none.
+        """
         found = {}
         with Tree(self._root, Notes()) as tree:
             table = _mount_table(tree)
-            for path in paths if table else ():
-                kind, number = _find_backing(tree, table, path)
+            for path, folder in paths.items() if table else ():
+                kind, number = _find_backing(tree, table, path, folder)
                 locality = self._device(tree, kind, number) if number else None
                 if locality is not None:
                     found[path] = locality
@@ -205,17 +231,21 @@ def _mount_table(tree: Tree) -> dict[str, tuple[str, str]]:
     return {}
 
 
-def _find_backing(tree: Tree, table: dict[str, tuple[str, str]], path: str) -> tuple[str, str]:
-    """Return kind and number of the device that *path* is on; no number where it is on none.
+def _find_backing(
+    tree: Tree, table: dict[str, tuple[str, str]], path: str, folder: str
+) -> tuple[str, str]:
+    """Return kind and number of the device that *path* is on, by a mount point in *folder*.
 
-    Major number 0 is the kernel's for file systems without a device of their own: overlay, tmpfs,
-    network file systems.
+    There is no number where it is on none. Major number 0 is the kernel's for file systems without
+    a device of their own: overlay, tmpfs, network file systems.
     """
     if len(path) > _LONGEST_PATH:
         return "", ""
     at = "/" + posixpath.normpath(f"/{path}").lstrip("/")
     while at != "/" and at.translate(_ESCAPED) not in table:
         at = posixpath.dirname(at)
+    if posixpath.commonpath((at, folder)) != folder:
+        return "", ""
     number, rest = table.get(at.translate(_ESCAPED), ("0:0", ""))
     if not number.startswith("0:"):
         return "block", number

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -18,20 +17,21 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.node import Node, NodeView, view_of
 from nri_policy.refusal import Refused
-from nri_policy.workload.pod import Container, Resources, shares_of
+from nri_policy.workload.pod import Container, QoS, Resources, shares_of
+
+PodName = tuple[str, str]  # namespace and name
 
 _PERIOD = 100_000  # µs
 
 
-def with_coming(node: Node, pods: Collection[Container]) -> NodeView:
-    """Return the node as it will be with all of *pods*, each given as one container.
+def with_coming(node: Node, pods: Collection[Container]) -> tuple[NodeView, frozenset[PodName]]:
+    """Return the node as it will be with all of *pods*, and which pods are counted there in full.
 
-    What their own containers ask for already counts once, whatever they got for it. After a resize
-    of one nothing is set aside unless the pod's amounts are `resized` too: what the sandbox said
-    first holds no longer, and older runtimes do not tell what does.
+    Each of *pods* is given as one container. What their own containers ask for already counts once,
+    whatever they got for it. After a resize of one nothing is set aside unless the pod's amounts
+    are `resized` too: what the sandbox said first holds no longer, and older runtimes do not tell
+    what does.
     """
-    if not pods:
-        return node.view
     milli, memory = Counter[str](), Counter[str]()
     resized = set[str]()
     for placed in node.view.placed.values():
@@ -41,15 +41,24 @@ def with_coming(node: Node, pods: Collection[Container]) -> NodeView:
         if container.resized:
             resized.add(container.pod.id)
     trial: Engine | None = None
+    no_room = set[str]()
     for pod in pods:
         if pod.pod.id in resized and not pod.resized:
             continue
         rest = _rest(pod.resources, milli[pod.pod.id], memory[pod.pod.id])
         if rest is not None:
             trial = trial or node.fork()
-            with suppress(Refused):
+            try:
                 trial.handle(Created(container=replace(pod, resources=rest)))
-    return node.view if trial is None else view_of(trial)
+            except Refused:
+                no_room.add(pod.pod.id)
+    view = node.view if trial is None else view_of(trial)
+    holders = (each.container.pod for each in view.placed.values())
+    return view, frozenset(
+        (pod.namespace, pod.name)
+        for pod in holders
+        if pod.qos is not QoS.BEST_EFFORT and pod.id not in no_room
+    )
 
 
 def _rest(asked: Resources, milli: int, memory: int) -> Resources | None:

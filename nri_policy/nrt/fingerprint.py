@@ -7,7 +7,14 @@ Owns the algorithm of pod set fingerprints, version v001, and the XXH64 hash tha
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from struct import iter_unpack, unpack_from
+
+# Attributes of the object that say which pods it counts.
+FINGERPRINT = "nodeTopologyPodsFingerprint"
+METHOD = "nodeTopologyPodsFingerprintMethod"
+EXCLUSIVE = "with-exclusive-resources"  # a method; the other is `all`
+PODS = "nri-policy/pods"  # ours: the hashes of the pods, where the fingerprint has only their hash
 
 _P1, _P2, _P3, _P4, _P5 = (  # the primes of XXH64
     0x9E3779B185EBCA87,
@@ -21,9 +28,15 @@ _MASK = (1 << 64) - 1
 
 def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
     """Return the fingerprint of *pods*, each a namespace and a name, in whatever order."""
-    hashes = sorted(xxh64(name.encode(), xxh64(namespace.encode())) for namespace, name in pods)
+    hashes = sorted(pod_hash(*pod) for pod in pods)
     digest = xxh64(b"".join(each.to_bytes(8, "little") for each in hashes))
     return f"pfp0v001{digest:016x}"
+
+
+@lru_cache(4096)
+def pod_hash(namespace: str, name: str) -> int:
+    """Return what stands for a pod in a fingerprint, 64 bits."""
+    return xxh64(name.encode(), xxh64(namespace.encode()))
 
 
 def xxh64(data: bytes, seed: int = 0) -> int:

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from nri_policy.engine.layout import Layout
 from nri_policy.node import Node
-from nri_policy.nrt.coming import with_coming
-from nri_policy.nrt.fingerprint import fingerprint
+from nri_policy.nrt.coming import PodName, with_coming
+from nri_policy.nrt.fingerprint import EXCLUSIVE, FINGERPRINT, METHOD, PODS, fingerprint, pod_hash
 from nri_policy.nrt.zones import Amounts, Devices, measure, named_values, zones
 from nri_policy.report import ObjectName, ResourceTopology, plain
 from nri_policy.settings import Alignment, OnExit
@@ -31,7 +31,6 @@ STOPPED = "nri-policy/stopped"
 
 LABELS = {"app.kubernetes.io/managed-by": "nri-policy"}  # to find all of ours: to remove them
 
-PodName = tuple[str, str]  # namespace and name
 Object = dict[str, Any]
 
 
@@ -42,7 +41,8 @@ class Reading(Struct, frozen=True, kw_only=True):
     layout: Layout
     amounts: Amounts
     devices: Devices
-    pods: frozenset[PodName]
+    pods: frozenset[PodName]  # that have resources of their own and have started
+    counted: frozenset[PodName]  # whose requests are in the amounts
     generation: int  # decisions until then
 
     def same(self, other: Reading | None) -> bool:
@@ -50,8 +50,8 @@ class Reading(Struct, frozen=True, kw_only=True):
         return (
             other is not None
             and self.layout is other.layout
-            and (self.amounts, self.devices, self.pods)
-            == (other.amounts, other.devices, other.pods)
+            and (self.amounts, self.devices, self.pods, self.counted)
+            == (other.amounts, other.devices, other.pods, other.counted)
         )
 
     def document(self, *, stopped: bool = False) -> ResourceTopology:
@@ -61,8 +61,9 @@ class Reading(Struct, frozen=True, kw_only=True):
             "topologyManagerPolicy": "single-numa-node" if aligned else "none",
             "topologyManagerScope": "container",
             "TopologyPolicy": "topology-aware",
-            "nodeTopologyPodsFingerprint": fingerprint(self.pods),
-            "nodeTopologyPodsFingerprintMethod": "with-exclusive-resources",
+            FINGERPRINT: fingerprint(self.pods),
+            METHOD: EXCLUSIVE,
+            PODS: " ".join(sorted(f"{pod_hash(*pod):016x}" for pod in self.counted)),
             GENERATION: self.generation,
             STOPPED: "true" if stopped else "",
         }
@@ -137,12 +138,13 @@ class Feed:
     async def read(self) -> Reading:
         """Return how it is now."""
         async with self._node.turn:  # the pods change in turns, too
-            view = with_coming(self._node, self._coming())
+            view, counted = with_coming(self._node, self._coming())
             return Reading(
                 node=self.name,
                 layout=view.layout,
                 amounts=measure(view),
                 devices=self._devices(),
                 pods=frozenset(self._pods()),
+                counted=counted,
                 generation=self.generation,
             )

@@ -30,6 +30,7 @@ from nri_policy.settings.schema import (
     Available,
     Instrumentation,
     Log,
+    MakeWay,
     Reserved,
     Settings,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "Level",
     "Listed",
     "Log",
+    "MakeWay",
     "OnExit",
     "Packing",
     "PodEvents",

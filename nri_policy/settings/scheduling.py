@@ -6,9 +6,11 @@ start is an error of the settings.
 | policy | takes | else |
 |---|---|---|
 | other, batch | nice | runc refuses a nice beyond -20 to 19, and a priority |
-| idle | nice, which has no effect | |
+| idle | | |
 | fifo, rr | priority 1 to 99 | EINVAL |
 | deadline | runtime <= deadline <= period in nanoseconds, reset-on-fork | EINVAL, EAGAIN at fork |
+
+A nice has no effect with the last three.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ class SchedulingFlag(StrEnum):
 
 
 REALTIME = (SchedulingPolicy.FIFO, SchedulingPolicy.RR)
+_NOT_NICE = (*REALTIME, SchedulingPolicy.IDLE, SchedulingPolicy.DEADLINE)
 PRIORITIES = range(1, 100)
 NICES = range(-20, 20)
 LEVELS = range(8)  # of an I/O class
@@ -107,6 +110,13 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
         yield from self._priority()
         yield from self._deadline()
         yield from self._io()
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what the kernel accepts and ignores (classes.md §1)."""
+        if self.nice is not None and self.policy in _NOT_NICE:
+            yield f"nice has no effect with policy {self.policy}"
+        if self.io_priority is not None and self.io_class is IOClass.IDLE:
+            yield "ioPriority has no effect with ioClass idle"
 
     def _priority(self) -> Iterator[tuple[str, str]]:
         if self.policy in REALTIME:

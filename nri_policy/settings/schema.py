@@ -17,7 +17,7 @@ from nri_policy.settings import values
 from nri_policy.settings.blockio import BlockIO
 from nri_policy.settings.cpu_classes import ControlCPU, CPUClass, together
 from nri_policy.settings.rdt import RDT
-from nri_policy.settings.scheduling import SchedulingClass, SchedulingPolicy, unique
+from nri_policy.settings.scheduling import SchedulingClass, unique
 from nri_policy.settings.section import Section
 from nri_policy.settings.values import (
     Alignment,
@@ -59,6 +59,12 @@ class Agent(Section, frozen=True, kw_only=True):
 
     node_resource_topology: Flag = field(name="nodeResourceTopology", default=True)
     pod_resource_api: Flag = field(name="podResourceAPI", default=False)
+
+
+class MakeWay(Section, frozen=True, kw_only=True):
+    """Who moves to a wider pool so that exclusive CPUs lie closer together."""
+
+    movers: Annotated[int, values.natural] = 4  # at most so many for one container; 0: nobody
 
 
 class MetricGroups(Section, frozen=True, kw_only=True):
@@ -179,6 +185,7 @@ class Settings(Section, frozen=True, kw_only=True):
     full_cores: Annotated[FullCores, values.choice(FullCores)] = field(
         name="fullCores", default=FullCores.OFF
     )
+    make_way: MakeWay = field(name="makeWay", default=MakeWay())
     audit: Annotated[Audit, values.choice(Audit)] = Audit.REPORT
     events: Annotated[PodEvents, values.choice(PodEvents)] = PodEvents.OFF
     on_exit: Annotated[OnExit, values.choice(OnExit)] = field(name="onExit", default=OnExit.KEEP)
@@ -238,8 +245,8 @@ class Settings(Section, frozen=True, kw_only=True):
     def remarks(self) -> Iterator[str]:
         """Yield what may not be meant so."""
         for each in self.scheduling_classes:
-            if each.policy is SchedulingPolicy.IDLE and each.nice is not None:
-                yield f"scheduling class {each.name}: policy idle has no nice"
+            for remark in each.remarks():
+                yield f"scheduling class {each.name}: {remark}"
         if self.control.blockio.classes and not self.control.blockio.enable:
             yield "control.blockio.enable is false: its classes have no effect"
 

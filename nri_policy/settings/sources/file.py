@@ -21,9 +21,9 @@ _Version = tuple[str, int, int, int, int] | None  # None: there is no file
 
 
 class WatchedFile:
-    """A file of settings that may be replaced; *sample* shows what may be in it."""
+    """A file that may be replaced; *sample* shows what may be in one of settings."""
 
-    def __init__(self, path: Path, sample: str) -> None:
+    def __init__(self, path: Path, sample: str = "") -> None:
         self.path = path
         self._sample = sample
         self._known = self._seen = self._version()

@@ -38,7 +38,8 @@ class Kubernetes:
     async def follow(self, name: str, say: Callable[[PolicyObject | None], None]) -> None:
         """Say what an object is, and whatever becomes of it, until that cannot be known."""
         with _translate_errors(f"{KIND} {name}"):
-            events = follow(self._client, POLICIES, namespace=self._namespace, name=name)
+            selected = f"metadata.name={name}"
+            events = follow(self._client, POLICIES, namespace=self._namespace, fields=selected)
             try:
                 async with aclosing(events):
                     async for event in events:
