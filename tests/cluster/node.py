@@ -124,11 +124,26 @@ class Node:
 
         self.cluster.until(is_resized, f"{name} is resized")
 
+    def start_static(self, manifest: Mapping[str, Any]) -> str:
+        """Start a static pod, wait until all its containers run, and return its name."""
+        name = manifest["metadata"]["name"]
+        (self.manifests / f"{name}.json").write_text(json.dumps(manifest))
+        self.until_ready(f"{name}-{self.name}")
+        return f"{name}-{self.name}"
+
     def clear(self) -> None:
-        """Delete all pods of the default namespace."""
+        """Delete all static pods, and all pods of the default namespace."""
         path = "/api/v1/namespaces/default/pods"
+
+        def left() -> list[str]:
+            return [each["metadata"]["name"] for each in self.cluster.asked("GET", path)["items"]]
+
+        for manifest in self.manifests.iterdir():
+            manifest.unlink()
+            name = f"{manifest.stem}-{self.name}"  # the kubelet would make a deleted one again
+            self.cluster.until(lambda name=name: name not in left(), f"{name} is gone")
         self.cluster.asked("DELETE", path, {"gracePeriodSeconds": 1})
-        self.cluster.until(lambda: not self.cluster.asked("GET", path)["items"], "no pods are left")
+        self.cluster.until(lambda: not left(), "no pods are left")
 
     def ids(self, name: str, *, namespace: str = "default") -> dict[str, str]:
         """Return the ids of a pod's containers, by their names."""
@@ -138,6 +153,16 @@ class Node:
             for part in ("initContainerStatuses", "containerStatuses")
             for each in status.get(part, [])
             if "containerID" in each
+        }
+
+    def running(self, name: str) -> set[str]:
+        """Return the names of a pod's containers that run."""
+        status = self.pod(name).get("status", {})
+        return {
+            each["name"]
+            for part in ("initContainerStatuses", "containerStatuses")
+            for each in status.get(part, [])
+            if "running" in each["state"]
         }
 
     def cgroup_of_pod(self, name: str, *, namespace: str = "default") -> str:

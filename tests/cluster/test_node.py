@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -111,16 +110,11 @@ def test_a_container_reads_its_cpus_from_the_file_in_it(node: Node, daemon: Daem
 
 def test_a_static_pod_is_placed_as_any_other(node: Node, daemon: Daemon) -> None:
     manifest = pod("static", {"main": {"limits": {"cpu": "2", "memory": "64Mi"}}})
-    file = node.manifests / "static.json"
-    file.write_text(json.dumps(manifest))
-    try:
-        node.until_ready(f"static-{NAME}")
-        assert len(node.cpuset(f"static-{NAME}", "main").cpus) == 2
-        (its,) = [name for name in daemon.containers() if name.startswith("default/static")]
-        assert its == f"default/static-{NAME}/main"
-    finally:
-        file.unlink()
-    node.cluster.until(lambda: not node.pod(f"static-{NAME}"), "the static pod is gone")
+    name = node.start_static(manifest)
+    assert len(node.cpuset(name, "main").cpus) == 2
+    (its,) = [each for each in daemon.containers() if each.startswith("default/static")]
+    assert its == f"default/{name}/main"
+    node.clear()
     node.cluster.until(
         lambda: not any("static" in name for name in daemon.containers()), "its CPUs are free"
     )

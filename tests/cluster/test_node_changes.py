@@ -112,12 +112,12 @@ def test_an_evicted_pod_gives_its_cpus_back(node: Node, daemon: Daemon) -> None:
 
 
 def consistent(node: Node, daemon: Daemon) -> bool:
-    """Return whether each container was told the cpuset that the daemon has for it."""
-    held = {name: each for name, each in daemon.containers().items() if name.startswith("default/")}
-    pods = {name.split("/")[1] for name in held}
-    ids = {f"default/{name}/{each}": id_ for name in pods for each, id_ in node.ids(name).items()}
-    return held.keys() == ids.keys() and all(
-        str(node.runtime.played(ids[name]).cpus) == each["cpus"] for name, each in held.items()
+    """Return whether those that run, and no others, have the cpusets that the daemon says."""
+    shown = {tuple(name.split("/")): each["cpus"] for name, each in daemon.containers().items()}
+    held = {(name, each): cpus for (space, name, each), cpus in shown.items() if space == "default"}
+    running = {(name, each) for name, _ in held for each in node.running(name)}
+    return held.keys() == running and all(
+        str(node.cpuset(*container).cpus) == cpus for container, cpus in held.items()
     )
 
 
@@ -148,7 +148,14 @@ def _start_first_ones(node: Node) -> None:
     node.start(pod("app", {"main": guaranteed("2")}, initContainers=[first, sidecar]))
 
 
-@pytest.mark.parametrize("change", [_create, _delete, _resize, _evict, _start_first_ones])
+def _start_static(node: Node) -> None:
+    node.start_static(pod("static", {"main": guaranteed("2")}))
+
+
+CHANGES = [_create, _delete, _resize, _evict, _start_first_ones, _start_static]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_what_the_kubelet_did_while_the_daemon_was_dead_is_made_up_for(
     node: Node, daemon: Daemon, change: Callable[[Node], None]
 ) -> None:
