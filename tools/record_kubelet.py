@@ -71,6 +71,8 @@ def _play(node: Node, step: dict[str, Any]) -> None:
             node.until_resized(name)
         case {"delete": name}:
             node.delete(name)
+        case _:
+            raise ValueError(f"no such step: {step}")
 
 
 def _complete(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -312,6 +312,8 @@ def _values(explanation: ExplanationReport, candidate: CandidateReport, name: st
             shown = [f"{counted(int(-first), 'level')} off", *map(_milli, rest)]
         case "memory_burst":
             shown = [_memory_burst(explanation, first, column)]
+        case _:
+            pass  # plain numbers
     return shown
 
 

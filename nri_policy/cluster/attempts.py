@@ -94,8 +94,8 @@ class Attempts:
         if seen.group.status.assignments:
             yield from self._grow(key, seen)
             return
+        asked = with_status(seen.group, Status())
         try:
-            asked = with_status(seen.group, Status())
             status = self.waiting.place(key, asked, self._crashes.of(key))
             hopeless = not status.assignments and self.waiting.is_hopeless(asked)
         except DocumentError as error:

@@ -59,10 +59,11 @@ class Expression(Struct, frozen=True):
                 return value is not None
             case "DoesNotExist":
                 return value is None
-        bound, own = _integer((self.values or [""])[0]), _integer(value)
-        if bound is None or own is None:
-            return False
-        return own > bound if self.operator == "Gt" else own < bound
+            case _:
+                bound, own = _integer((self.values or [""])[0]), _integer(value)
+                if bound is None or own is None:
+                    return False
+                return own > bound if self.operator == "Gt" else own < bound
 
 
 class Term(Struct, frozen=True, rename="camel"):

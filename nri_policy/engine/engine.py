@@ -11,6 +11,7 @@ Spec placement.md; the choice itself is in `placement`, the return after a resta
 from __future__ import annotations
 
 from copy import copy
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -121,7 +122,7 @@ class Engine:
         _, request, _ = read_admitted(container, self.layout)
         return interim_placement(self._state, container, request)
 
-    def handle(self, event: Event) -> Decision:  # noqa: C901 - a case for each event
+    def handle(self, event: Event) -> Decision:  # noqa: C901, PLR0912 - a case for each event
         """Apply *event* and return what to do about it.
 
         Refused: nothing has changed, and the text is for who caused the event: a container's owner
@@ -153,6 +154,8 @@ class Engine:
                 case Equipped():
                     state.equipment = event.equipment
                     decision = Decision(changes=update_limits(state, "the node's disks changed"))
+                case _:
+                    assert_never(event)
         except BaseException:
             self._state = state
             state.restore(self._tables)

@@ -1,9 +1,13 @@
-"""Events: what can happen to a node, as the engine hears of it. Values only."""
+"""Events: what can happen to a node, as the engine hears of it. Values only.
+
+The tag of an event is its name in documents, metrics and the journal: a class may be renamed, a tag
+may not. Whoever tells events apart does so by a `match` that mypy holds against the union.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from typing import get_args
 
 from msgspec import Struct, field
 
@@ -15,7 +19,7 @@ from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.request import Request
 
 
-class Created(Struct, frozen=True, kw_only=True):
+class Created(Struct, frozen=True, kw_only=True, tag="created"):
     """A container is about to be created."""
 
     container: Container
@@ -23,20 +27,20 @@ class Created(Struct, frozen=True, kw_only=True):
     unheard: bool = False  # and hears of nothing that only a creation can bring
 
 
-class Started(Struct, frozen=True, kw_only=True):
+class Started(Struct, frozen=True, kw_only=True, tag="started"):
     """A container starts."""
 
     container_id: str
     now: float  # seconds since the epoch
 
 
-class Elapsed(Struct, frozen=True, kw_only=True):
+class Elapsed(Struct, frozen=True, kw_only=True, tag="elapsed"):
     """It is *now*: what was to happen by then is due."""
 
     now: float  # seconds since the epoch
 
 
-class Resized(Struct, frozen=True, kw_only=True):
+class Resized(Struct, frozen=True, kw_only=True, tag="resized"):
     """A container is about to get other resources; 0 and "" in them mean: as before.
 
     Unless that is *certain*, ResizeEnded says what came of it.
@@ -47,20 +51,20 @@ class Resized(Struct, frozen=True, kw_only=True):
     certain: bool = True
 
 
-class ResizeEnded(Struct, frozen=True, kw_only=True):
+class ResizeEnded(Struct, frozen=True, kw_only=True, tag="resize-ended"):
     """A container has the resources that it was to get, or the runtime has *refused* them."""
 
     container_id: str
     refused: bool = False
 
 
-class Stopped(Struct, frozen=True, kw_only=True):
+class Stopped(Struct, frozen=True, kw_only=True, tag="stopped"):
     """A container has stopped, or is gone."""
 
     container_id: str
 
 
-class PodStopped(Struct, frozen=True, kw_only=True):
+class PodStopped(Struct, frozen=True, kw_only=True, tag="pod-stopped"):
     """A pod has stopped, or is gone, with all its containers."""
 
     pod_id: str
@@ -82,7 +86,7 @@ class StoredGrant(Struct, frozen=True, kw_only=True):
     home: str | None = None  # the name of the pool that the grant's home is
 
 
-class Synchronized(Struct, frozen=True, kw_only=True):
+class Synchronized(Struct, frozen=True, kw_only=True, tag="synchronized"):
     """The runtime has said which containers exist; nothing else does."""
 
     containers: tuple[Container, ...]
@@ -92,13 +96,13 @@ class Synchronized(Struct, frozen=True, kw_only=True):
     equipment: Equipment | None = None  # of the node; None: as before
 
 
-class Equipped(Struct, frozen=True, kw_only=True):
+class Equipped(Struct, frozen=True, kw_only=True, tag="equipped"):
     """The node can do other things now, or has other disks."""
 
     equipment: Equipment
 
 
-class Reconfigured(Struct, frozen=True, kw_only=True):
+class Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
     """The settings, or the machine, are others now; None: as before.
 
     A machine alone is what it has become, and cannot be refused; with settings it can.
@@ -108,7 +112,7 @@ class Reconfigured(Struct, frozen=True, kw_only=True):
     machine: Machine | None = None
 
 
-class Drifted(Struct, frozen=True, kw_only=True):
+class Drifted(Struct, frozen=True, kw_only=True, tag="drifted"):
     """Containers do not run on what the runtime was told, though it may believe so itself."""
 
     container_ids: tuple[str, ...]
@@ -129,6 +133,10 @@ Event = (
 )
 
 
+#: What sorts of events there are, in the words of documents and of the journal.
+KINDS: tuple[str, ...] = tuple(each.__struct_config__.tag for each in get_args(Event))
+
+
 def kind(event: Event) -> str:
-    """Return what sort of event it is, in the words of documents: `created`, `pod-stopped`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "-", type(event).__name__).lower()
+    """Return what sort of event it is, one of KINDS."""
+    return str(event.__struct_config__.tag)

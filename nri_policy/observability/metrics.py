@@ -12,20 +12,7 @@ from functools import partial
 from msgspec import Struct
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
-from nri_policy.engine.event import (
-    Created,
-    Drifted,
-    Elapsed,
-    Equipped,
-    Event,
-    PodStopped,
-    Reconfigured,
-    Resized,
-    ResizeEnded,
-    Started,
-    Stopped,
-    Synchronized,
-)
+from nri_policy.engine.event import KINDS, Created, Event, Resized, kind
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import Lack, PlacementError
@@ -43,19 +30,6 @@ REQUEST_BOUNDS = (
 LAG_BOUNDS = (1e-3, 5e-3, 10e-3, 50e-3, 0.1, 0.5, 1.0, 5.0)  # seconds
 
 
-_EVENTS: dict[type[Event], str] = {
-    Created: "created",
-    Started: "started",
-    Elapsed: "elapsed",
-    Resized: "resized",
-    ResizeEnded: "resize-ended",
-    Stopped: "stopped",
-    PodStopped: "pod-stopped",
-    Synchronized: "synchronized",
-    Reconfigured: "reconfigured",
-    Drifted: "drifted",
-    Equipped: "equipped",
-}
 _REASONS = {outcome: outcome.name.lower().replace("_", "-") for outcome in DecisionKind}
 _ANNOTATION = "annotation"
 
@@ -106,7 +80,7 @@ class Metrics:
             "nri_policy_decision_duration_seconds",
             "How long the engine took for an event.",
             REQUEST_BOUNDS,
-            event=_EVENTS.values(),
+            event=KINDS,
         )
         reasons = {*_REASONS.values(), *Lack, _ANNOTATION} - {_REASONS[DecisionKind.REFUSED]}
         self._allocations = Counter(
@@ -166,7 +140,7 @@ class Metrics:
 
     def took(self, event: Event, seconds: float) -> None:
         """Count how long the engine took for *event*."""
-        self._decision_seconds.add(_EVENTS[type(event)], seconds=seconds)
+        self._decision_seconds.add(kind(event), seconds=seconds)
 
     def decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Count what became of *event*; an observer of the node."""

@@ -457,8 +457,9 @@ class PolicyPlugin:
                     else [update_of(self._update_queue.own(held), ignore_failure=False)]
                 )
                 return nri_pb2.UpdateContainerResponse(update=own)
-        response: Message = getattr(nri_pb2, f"{method}Response")()
-        return response
+            case _:
+                response: Message = getattr(nri_pb2, f"{method}Response")()
+                return response
 
 
 def _without_stopped_pods(

@@ -117,6 +117,8 @@ def _got(placed: Placed, seen: CPUSet) -> str:
             return f"preserved{because}"
         case Sort.RESERVED:
             return f"{format_cpu(grant.shared)} reserved{because}"
+        case Sort.NORMAL:
+            pass
     own = len(grant.exclusive)
     kind = "isolated" if grant.isolated else "exclusive"
     parts = [f"{own} {kind}"] * bool(own)

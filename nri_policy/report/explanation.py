@@ -195,9 +195,8 @@ def _because(explanation: Explanation) -> str | None:
             return f"It is on the reserved CPUs because {request.because}."
         case Sort.PRESERVE:
             return f"Its CPUs are left as they are because {request.because}."
-    if request.exclusive:
-        return None
-    return f"It shares CPUs because {request.because}."
+        case Sort.NORMAL:
+            return None if request.exclusive else f"It shares CPUs because {request.because}."
 
 
 def _by_hints(tree: PoolTree, pool: int, hints: Iterable[Hint], decided: str) -> str | None:

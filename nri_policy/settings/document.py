@@ -180,7 +180,8 @@ def _plain(value: object) -> Any:
             return [_plain(item) for item in value]
         case Mapping():
             return {str(key): _plain(item) for key, item in value.items()}
-    return plain(value)
+        case _:
+            return plain(value)
 
 
 class EffectiveSetting(Struct, frozen=True, kw_only=True):

@@ -387,7 +387,8 @@ def plain(value: object) -> Any:  # noqa: PLR0911 - one form a type
             return {str(key): plain(item) for key, item in value.items()}
         case StrEnum():
             return value.value
-    return value
+        case _:
+            return value
 
 
 def _node_id(key: object) -> int:

@@ -19,7 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -157,13 +157,15 @@ class Playback:
                 pools=snapshot.pools,
             )
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: Step) -> None:  # noqa: C901 - a case for each step
         if isinstance(step, Expect):
             return
         if isinstance(step, ChangeSettings):
             await self._node.settings(step.spec)
         await self._start()
         match step:
+            case ChangeSettings():
+                pass  # before the start: they may be its first
             case Apply():
                 await self._apply(step.pods)
             case Delete():
@@ -179,6 +181,8 @@ class Playback:
                 await self._hotplug(step)
             case Devices() | Disks() | Claims():
                 await self._attach(step)
+            case _:
+                assert_never(step)
 
     async def _start(self) -> None:
         """Start the daemon, unless that was done."""

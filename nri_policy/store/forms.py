@@ -11,8 +11,9 @@ Requests are kept without affinities and hints, explanations with the `MAX_PULLS
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
@@ -20,21 +21,7 @@ from msgspec.structs import replace
 
 from nri_policy.classes import Classes
 from nri_policy.cpuset import CPUSet
-from nri_policy.engine.event import (
-    Created,
-    Drifted,
-    Elapsed,
-    Equipped,
-    Event,
-    PodStopped,
-    Reconfigured,
-    Resized,
-    ResizeEnded,
-    Started,
-    Stopped,
-    StoredGrant,
-    Synchronized,
-)
+from nri_policy.engine.event import Created, Event, Reconfigured, StoredGrant, Synchronized
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision, Grant, Moved, Placement
 from nri_policy.engine.layout import Layout
@@ -50,7 +37,7 @@ MAX_TEXTS = 64 << 10  # characters of the keys and values of one map
 MAX_PULLS = 16
 
 
-class _Reconfigured(Struct, frozen=True, kw_only=True):
+class _Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
     settings: dict[str, Any] | None
     machine: Machine | None
 
@@ -98,13 +85,9 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 _EVENTS = {
-    kind.__name__: _decoder(kind)
-    for kind in (
-        *(Created, Started, Elapsed, Resized, ResizeEnded),
-        *(Stopped, PodStopped, Synchronized, Drifted, Equipped),
-    )
+    each.__struct_config__.tag: _decoder(_Reconfigured if each is Reconfigured else each)
+    for each in get_args(Event)
 }
-_RECONFIGURED = _decoder(_Reconfigured)
 _DECISION = _decoder(_Decision)
 _GRANT = _decoder(StoredGrant)
 _MACHINE = _decoder(Machine)
@@ -122,7 +105,7 @@ def encode_settings(settings: Settings) -> bytes:
 
 
 def encode_event(event: Event) -> bytes:
-    """Return the form of an event; its kind is the name of its type."""
+    """Return the form of an event."""
     match event:
         case Created():
             return _encoder.encode(replace(event, container=_trim(event.container)))
@@ -132,7 +115,8 @@ def encode_event(event: Event) -> bytes:
         case Reconfigured():
             spec = None if event.settings is None else to_spec(event.settings)
             return _encoder.encode(_Reconfigured(settings=spec, machine=event.machine))
-    return _encoder.encode(event)
+        case _:
+            return _encoder.encode(event)
 
 
 def encode_decision(
@@ -183,13 +167,15 @@ def decode_settings(text: str | bytes, origin: str) -> Settings:
 
 def decode_event(kind: str, text: str | bytes, origin: str) -> Event:
     """Return the event in *text*, *origin* where it has settings; raises ValueError."""
-    if kind == Reconfigured.__name__:
-        form = _decode(_RECONFIGURED, text)
-        settings = None if form.settings is None else from_spec(form.settings, origin)
-        return Reconfigured(settings=settings, machine=form.machine)
-    if kind not in _EVENTS:
+    tag = re.sub(
+        r"(?<!^)(?=[A-Z])", "-", kind
+    ).lower()  # older rows: `PodStopped`, and no tag in it
+    if tag not in _EVENTS:
         raise ValueError("no such kind of event")
-    event: Event = _decode(_EVENTS[kind], text)
+    event: Event | _Reconfigured = _decode(_EVENTS[tag], text)
+    if isinstance(event, _Reconfigured):
+        settings = None if event.settings is None else from_spec(event.settings, origin)
+        return Reconfigured(settings=settings, machine=event.machine)
     return event
 
 

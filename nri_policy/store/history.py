@@ -130,7 +130,8 @@ def _ids_of(record: Record) -> tuple[str, str] | None:
             return container.id, container.pod.id
         case Resized(container_id=container_id) | ResizeEnded(container_id=container_id):
             return container_id, ""
-    return None
+        case _:
+            return None
 
 
 def _changes_of(
@@ -147,6 +148,8 @@ def _changes_of(
                 ended = ended or format_time(record.time)
             case ResizeEnded(container_id=resized) if resized == container_id:
                 continue  # it was refused: nothing has changed
+            case _:
+                pass
         for change in record.decision.changes:
             if change.container_id == container_id and len(changes) < MOST_CHANGES:
                 changes.append(

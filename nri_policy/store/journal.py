@@ -76,7 +76,8 @@ class Journal:
         """
         query = (
             _QUERY + "link != ?3 AND (instr(event, ?1) OR instr(decision, ?1)"
-            " OR kind = 'PodStopped' AND ?2 != '' AND instr(event, ?2)) ORDER BY seq DESC"
+            " OR kind IN ('pod-stopped', 'PodStopped') AND ?2 != '' AND instr(event, ?2))"
+            " ORDER BY seq DESC"
         )
         with translate_errors(self._path):
             for row in self._connection.execute(query, (container_id, pod_id, Link.BASE)):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from nri_policy.engine.event import Created, Event, Synchronized
+from nri_policy.engine.event import Created, Event, Synchronized, kind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import PlacementError
@@ -126,7 +126,7 @@ class Writer:
         return self._add(
             now,
             name=name,
-            kind=type(event).__name__,
+            kind=kind(event),
             event=encode_event(event),
             decision=decision,
             scores=None if table is None else table.pack(),
@@ -142,20 +142,18 @@ class Writer:
             resources = replace(placed.container.resources, cpus=str(cpus), mems=str(mems))
             containers.append(replace(placed.container, resources=resources))
         held = {container_id: view.to_store(container_id) for container_id in view.placed}
-        event = encode_event(
-            Synchronized(
-                containers=tuple(containers),
-                held=held,
-                now=now,
-                latest=view.latest,
-                equipment=view.equipment,
-            )
+        picture = Synchronized(
+            containers=tuple(containers),
+            held=held,
+            now=now,
+            latest=view.latest,
+            equipment=view.equipment,
         )
+        event = encode_event(picture)
         if len(event) > MAX_BASE:
             return 0
         decision = encode_decision(Decision(), None, None)
-        kind = Synchronized.__name__
-        return self._add(now, kind=kind, event=event, decision=decision, link=Link.BASE)
+        return self._add(now, kind=kind(picture), event=event, decision=decision, link=Link.BASE)
 
     def _add(  # noqa: PLR0913 - the columns
         self,

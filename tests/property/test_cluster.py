@@ -53,7 +53,7 @@ class ChangingCluster:
                 self.engine.remove_node(node.name)
             case 1:
                 self.engine.set_node(msgspec.structs.replace(node, ready=False))
-            case 2:
+            case _:
                 self.engine.set_node(msgspec.structs.replace(node, taints=(TAINT,)))
         self.repair()
 

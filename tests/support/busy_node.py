@@ -73,4 +73,5 @@ def newcomer(kind: str, milli: int, at: int) -> Container:
             return replace(container(amount), hints=(hint,))
         case "memory":  # more than is left on any one node
             return container(amount, memory=6 << 30)
-    return container(amount)
+        case _:
+            return container(amount)

@@ -56,6 +56,7 @@ def test_no_node_is_ready_and_then_all_are_again() -> None:
             assert status.state == "Degraded"
             assert status.message == f"no topology domains at level: {RACK}"
             assert world.group("job-waits").status.message == status.message
+    status = world.group("job-j").status
     assert (status.state, status.message) == ("Running", "")
     assert world.let_go("next") == world.let_go("waits") == (2, 2)
     assert not play.controller.errors

@@ -387,6 +387,7 @@ def test_required_isolation_refuses_what_cannot_have_it() -> None:
 
 
 def test_an_unlimited_container_likes_the_level_that_is_set() -> None:
+    driver = EngineDriver()
     for level, expected in (("system", "root"), ("package", "socket #1"), ("numa", "NUMA node #1")):
         driver = EngineDriver(unlimitedBurstable=level)
         container = nodes.container(500, None, qos=QoS.BURSTABLE)

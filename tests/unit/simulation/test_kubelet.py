@@ -84,6 +84,8 @@ async def played(folder: Path, version: str) -> list[Event]:
                     await runtime.resize_together(runtime.pod(name), changes)
                 case {"delete": name}:
                     await runtime.delete_pod(runtime.pod(name))
+                case _:
+                    raise AssertionError(step)
         await runtime.settled()
         return described(plugin.seen)
 

@@ -125,10 +125,9 @@ def test_refused_settings_are_in_the_journal_with_the_reason(cpus: int, tmp_path
     for _ in range(3):
         stores.commit(store, engine, Created(container=nodes.container(4000)))
     event = Reconfigured(settings=nodes.settings(reservedResources={"cpu": cpus}))
-    try:
+    with pytest.raises((PlacementError, CapacityError)) as raised:
         engine.handle(event)
-    except (PlacementError, CapacityError) as error:
-        refusal = error
+    refusal = raised.value
     store.commit(event, refusal, view_of(engine), 0.0)
     record = stores.records(store.path)[-1]
     assert isinstance(record.event, Reconfigured)
