@@ -119,6 +119,7 @@ class Assignments:
 
     async def __aenter__(self) -> Self:
         self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+        self._channel.get_state(try_to_connect=True)  # before anybody waits for an answer
         self._stub = PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]  # generated
         return self
 
@@ -150,15 +151,21 @@ class Assignments:
         task = self._start(self._list)
         self._queries = {_name(pod): _Query(pod, task) for pod in pods}
 
-    async def ready(self, pods: Iterable[Pod], others: Iterable[asyncio.Task[Any]] = ()) -> None:
-        """Wait for the answers about *pods*, and for *others*, but not for long."""
+    async def ready(
+        self,
+        pods: Iterable[Pod],
+        others: Iterable[asyncio.Task[Any]] = (),
+        *,
+        seconds: float = PATIENCE,
+    ) -> None:
+        """Wait for the answers about *pods*, and for *others*, but no longer than *seconds*."""
         queries = [query for pod in pods if (query := self._query(pod)) is not None]
         for query in queries:
             if query.stale:
                 query.task = self._start(partial(self._one, _name(query.pod)))
         tasks: set[asyncio.Task[Any]] = {query.task for query in queries} | {*others}
         if not all(task.done() for task in tasks):
-            await self._done_within(PATIENCE, tasks)
+            await self._done_within(seconds, tasks)
 
     def devices(self, pod: Pod, container: str) -> Mapping[str, tuple[CPUSet, ...]]:
         """Return the NUMA nodes of each device of each resource that *container* was assigned.

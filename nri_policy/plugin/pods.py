@@ -26,6 +26,9 @@ from nri_policy.workload.pod import Container, Pod, QoS, Resources, shares_of
 
 log = logging.getLogger(__name__)
 
+# Seconds for the kubelet's answer at a start: whoever came while the daemon was away is placed by
+# it for good, and nobody is asked about before.
+START_PATIENCE = 0.5
 # of a container that has run, or does
 STARTED = {nri_pb2.CONTAINER_RUNNING, nri_pb2.CONTAINER_PAUSED, nri_pb2.CONTAINER_STOPPED}
 
@@ -39,8 +42,10 @@ class Assignments(Protocol):
     def ask_all(self, pods: Iterable[Pod]) -> None:
         """Ask for the devices of all pods there are, without waiting."""
 
-    async def ready(self, pods: Iterable[Pod], others: Iterable[Task[Any]] = ()) -> None:
-        """Wait a little for what was asked, and for *others*."""
+    async def ready(
+        self, pods: Iterable[Pod], others: Iterable[Task[Any]] = (), *, seconds: float = ...
+    ) -> None:
+        """Wait so long, or else a little, for what was asked, and for *others*."""
 
     def devices(self, pod: Pod, container: str) -> Mapping[str, tuple[CPUSet, ...]]:
         """Return the memory nodes of each device, by resource."""
@@ -130,7 +135,7 @@ class Pods:
             assignments.ask_all(listed)
             if self._claims is not None:
                 self._claims.ask_all(listed)
-            await self._answered(assignments, listed)
+            await assignments.ready(listed, self._pending(listed), seconds=START_PATIENCE)
         for ended in self.exclusive.keys() - self.folders.keys():
             del self.exclusive[ended]
         self.guaranteed.clear()
@@ -201,7 +206,8 @@ class Pods:
     async def ready(self, pod: nri_pb2.PodSandbox) -> None:
         """Wait a little for what was asked about a pod's devices."""
         if assignments := self._kubelet:
-            await self._answered(assignments, [pod_of(pod)])
+            asked = [pod_of(pod)]
+            await assignments.ready(asked, self._pending(asked))
 
     def started(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Count a pod of which a container has started, if schedulers take it to hold its own.
@@ -231,9 +237,9 @@ class Pods:
             hints = (*hints, *claim_hints(claimed, self.locator))
         return replace(plain, hints=hints)
 
-    async def _answered(self, assignments: Assignments, pods: Sequence[Pod]) -> None:
-        """Wait for what was asked about *pods*, all of it within one bound."""
-        await assignments.ready(pods, self._claims.pending(pods) if self._claims else ())
+    def _pending(self, pods: Sequence[Pod]) -> Iterable[Task[Any]]:
+        """Return what is still looked up about the resource claims of *pods*."""
+        return self._claims.pending(pods) if self._claims else ()
 
     def _expect(self, pod: nri_pb2.PodSandbox) -> None:
         """Note what a pod asks for, as far as its sandbox says."""

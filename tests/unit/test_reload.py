@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import Task
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
@@ -190,7 +189,7 @@ class Asked:
     def ask_all(self, pods: Iterable[Pod]) -> None:
         self.pods += [each.name for each in pods]
 
-    async def ready(self, pods: Iterable[Pod], others: Iterable[Task[Any]] = ()) -> None:
+    async def ready(self, pods: Iterable[Pod], others: Any = (), *, seconds: float = 0.0) -> None:
         pass
 
     def devices(self, pod: Pod, container: str) -> dict[str, tuple[CPUSet, ...]]:

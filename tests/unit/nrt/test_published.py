@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from asyncio import Task
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -176,7 +175,9 @@ async def test_pods_with_devices_are_counted_where_the_kubelet_is_asked(tmp_path
 
         def ask_all(self, pods: Iterable[Pod]) -> None: ...
 
-        async def ready(self, pods: Iterable[Pod], others: Iterable[Task[Any]] = ()) -> None: ...
+        async def ready(
+            self, pods: Iterable[Pod], others: Any = (), *, seconds: float = 0.0
+        ) -> None: ...
 
         def forget(self, pod: Pod) -> None: ...
 
