@@ -147,9 +147,12 @@ def test_a_group_ends_as_running_processes_and_one_without_room_waits_whole(
         names = [each["metadata"]["name"] for each in pods("fits")]
         for name in names:
             node.until_ready(name, namespace="shop")
-        cpus = [node.cpuset(name, "main", namespace="shop").cpus for name in names]
-        assert [len(each) for each in cpus] == [2, 2, 2]
-        assert len(CPUSet.union(cpus)) == 6
+
+        def has_cpus() -> bool:
+            cpus = [node.cpuset(name, "main", namespace="shop").cpus for name in names]
+            return [len(each) for each in cpus] == [2, 2, 2] and len(CPUSet.union(cpus)) == 6
+
+        node.cluster.until(has_cpus, "each has two CPUs of its own")
         for name in names:
             (pid,) = cgroup.processes(node.cgroup_of(name, "main", namespace="shop"))
             command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")

@@ -59,18 +59,20 @@ def test_containers_run_beside_the_devices_that_the_kubelet_assigned(
 def test_a_restart_moves_whoever_started_without_the_daemon_beside_its_device_and_nobody_else(
     node: Node, daemon: Daemon, cards: DevicePlugin
 ) -> None:
+    """No other pod had their names: the kubelet lists those that have gone for a while."""
     limits = {"cpu": "2", "memory": "64Mi", CARD: "1"}
-    node.start(pod("one", {"main": {"limits": limits}}))
-    before = node.cpuset("one", "main")
+    node.start(pod("before", {"main": {"limits": limits}}))
+    had = node.cpuset("before", "main")
     daemon.kill()
-    node.start(pod("two", {"main": {"limits": limits}}))
+    node.start(pod("meanwhile", {"main": {"limits": limits}}))
     ((assigned,),) = cards.assigned[-1:]
     daemon.start()
     beside = of_numa_node(node, CARDS[assigned])
     node.cluster.until(
         lambda: (
-            len(node.cpuset("two", "main").cpus) == 2 and node.cpuset("two", "main").cpus <= beside
+            len(node.cpuset("meanwhile", "main").cpus) == 2
+            and node.cpuset("meanwhile", "main").cpus <= beside
         ),
         "the second has CPUs beside its card",
     )
-    assert node.cpuset("one", "main") == before
+    assert node.cpuset("before", "main") == had
