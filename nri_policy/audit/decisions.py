@@ -27,18 +27,30 @@ def list_unpinned(view: NodeView) -> tuple[Decided, ...]:
     return tuple(each for each in _list_running(view, ()) if not (each.cpus and each.mems))
 
 
-def books(view: NodeView, pids: Mapping[str, int], folders: Mapping[str, str]) -> Books:
-    """Return who runs; *pids* are first processes by container, *folders* cgroups by pod."""
-    return Books(
-        running=[
+def books(
+    view: NodeView, pids: Mapping[str, int], folders: Mapping[str, str], *, hides_creations: bool
+) -> Books:
+    """Return who runs, or was created; *pids* are first processes by container.
+
+    *folders* are cgroups by pod. Where the runtime never *hides* what becomes of *creations*, those
+    that did not start need no look.
+    """
+
+    def in_state(state: ContainerState) -> list[Present]:
+        return [
             Present(
-                container_id=each.container_id,
-                name=each.name,
-                cgroup=each.cgroup,
-                pid=pids.get(each.container_id, 0),
+                container_id=each,
+                name=placed.container.full_name,
+                cgroup=placed.container.cgroup,
+                pid=pids.get(each, 0),
             )
-            for each in _list_running(view, ())
-        ],
+            for each, placed in view.placed.items()
+            if placed.container.state is state
+        ]
+
+    return Books(
+        running=in_state(ContainerState.RUNNING),
+        created=in_state(ContainerState.CREATED) if hides_creations else (),
         known={*view.placed, *folders},
         folders={folder for folder in folders.values() if folder},
     )

@@ -3,12 +3,18 @@
 A runtime can miss the end of a container that falls into our registration, and we its creation.
 Both are looked for twice, `GRACE` apart, and only where the processes of others can be seen: what
 cannot be seen has not ended.
+
+CRI-O says nothing of a creation that fails, or that nobody waits for any more: it keeps the
+container for one to two minutes, in case it is asked for again. From early in its creation on, a
+slow hook included, a container there has a process. So one that never started is given up once it
+has had none for `MAX_CREATION`, and CRI-O's own limit of a creation (240 s) is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -17,10 +23,11 @@ from msgspec import Struct
 log = logging.getLogger(__name__)
 
 GRACE = 2.0  # seconds between the two looks
+MAX_CREATION = 300.0  # seconds that a container under creation may have no process
 
 
 class Present(Struct, frozen=True, kw_only=True):
-    """A container that runs, by the books."""
+    """A container that runs, or was created, by the books."""
 
     container_id: str
     name: str  # namespace/pod/container
@@ -32,6 +39,7 @@ class Books(Struct, frozen=True, kw_only=True):
     """What a look is held against."""
 
     running: Sequence[Present]
+    created: Sequence[Present]  # not started yet; the runtime might not say that they never will
     known: Collection[str]  # ids of all containers and pods
     folders: Collection[str]  # the pods' cgroups
 
@@ -45,6 +53,9 @@ class Source(Protocol):
 
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended."""
+
+    async def give_up(self, container_ids: Collection[str]) -> None:
+        """Release containers that were never started, if they still are not."""
 
     async def admit(self, cgroups: Collection[str]) -> None:
         """Take in who runs in *cgroups* that are in no book."""
@@ -68,6 +79,7 @@ class Reader(Protocol):
 
 class _Seen(Struct, frozen=True, kw_only=True):
     ended: Collection[str]  # container ids
+    given_up: Collection[str]  # container ids
     strangers: Collection[str]  # cgroups
 
 
@@ -80,22 +92,29 @@ class Presence:
         reader: Reader,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """*clock* is in seconds, and monotonic."""
         self._source = source
         self._reader = reader
         self._sleep = sleep
+        self._clock = clock
+        # since when those that were created have had no process, at every look, by container id
+        self._without: dict[str, float] = {}
         self.strangers: frozenset[str] = frozenset()  # cgroups of containers that are in no book
 
     async def round(self) -> None:
-        """Look twice; release who has ended, and have who is in no book taken in."""
+        """Look twice; release who has ended or never begun, and have strangers taken in."""
         first = await self._look()
-        if not (first.ended or first.strangers):
+        if not (first.ended or first.given_up or first.strangers):
             self.strangers = frozenset()
             return
         await self._sleep(GRACE)
         second = await self._look()
         if ended := {*first.ended} & {*second.ended}:
             await self._source.release(sorted(ended))
+        if given_up := {*first.given_up} & {*second.given_up}:
+            await self._source.give_up(sorted(given_up))
         before, self.strangers = self.strangers, frozenset(first.strangers) & {*second.strangers}
         if new := self.strangers - before:
             log.warning("unknown-container", extra={"cgroups": ",".join(sorted(new))})
@@ -103,23 +122,28 @@ class Presence:
 
     async def _look(self) -> _Seen:
         books = await self._source.books()
-        return await asyncio.to_thread(self._compare, books)
+        now = self._clock()
+        return await asyncio.to_thread(self._compare, books, now)
 
-    def _compare(self, books: Books) -> _Seen:
+    def _compare(self, books: Books, now: float) -> _Seen:
         there = {folder: self._reader.inhabited(folder) for folder in books.folders}
         if not any(any(threads) for names in there.values() for threads in names.values()):
-            return _Seen(ended=(), strangers=())
-        ended = [
-            each.container_id
-            for each in books.running
-            if each.pid
-            and not self._reader.processes(each.cgroup)
-            and not self._reader.has_process(each.pid)
-        ]
+            self._without.clear()
+            return _Seen(ended=(), given_up=(), strangers=())
+        ended = [each.container_id for each in books.running if each.pid and self._is_gone(each)]
+        without = [each.container_id for each in books.created if self._is_gone(each)]
+        self._without = {each: self._without.get(each, now) for each in without}
+        given_up = [each for each in without if now - self._without[each] >= MAX_CREATION]
         strangers = [
             f"{folder}/{name}"
             for folder, names in there.items()
             for name in names
             if "conmon" not in name and not any(each in name for each in books.known)
         ]
-        return _Seen(ended=ended, strangers=strangers)
+        return _Seen(ended=ended, given_up=given_up, strangers=strangers)
+
+    def _is_gone(self, each: Present) -> bool:
+        """Return whether a container has no process, as far as can be seen."""
+        return not self._reader.processes(each.cgroup) and not (
+            each.pid and self._reader.has_process(each.pid)
+        )

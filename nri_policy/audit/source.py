@@ -13,6 +13,7 @@ from nri_policy.nri.session import Session
 from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.plugin import PolicyPlugin
 from nri_policy.settings import Audit
+from nri_policy.workload.pod import ContainerState
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +52,23 @@ class NodeSource:
     async def books(self) -> Books:
         """Return who runs, and whom there is, by the books."""
         async with self._node.turn:  # the pods change in turns
-            return books(self._node.view, self._plugin.pids, self._plugin.pods.folders)
+            plugin, runtime = self._plugin, self._plugin.runtime
+            return books(
+                self._node.view,
+                plugin.pids,
+                plugin.pods.folders,
+                hides_creations=runtime is not None and runtime.hides_creations,
+            )
 
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended, though the runtime has not said so."""
-        for each in await self._plugin.release(container_ids):
+        for each in await self._plugin.release(container_ids, ContainerState.RUNNING):
             self._findings.ended(each)
+
+    async def give_up(self, container_ids: Collection[str]) -> None:
+        """Release containers whose creation the runtime has given up without saying so."""
+        for each in await self._plugin.release(container_ids, ContainerState.CREATED):
+            self._findings.given_up(each)
 
     async def admit(self, cgroups: Collection[str]) -> None:
         """Have the runtime list its containers: some in *cgroups* are not known."""

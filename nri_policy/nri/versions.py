@@ -199,6 +199,11 @@ class Runtime(Struct, frozen=True, kw_only=True):
         return self.name == "containerd"
 
     @property
+    def hides_creations(self) -> bool:
+        """Whether a creation that goes on is in no list, and one given up in no event: CRI-O."""
+        return self.name == "cri-o"
+
+    @property
     def lists_creations(self) -> bool:
         """Whether it may list what containers were created with: CRI-O does after its restart."""
         return self.name == "cri-o"

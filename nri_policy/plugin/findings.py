@@ -61,6 +61,11 @@ class Findings:
         text = "has no process any more, but the runtime did not report its end; its CPUs are free"
         self._found(Finding.ENDED, container, "EndedWithoutEvent", text)
 
+    def given_up(self, container: Container) -> None:
+        """Take note of a container that was created and will not be started."""
+        text = "was never started and has no process; its CPUs are free"
+        self._found(Finding.ENDED, container, "EndedWithoutEvent", text)
+
     def unknown(self, cgroups: Collection[str]) -> None:
         """Take note of cgroups with processes that no runtime told us of."""
         for cgroup in cgroups:

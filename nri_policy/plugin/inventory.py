@@ -7,7 +7,7 @@ cgroup to be seen hears again where it is to be, if the list may be old.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.synchronization import in_force
 from nri_policy.node import Node
+from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.convert import resources_of
 from nri_policy.plugin.enforcement import Enforcement
 from nri_policy.plugin.ledger import cpuset_of
@@ -63,6 +64,26 @@ class Inventory:
                 for each in listed
             ),
             held,
+        )
+
+    def under_creation(
+        self, pod_ids: Collection[str], listed: Collection[Container]
+    ) -> tuple[Container, ...]:
+        """Return those that the runtime may be creating and has not *listed*, with their cpusets.
+
+        Another one of the same name in the list has taken over.
+        """
+        view, phase = self._node.view, self._update_queue.confirmations.phase
+        there = {key for each in listed for key in (each.id, each.full_name)}
+        return tuple(
+            replace(
+                container,
+                resources=replace(container.resources, cpus=str(cpus), mems=str(mems)),
+            )
+            for each, placed in view.placed.items()
+            for container, (cpus, mems) in [(placed.container, view.sent[each])]
+            if phase(each) is Phase.CREATING and container.pod.id in pod_ids
+            if there.isdisjoint((each, container.full_name))
         )
 
     async def look_at(self, container_ids: Iterable[str]) -> None:

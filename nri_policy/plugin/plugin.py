@@ -31,6 +31,7 @@ from nri_policy.engine.event import (
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import Node
+from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import overdue
 from nri_policy.nri.versions import Runtime
 from nri_policy.plugin.confirmation import Phase
@@ -98,7 +99,7 @@ class PolicyPlugin:
         """
         self._now = sources.now
         self._host_equipment = sources.equipment
-        self._runtime: Runtime | None = None
+        self.runtime: Runtime | None = None  # None: not heard of yet
         self._node = node
         self._update_queue = update_queue
         self._confirmations = update_queue.confirmations
@@ -135,7 +136,7 @@ class PolicyPlugin:
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
         """Serve any runtime alike, and warn of one that may not survive our coming."""
         del request
-        self._runtime = runtime
+        self.runtime = runtime
         log.info("configured", extra={"runtime": str(runtime)})
         if runtime.registration_can_deadlock:
             log.warning(
@@ -150,7 +151,7 @@ class PolicyPlugin:
         self, pods: Sequence[nri_pb2.PodSandbox], containers: Sequence[nri_pb2.Container]
     ) -> Sequence[nri_pb2.ContainerUpdate]:
         """Take the runtime's containers for the truth; return updates of those that must change."""
-        runtime = self._runtime
+        runtime = self.runtime
         shows_processes = runtime is not None and runtime.shows_pod_processes
         if shows_processes:
             containers = _without_stopped_pods(pods, containers)
@@ -162,18 +163,25 @@ class PolicyPlugin:
             if container.pod_sandbox_id in ids and container.state != nri_pb2.CONTAINER_STOPPED
         ]
         present, held = await self._inventory.read(pods, listed)
+        hides = runtime is not None and runtime.hides_creations
+        creating = self._inventory.under_creation(ids, present) if hides else ()
         self.pids = {each.id: each.pid for each in listed}
         self._ended_early.clear()
         self.resizes.restart(present)
         decision = self._decisions.decide(
             Synchronized(
-                containers=present, held=held, now=self._now(), equipment=self._equipment()
+                containers=(*present, *creating),
+                held=held,
+                now=self._now(),
+                equipment=self._equipment(),
             )
         )
         self._confirmations.restart(
             (each.id, Phase.RUNNING if each.state is ContainerState.RUNNING else Phase.CREATED)
             for each in present
         )
+        for container in creating:
+            self._confirmations.enter(container.id, Phase.CREATING)
         # whoever differs from the decisions is among them
         self._update_queue.only(decision.changes)
         if runtime is not None and runtime.lists_creations:
@@ -221,13 +229,17 @@ class PolicyPlugin:
         self._hear()
         self._confirmations.enter(container.id, Phase.CREATING)
         admitted = overdue() or self._decisions.pins_nothing
-        decision = self._decisions.decide(
-            Created(
-                container=self.pods.container(pod, container),
-                admitted=admitted,
-                unheard=overdue(),
+        try:
+            decision = self._decisions.decide(
+                Created(
+                    container=self.pods.container(pod, container),
+                    admitted=admitted,
+                    unheard=overdue(),
+                )
             )
-        )
+        except CallRefused:
+            self._confirmations.forget(container.id)  # not every runtime says that it has given up
+            raise
         await self.writing.narrow(moved=bool(decision.changes))
         response = nri_pb2.CreateContainerResponse(
             update=self._update_queue.take(container.id, untold=WITH_CREATION, creating=True)
@@ -366,15 +378,22 @@ class PolicyPlugin:
         self.writing.forget(container_id)
         self._update_queue.ledger.forget(container_id)
 
-    async def release(self, container_ids: Iterable[str]) -> Sequence[Container]:
-        """Release containers that have ended, though the runtime has not said so; return them."""
+    async def release(
+        self, container_ids: Iterable[str], state: ContainerState
+    ) -> Sequence[Container]:
+        """Release containers that have ended, though the runtime has not said so; return them.
+
+        Only those that are in *state*: one that was created may have been started meanwhile.
+        """
         async with self._node.turn:
             placed = self._node.view.placed
-            gone = [placed[each].container for each in container_ids if each in placed]
+            known = [placed[each].container for each in container_ids if each in placed]
+            gone = [each for each in known if each.state is state]
             for each in gone:
                 log.warning("ended-without-event", extra={"container": each.id})
                 self._decisions.decide(Stopped(container_id=each.id))
                 self._forget(each.id)
+                self._resources.remove(each.id)
         return gone
 
     async def elapse(self) -> None:
@@ -413,7 +432,7 @@ class PolicyPlugin:
 
     def _equipment(self) -> Equipment:
         """Return what the host and the runtime can do."""
-        host, runtime = self._host_equipment(), self._runtime
+        host, runtime = self._host_equipment(), self.runtime
         if runtime is None:
             return host
         return replace(

@@ -95,11 +95,9 @@ class SimulatedCgroups:
         return False
 
     def processes(self, cgroup: str) -> Collection[int]:
-        """Return the process of a container that runs."""
+        """Return the process of a container that has a cgroup; 0 before the runtime says which."""
         container = self._of(cgroup)
-        return (
-            [container.message.pid] if container and container.state is RuntimeState.RUNNING else []
-        )
+        return [container.message.pid] if container and container.in_force is not None else []
 
     def has_process(self, pid: int) -> bool:
         """Return whether a container that runs has it."""

@@ -73,7 +73,7 @@ class Node:
         self.resent.append([*container_ids])
 
     async def books(self) -> Books:
-        return Books(running=(), known=(), folders=())
+        return Books(running=(), created=(), known=(), folders=())
 
     async def release(self, container_ids: Collection[str]) -> None:
         raise AssertionError(container_ids)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.audit.cgroup import Cgroups
-from nri_policy.audit.presence import Books, Presence, Present
+from nri_policy.audit.presence import MAX_CREATION, Books, Presence, Present
 from tests.unit.audit.host import Root
 
 POD = "/kubepods/pod1"
@@ -22,18 +22,28 @@ class Node:
     cgroups: dict[str, list[int]]  # of the pod, by name
     later: dict[str, list[int]] | None = None
     pids: tuple[int, ...] = ()  # that exist
+    created: tuple[tuple[str, int], ...] = ()  # and not started: ids and what the runtime says
+    now: float = 0.0
     released: list[str] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
     admitted: list[str] = field(default_factory=list)
 
     async def books(self) -> Books:
-        running = [
-            Present(container_id=each, name=each, cgroup=f"{POD}/{each}", pid=pid)
-            for each, pid in (("c1", 11), ("c2", 12), ("c3", 0))
-        ]
-        return Books(running=running, known={"pod1", "c1", "c2", "c3", "created"}, folders={POD})
+        running, created = (
+            [
+                Present(container_id=each, name=each, cgroup=f"{POD}/{each}", pid=pid)
+                for each, pid in some
+            ]
+            for some in ((("c1", 11), ("c2", 12), ("c3", 0)), self.created)
+        )
+        known = {"pod1", "c1", "c2", "c3", "created"}
+        return Books(running=running, created=created, known=known, folders={POD})
 
     async def release(self, container_ids: Collection[str]) -> None:
         self.released += container_ids
+
+    async def give_up(self, container_ids: Collection[str]) -> None:
+        self.given_up += container_ids
 
     async def admit(self, cgroups: Collection[str]) -> None:
         self.admitted += cgroups
@@ -54,7 +64,7 @@ class Node:
             self.cgroups = self.later
 
     async def after_a_round(self) -> tuple[list[str], list[str]]:
-        self.presence = Presence(self, self, sleep=self.sleep)
+        self.presence = Presence(self, self, sleep=self.sleep, clock=lambda: self.now)
         await self.presence.round()
         return self.released, self.admitted
 
@@ -86,6 +96,48 @@ async def test_who_has_no_process_twice_in_a_row_has_ended() -> None:
 )
 async def test_what_cannot_be_seen_has_not_ended(node: Node) -> None:
     assert await node.after_a_round() == ([], [])
+
+
+async def test_a_creation_without_a_process_for_too_long_is_given_up() -> None:
+    node = Node(ALL, created=(("created", 0), ("again", 21)))
+    assert await node.after_a_round() == ([], [])
+    node.now = MAX_CREATION - 1.0
+    await node.presence.round()
+    assert node.given_up == []
+    node.now = MAX_CREATION
+    await node.presence.round()
+    assert node.given_up == ["again", "created"]
+    assert node.released == []
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "pids"),
+    [(ALL | {"created": [20]}, ()), (ALL | {"created": [0]}, ()), (ALL, (20,)), ({}, ())],
+    ids=["slow hook", "another PID namespace", "cgroup elsewhere", "no cgroups"],
+)
+async def test_a_creation_that_may_go_on_is_never_given_up(
+    cgroups: dict[str, list[int]], pids: tuple[int, ...]
+) -> None:
+    node = Node(cgroups, pids=pids, created=(("created", 20),))
+    await node.after_a_round()
+    node.now = 1000 * MAX_CREATION
+    await node.presence.round()
+    assert node.given_up == []
+
+
+async def test_a_creation_has_its_time_from_when_it_was_last_seen_to_go_on() -> None:
+    node = Node(ALL, created=(("created", 0),))
+    await node.after_a_round()
+    for node.now, node.cgroups in (
+        (MAX_CREATION - 1.0, ALL | {"created": [20]}),
+        (MAX_CREATION, ALL),
+        (2 * MAX_CREATION - 1.0, ALL),
+    ):
+        await node.presence.round()
+        assert node.given_up == []
+    node.now, node.later = 2 * MAX_CREATION, ALL | {"created": [20]}  # at the second look
+    await node.presence.round()
+    assert node.given_up == []
 
 
 async def test_who_is_in_no_book_is_taken_in_once() -> None:

@@ -26,6 +26,7 @@ from nri_policy.simulation.containers import Container, CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.history import History
 from nri_policy.units import parse_bytes, parse_cpu
+from nri_policy.workload.pod import ContainerState
 from tests.support.daemon import Served, pod, served
 
 TWO_SOCKETS = "package:2 numa:1 core:2 pu:2"
@@ -281,7 +282,7 @@ async def test_a_container_that_starts_though_it_was_released_is_placed_anew(
     async with host(tmp_path, runtime) as it:
         made = await it.runtime.run_pod(pod("again", "1"))
         again = await it.runtime.create_container(made, "main")
-        await it.daemon.plugin.release([again.id])
+        await it.daemon.plugin.release([again.id], ContainerState.CREATED)
         await it.start(pod("own", "1"))
         await it.runtime.start_container(again)
         assert again.id in it.daemon.node.view.placed
@@ -564,6 +565,66 @@ async def test_a_container_that_ends_unheard_is_released(
         assert await it.start(pod("next", "1")) == []
 
 
+@RUNTIMES
+async def test_a_creation_that_nobody_waits_for_any_more_is_released_where_the_runtime_hides_it(
+    runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "GRACE", 0.0)
+    monkeypatch.setattr(presence, "MAX_CREATION", 0.0)
+    events: list[Event] = []
+    async with served(
+        tmp_path,
+        ONE_POOL,
+        cgroups=SimulatedCgroups,
+        record=events.append,
+        name=runtime[0],
+        version=runtime[1],
+    ) as it:
+        gate = Gate(it.runtime, "creating", "given-up")
+        await it.start(pod("stays", "1"))
+        creating = asyncio.create_task(it.start(pod("given-up", "1")))
+        await gate.reached.wait()
+        creating.cancel()
+        await asyncio.wait({creating})
+        given_up = it.runtime.container("given-up/main")
+        waiting = await it.runtime.create_container(
+            await it.runtime.run_pod(pod("waiting", "500m")), "main"
+        )
+        await it.daemon.auditor.round()
+        hides = runtime[0] == "cri-o"
+        assert waiting.id in it.daemon.node.view.placed, "it has a process, or is containerd's"
+        assert (given_up.id in it.daemon.node.view.placed) is not hides
+        assert [each.reason for each in events] == ["EndedWithoutEvent"] * hides
+        assert await it.start(pod("next", "1")) == [] if hides else True
+
+
+async def test_a_creation_that_goes_on_while_the_runtime_registers_us_keeps_its_cpus(
+    tmp_path: Path,
+) -> None:
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name="cri-o", version="1.36.3"
+    ) as it:
+        gate = Gate(it.runtime, "creating", "slow")
+        starting = asyncio.create_task(it.start(pod("slow", "2")))
+        await gate.reached.wait()
+        slow = it.runtime.container("slow/main")
+        own = it.daemon.node.view.placed[slow.id].grant.exclusive
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=1)
+        assert it.daemon.node.view.placed[slow.id].grant.exclusive == own
+        assert await it.start(pod("next", "2")) != [], "there is one CPU left, and one reserved"
+        gate.open.set()
+        assert await starting == []
+        assert slow.cpus == own
+        assert not slow.updated_by
+
+
+async def test_a_creation_that_was_refused_does_not_go_on(tmp_path: Path) -> None:
+    async with served(tmp_path, ONE_POOL, name="cri-o", version="1.36.3") as it:
+        assert await it.start(pod("refused", "9")) != []
+        assert not it.daemon._update_queue.confirmations.any_on_the_way
+
+
 async def test_a_container_that_was_missed_altogether_is_found_and_placed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -572,7 +633,7 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("own", "1"), pod("missed"))
         own, missed = it.runtime.containers
-        await it.daemon.plugin.release([missed.id])  # as if nothing had been heard of it
+        await it.daemon.plugin.release([missed.id], ContainerState.RUNNING)  # as if nothing had been heard of it
         await it.daemon.auditor.round()
         (event,) = events
         assert (event.about, event.reason) == (Subject.node("localhost"), "UnknownContainer")
