@@ -69,14 +69,12 @@ def _candidate(
     pool = places[placed.grant.pool] if normal else layout.tree.top.id
     home = None if placed.grant.home is None else places[placed.grant.home]
     held, degraded = None, None
-    if pool is None:
-        pass  # nothing of its place is left
-    elif same_entitlement(request, placed.request):
+    same = same_entitlement(request, placed.request)
+    if pool is not None and (same or not forced):  # else nothing of its place is left
         held = replace(placed.grant, pool=pool, home=home)
-    elif not forced:
+    if held is not None and not same:
         entitled, _ = read_request(placed.container, old.layout)
         if same_entitlement(request, entitled):  # a machine that shrank left it less
-            held = replace(placed.grant, pool=pool, home=home)
             degraded = with_entitlement(request, placed.request)
     cpus, mems = old.sent.get(placed.container.id, (EMPTY, EMPTY))
     return Candidate(
@@ -85,7 +83,7 @@ def _candidate(
         cpus=cpus,
         mems=mems,
         held=held,
-        same=degraded is None,
+        same=same,
         degraded=degraded,
         there=layout.capacity.reserved == old.layout.capacity.reserved,
     )

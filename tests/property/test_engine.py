@@ -61,6 +61,7 @@ specs = st.fixed_dictionaries(
         "defaultCPUPriority": st.sampled_from(("high", "low")),
         "unlimitedBurstable": st.sampled_from(("system", "package", "die", "numa", "l3cache")),
         "reservedResources": st.sampled_from(({"cpu": "750m"}, {"cpu": "cpuset:1"}, {"cpu": 2})),
+        "reservedPoolNamespaces": st.sampled_from(([], ["default"])),
     },
 )
 wishes = st.dictionaries(
@@ -246,11 +247,21 @@ class Node(RuleBasedStateMachine):
 
     @rule(spec=specs)
     def reconfigure(self, spec: dict[str, object]) -> None:
-        earlier = in_use(self.engines[0])
+        earlier, known = in_use(self.engines[0]), self.engines[0].state.placed.copy()
         if self.handle(Reconfigured(settings=nodes.settings(**spec))) is not None:
             self.spec = spec
             fresh = Engine(self.machine, nodes.settings(**spec), earlier)
             self.untouched = fresh.state.snapshot()
+            self._those_that_turn_reserved_are_so(known)
+
+    def _those_that_turn_reserved_are_so(self, known: dict[str, Placed]) -> None:
+        """Unless they ask for more than the reserved CPUs have left."""
+        state = self.engines[0].state
+        left = max(0, 1000 * len(state.layout.capacity.reserved) - state.reserved_milli)
+        for container_id, before in known.items():
+            now = state.placed[container_id]
+            if now.request.sort is Sort.RESERVED is not before.request.sort:
+                assert now.grant.sort is Sort.RESERVED or now.grant.shared > left
 
     @rule()
     def reload(self) -> None:

@@ -694,6 +694,26 @@ def test_fewer_reserved_cpus_overflow_like_a_new_request() -> None:
     assert driver.engine.state.reserved_milli == 1000
 
 
+def test_who_turns_reserved_leaves_the_ordinary_cpus_and_explain_says_why() -> None:
+    driver = EngineDriver(reservedResources={"cpu": 2})
+    own, shared = (nodes.container(milli, namespace="ops") for milli in (2000, 500))
+    other = nodes.container(2000)
+    before = [driver.create(each) for each in (own, shared, other)]
+    driver.reconfigure(reservedResources={"cpu": 2}, reservedPoolNamespaces=["ops"])
+    assert [driver.cpus(each) for each in (own, shared, other)] == ["0-1", before[1], before[2]]
+    assert driver.engine.state.reserved_milli == 2000
+    explained = driver.engine.state.placed[own.id].explanation
+    assert explained.kind is DecisionKind.RESERVED
+    assert any(note.startswith(f"it ran on CPUs {before[0]} before") for note in explained.notes)
+    # there is no room for this one
+    (why,) = driver.engine.state.placed[shared.id].explanation.notes
+    assert why == "asks for 500m of the reserved CPUs, which have 0 left"
+    driver.reconfigure(reservedResources={"cpu": 2})
+    assert driver.engine.state.reserved_milli == 0
+    assert len(driver.grant(own).exclusive) == 2
+    assert [driver.cpus(each) for each in (shared, other)] == before[1:]
+
+
 def test_a_changed_entitlement_moves_only_who_has_it() -> None:
     driver = EngineDriver()
     own, shared = nodes.container(2000), nodes.container(2500)

@@ -130,6 +130,20 @@ def test_memory_that_is_overbooked_on_one_is_nobody_elses_concern() -> None:
     assert "those that run there are booked with" in refusal
 
 
+def test_who_turns_reserved_does_so_at_a_reload_as_at_a_restart() -> None:
+    driver = EngineDriver()
+    some = [nodes.container(milli, namespace="ops") for milli in (300, 2000, 1500, 400)]
+    others = [nodes.container(milli) for milli in (300, 2000, 1500)]
+    for each in (*some, *others):
+        driver.create(each)
+    again = restarted(driver, reservedPoolNamespaces=["ops"])
+    driver.reconfigure(reservedPoolNamespaces=["ops"])
+    assert [driver.cpus(each) for each in some].count("0") == 2
+    for each in (*some, *others):
+        assert driver.cpus(each) == again.cpus(each)
+        assert driver.grant(each) == again.grant(each)
+
+
 def test_reserved_containers_that_are_too_many_stay_at_a_restart_pinned_or_not() -> None:
     spec: dict[str, Any] = {"pinCPU": False, "reservedResources": {"cpu": "cpuset:0"}}
     driver = EngineDriver(**spec)

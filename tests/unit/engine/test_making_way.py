@@ -23,6 +23,7 @@ from nri_policy.store.forms import decode_grant, encode
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
+from nri_policy.workload.request import Sort
 from tests.support import bookkeeping, nodes
 from tests.support.engine_driver import EngineDriver
 
@@ -303,7 +304,7 @@ def test_who_turns_reserved_has_no_home_to_go_back_to() -> None:
     assert driver.grant(small).home == 1
     settings = nodes.settings(**RESERVED, reservedPoolNamespaces=["ops"])
     driver.handle(Reconfigured(settings=settings))
-    assert driver.grant(small).home is None
+    assert (driver.grant(small).sort, driver.grant(small).home) == (Sort.RESERVED, None)
     driver.stop(large)
     assert driver.decision.moved == ()
 
