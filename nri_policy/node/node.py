@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from nri_policy.engine.engine import Engine
@@ -65,6 +65,10 @@ class Node:
         if isinstance(outcome, Decision):
             return outcome
         raise outcome
+
+    def of_pod(self, pod_id: str) -> Sequence[str]:
+        """Return the ids of a pod's containers in `view`, without looking at all others."""
+        return [*self._engine.state.of_pod(pod_id)]
 
     def interim_placement(self, container: Container) -> Placement:
         """Return where a container can wait that is admitted before it is decided on."""

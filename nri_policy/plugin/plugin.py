@@ -215,7 +215,10 @@ class PolicyPlugin:
     async def stop_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod."""
         self.pods.stop(pod)
+        left = self._node.of_pod(pod.id)
         self._decisions.decide(PodStopped(pod_id=pod.id))
+        for each in left:  # of some a runtime says nothing more
+            self._forget(each)
 
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod whose stop was missed."""

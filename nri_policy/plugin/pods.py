@@ -173,8 +173,8 @@ class Pods:
         None where that cannot be known: the pod's amounts were not those of one container alone.
         """
         total = self._totals.get(pod_id)
-        placed = self._node.view.placed.values()
-        own = [each.container for each in placed if each.container.pod.id == pod_id]
+        placed = self._node.view.placed
+        own = [placed[each].container for each in self._node.of_pod(pod_id)]
         if total is None or len(own) != 1 or not _same(total, own[0].resources):
             return None
         return own[0].id, self._asked(pod_id, change)

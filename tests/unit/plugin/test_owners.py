@@ -619,6 +619,22 @@ async def test_a_creation_that_goes_on_while_the_runtime_registers_us_keeps_its_
         assert not slow.updated_by
 
 
+async def test_a_pod_that_stops_takes_its_creations_along(tmp_path: Path) -> None:
+    async with served(tmp_path, ONE_POOL, name="cri-o", version="1.36.3") as it:
+        gate = Gate(it.runtime, "creating", "given-up")
+        creating = asyncio.create_task(it.start(pod("given-up", "1")))
+        await gate.reached.wait()
+        creating.cancel()
+        await asyncio.wait({creating})
+        confirmations = it.daemon._update_queue.confirmations
+        assert confirmations.any_on_the_way
+        async with it.daemon.node.turn:
+            (stopped,) = it.runtime.pods
+            await it.daemon.plugin.stop_pod_sandbox(stopped.message)
+        assert not it.daemon.node.view.placed
+        assert not confirmations.any_on_the_way
+
+
 async def test_a_creation_that_was_refused_does_not_go_on(tmp_path: Path) -> None:
     async with served(tmp_path, ONE_POOL, name="cri-o", version="1.36.3") as it:
         assert await it.start(pod("refused", "9")) != []
@@ -633,7 +649,8 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("own", "1"), pod("missed"))
         own, missed = it.runtime.containers
-        await it.daemon.plugin.release([missed.id], ContainerState.RUNNING)  # as if nothing had been heard of it
+        # as if nothing had been heard of it
+        await it.daemon.plugin.release([missed.id], ContainerState.RUNNING)
         await it.daemon.auditor.round()
         (event,) = events
         assert (event.about, event.reason) == (Subject.node("localhost"), "UnknownContainer")
