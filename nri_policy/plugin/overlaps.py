@@ -1,8 +1,10 @@
 """Overlaps: finds containers on CPUs that are somebody else's own, however they came there.
 
 What was seen in force can be undone: by a runtime that writes an older cpuset, by anybody who may
-write cgroups. So all cpusets are looked at every PERIOD, as long as anybody has CPUs of its own;
-`enforcement` looks again, by the decisions of that moment, and puts an end to it.
+write cgroups. So all cpusets are looked at every PERIOD, as long as anybody has CPUs of its own.
+That needs no lock, and no writing waits for it: what is found beside a batch that is being written,
+or a decision, is only a suspicion. `enforcement` looks again, alone and by the decisions of that
+moment, and puts an end to it.
 """
 
 from __future__ import annotations
