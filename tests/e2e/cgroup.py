@@ -56,6 +56,11 @@ def cpuset(path: str) -> CpusetFiles:
     return CpusetFiles(cpus=value("cpus"), mems=value("mems"))
 
 
+def children(path: str) -> set[str]:
+    """Return the names of the cgroups right below the cgroup *path*."""
+    return {each.name for each in _folder(path).iterdir() if each.is_dir()}
+
+
 def quota(path: str) -> str:
     """Return the limit of CPU time of the cgroup *path*, as its file has it."""
     folder = _folder(path, "cpu")

@@ -78,6 +78,9 @@ class Node:
     async def release(self, container_ids: Collection[str]) -> None:
         raise AssertionError(container_ids)
 
+    async def give_up(self, container_ids: Collection[str]) -> None:
+        raise AssertionError(container_ids)
+
     async def admit(self, cgroups: Collection[str]) -> None:
         raise AssertionError(cgroups)
 

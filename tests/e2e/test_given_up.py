@@ -1,0 +1,86 @@
+"""Creations that their client gives up: CRI-O keeps the container for a while, and says nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.e2e import cgroup
+from tests.e2e.conftest import CRIO
+from tests.e2e.daemon import Daemon
+from tests.e2e.kubelet import BEST_EFFORT, guaranteed
+from tests.e2e.runtime import Runtime
+from tests.e2e.test_real_host import host_root, settings
+from tests.e2e.waiting import eventually
+
+__all__ = ["host_root", "settings"]  # fixtures
+
+#: `nri-policy` that gives creations up after 30 s, and looks every second.
+PROGRAM = f"""\
+#!{sys.executable}
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from nri_policy.audit import auditor, presence
+auditor.PERIOD, presence.MAX_CREATION = 1.0, 30.0
+from nri_policy.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def daemon(
+    runtime: Runtime, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
+) -> Iterator[Daemon]:
+    program = tmp_path / "nri-policy"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    socket = runtime.nri_socket
+    daemon = Daemon(
+        tmp_path, settings=settings, host_root=host_root, nri_socket=socket, program=program
+    )
+    try:
+        daemon.start()
+        yield daemon
+        daemon.stop()
+    finally:
+        daemon.close()
+
+
+@pytest.mark.parametrize("runtime", [CRIO], indirect=True)
+def test_a_creation_that_was_given_up_holds_its_cpus_as_long_as_it_has_a_process(
+    runtime: Runtime, daemon: Daemon
+) -> None:
+    kubelet, hasty = runtime.kubelet("slow"), runtime.kubelet("slow", seconds=0.5)
+    try:
+        kubelet.run("guest", BEST_EFFORT)
+        pod = kubelet.run_pod("given-up", {"main": guaranteed(1000)})
+        before = cgroup.children(pod.cgroup_parent)
+        pod.kubelet = hasty
+        with pytest.raises(grpc.RpcError):
+            pod.create("main")
+        pod.kubelet = kubelet
+
+        def is_there() -> bool:
+            new = cgroup.children(pod.cgroup_parent) - before
+            return any("conmon" not in each for each in new)
+
+        def is_booked() -> bool:
+            return "default/given-up/main" in daemon.containers()
+
+        assert is_booked()
+        assert eventually(is_there, bool)
+        while eventually(is_there, lambda there: not there, seconds=5.0):
+            assert is_booked() or not is_there()
+        assert is_booked(), "nobody knows yet that it will not start"
+        assert not eventually(is_booked, lambda booked: not booked)
+        # nothing was wrong with the pod: the kubelet may ask for the container again
+        pod.create("main").start()
+        assert len(pod.created[0].cpus()) == 1
+    finally:
+        hasty.close()
+        kubelet.close()
