@@ -355,12 +355,17 @@ class Engine:
         state.equipment = event.equipment or state.equipment
         before = state.placed.keys() | event.held.keys()
         present = deduplicate(event.containers, before)
-        listed_now = {container.id for container in present}
+        listed_now = {container.id: container.full_name for container in present}
         came = [each.full_name for each in present if before and each.id not in before]
         left = [each.full_name for key, each in event.held.items() if key not in listed_now]
-        for gone in state.placed.keys() - listed_now:
-            left.append(state.drop(gone).container.full_name)
-            state.forget(gone)
+        gone = [
+            each
+            for each, placed in state.placed.items()
+            if listed_now.get(each) != placed.container.full_name  # another one has its id
+        ]
+        for each in gone:
+            left.append(state.drop(each).container.full_name)
+            state.forget(each)
         candidates, warnings, deadlines, unread = [], [], {}, {}
         pools = {pool.name: pool.id for pool in self.layout.tree.pools}
         for listed in present:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Reconfigured, Synchronized
+from nri_policy.engine.event import Reconfigured, Stopped, Synchronized
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.synchronization import in_force
@@ -191,6 +191,22 @@ def test_of_two_alike_the_one_that_was_placed_last_exists() -> None:
     for order in ([old, new], [new, old]):
         listen(driver, *(at(each, driver.cpus(new), driver.mems(new)) for each in order))
         assert list(driver.engine.state.placed) == ["new"]
+
+
+def test_another_one_of_the_same_id_is_not_the_one_that_was_known() -> None:
+    driver = EngineDriver()
+    known, other = nodes.container(2000), nodes.container(1000)
+    driver.create(known)
+    namesake = replace(known, id="another")
+    listen(driver, replace(other, id=known.id), namesake)
+    placed = driver.engine.state.placed
+    assert {each: len(placed[each].grant.exclusive) for each in placed} == {
+        known.id: 1,
+        "another": 2,
+    }
+    for each in [*placed]:
+        driver.handle(Stopped(container_id=each))
+    assert not driver.engine.state.placed
 
 
 def listed(driver: EngineDriver, container: Container, resources: Resources) -> Container:
