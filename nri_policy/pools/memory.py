@@ -183,8 +183,11 @@ class MemorySupply:
         return tuple(moves)
 
     def _narrower(self, booking: Booking) -> CPUSet | None:
-        """Rebook on the narrowest zone that fits, and return it; None where none is narrower."""
-        if not booking.request.movable or booking.missing:
+        """Rebook on the narrowest zone that fits, and return it; None where none is narrower.
+
+        Whose kinds of memory are not there keeps what it has.
+        """
+        if not booking.request.movable or booking.missing or booking.home.refused:
             return None
         for zone in self.map.widths(booking.home.zone, booking.home.growth):
             if not zone < booking.zone:

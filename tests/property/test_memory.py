@@ -175,7 +175,7 @@ def operate(random: Random, model: Model, supply: MemorySupply, pools: int, numb
             supply.adopt(pool, request, zone)
     elif action < 0.67:
         for move in supply.shrink():
-            assert move.zone < move.before
+            assert EMPTY < move.zone < move.before
     elif held and action < 0.7:
         supply.warm(random.choice(held))
     elif held and action < 0.73:

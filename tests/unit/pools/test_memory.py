@@ -189,6 +189,13 @@ def test_immovable_and_overcommitted_zones_do_not_shrink() -> None:
     assert at.shrink() == ()
 
 
+def test_whose_kinds_of_memory_are_not_there_keeps_its_zone() -> None:
+    at = supply(PLAIN)
+    at.adopt(0, request(0, id="a", kinds=frozenset({PMEM}), strict=True), ids("0-1"))
+    assert at.shrink() == ()
+    assert zones(at) == {"a": "0-1"}
+
+
 def test_a_zone_that_is_not_one_of_its_growth_stays() -> None:
     at = supply(machine=with_nodes(nodes.machine(TIERED), normal=True))
     at.adopt(0, request(1, id="a", kinds=frozenset({DRAM}), strict=True), ids("0,2"))
