@@ -40,6 +40,7 @@ class CrowdedCluster:
         self.ends: dict[Key, int] = {}  # of those that run
         self.holding: dict[Key, tuple[list[str], int]] = {}  # hosts, for how many steps
         self.now = 0
+        self.empty = Engine(self.settings, self.nodes)
         self.elect()
 
     def elect(self) -> None:
@@ -66,9 +67,17 @@ class CrowdedCluster:
         self.waiting.queue.put(key, 0, since, f"{since:06}{key[1]}", holds=reserved)
 
     def come(self) -> None:
-        """A group comes, of any size and request that an empty cluster can hold."""
-        draw = self.random
+        """A group comes, of any size and request that the empty cluster holds."""
         name = f"g{self.now:04}{len(self.since):03}"
+        group = self.draw(name)
+        while self.empty.place(group).state != "Placed":  # one pod set can be in another's way
+            group = self.draw(name)
+        self.groups["default", name] = group
+        self.since["default", name] = self.now
+        self.put(("default", name))
+
+    def draw(self, name: str) -> PlacementGroup:
+        draw = self.random
         request = draw.choice(
             [
                 PlacementRequest(required="rack"),
@@ -85,9 +94,7 @@ class CrowdedCluster:
         pod_sets = [first]
         if draw.random() < 0.2:
             pod_sets.insert(draw.randrange(2), PodSet("other", 1, template(draw.choice([1, 3]))))
-        self.groups["default", name] = PlacementGroup("default", name, tuple(pod_sets))
-        self.since["default", name] = self.now
-        self.put(("default", name))
+        return PlacementGroup("default", name, tuple(pod_sets))
 
     def end(self) -> None:
         for key in [key for key, at in self.ends.items() if at <= self.now]:
