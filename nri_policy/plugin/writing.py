@@ -156,11 +156,16 @@ class Writing:
                 await self._write([each for each in part if self._may_grow(each, blocked)])
 
     async def widen(self) -> None:
-        """Write all that is to be told, whatever it is: nobody keeps anything for itself."""
+        """Write all that is to be told, whatever it is: nobody keeps anything for itself.
+
+        The runtime is told all the same: nobody puts right later what it writes of its own.
+        """
         if self._cgroups is None:
             return
+        changes = [*self._queue.unsent.values()]
         async with self.lock:
-            await self._write([*self._queue.unsent])
+            await self._write([each.container_id for each in changes])
+        self._queue.note(changes)
 
     async def probe(self, container_ids: Iterable[str]) -> None:
         """Find out whether cgroups can be written, on the first of these that is here."""

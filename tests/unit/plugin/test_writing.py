@@ -377,3 +377,50 @@ async def test_a_resize_makes_others_leave_before_its_answer(tmp_path: Path) -> 
         assert len(own.cpus) == 4
         assert shared.cpus == CPUSet.parse("1-7") - own.cpus
         assert told(shared) == known
+
+
+@pytest.mark.parametrize("version", ["2.1.9", "2.4.0"])
+async def test_who_leaves_that_widens_writes_first_and_tells_all_the_same(
+    version: str, tmp_path: Path
+) -> None:
+    """Nobody is there later to put right what the runtime would write of its own."""
+    async with served(tmp_path, ONE_POOL, cgroups=Held, version=version, onExit="widen") as it:
+        (shared,) = await sharers(it, 1)
+        await it.start(pod("own", "2"))
+        await confirmed(it)
+        own = it.runtime.container("own/main")
+        cgroups = it.daemon._cgroups
+        assert isinstance(cgroups, Held)
+        cgroups.batches.clear()
+        await it.daemon.leave()
+        await it.runtime.settled()
+        paths = {each.message.linux.cgroups_path for each in (shared, own)}
+        assert {*cgroups.batches[0]} == paths
+        for each in (shared, own):
+            assert (str(each.cpus), str(told(each))) == ("0-7", "0-7")
+
+
+async def test_where_nothing_can_be_written_that_is_known_from_the_start_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ReadOnly(Held):
+        def __init__(self, runtime: EmbeddedRuntime) -> None:
+            super().__init__(runtime)
+            self.failing = {each.message.linux.cgroups_path for each in runtime.containers}
+
+    async with served(tmp_path, ONE_POOL, cgroups=ReadOnly, before=[pod("shared")]) as it:
+        (doubt,) = it.daemon.status.doubts()
+        assert doubt.endswith("changes wait for the runtime: Device busy")
+        cgroups, shared = it.daemon._cgroups, it.runtime.container("shared/main")
+        assert isinstance(cgroups, ReadOnly)
+        await it.start(pod("own", "2"))
+        own = it.runtime.container("own/main")
+        assert told(shared) == CPUSet.parse("1-7") - own.cpus
+        await confirmed(it)
+        cgroups.failing.clear()
+        await it.daemon.plugin.writing.settle()
+        assert it.daemon.plugin.writing.trouble, "it is tried each minute"
+        monkeypatch.setattr(writing, "RETRY", 0.0)
+        await it.daemon.plugin.writing.settle()
+        assert not it.daemon.plugin.writing.trouble
+        assert [*it.daemon.status.doubts()] == []
