@@ -75,3 +75,18 @@ def test_a_killed_daemon_leaves_the_cgroups_alone_and_finds_them_so(
     assert [container.cpus() for container in containers] == before
     daemon.start()
     assert [container.cpus() for container in containers] == before
+
+
+def test_who_may_run_anywhere_once_the_daemon_has_left_stays_so_when_it_is_resized(
+    daemon: Daemon, settings: dict[str, Any], kubelet: Kubelet
+) -> None:
+    """Then the runtime writes the cpuset that it knows."""
+    daemon.reload(settings | {"onExit": "widen"})
+    own = kubelet.run("own", guaranteed(1000))
+    assert len(own.cpus()) == 1
+    daemon.stop()
+    anywhere = own.cpus()
+    assert len(anywhere) > 1
+    own.update(guaranteed(500))
+    assert own.cpus() == anywhere
+    daemon.start()
