@@ -9,6 +9,7 @@ import hashlib
 import uuid
 
 from nri_policy.proto import nri_pb2 as nri
+from nri_policy.systemd.scopes import cgroup_of
 
 _NAMESPACES = ("pid", "ipc", "uts", "mount", "network")
 _SANDBOX_SHARES = 2  # of the pause container
@@ -34,7 +35,7 @@ def object_uid(*parts: object) -> str:
 
 def complete_sandbox(sandbox: nri.PodSandbox, *, runtime: str, pid: int) -> None:
     """Add to kubelet's *sandbox*, whose id is set, what the *runtime* adds."""
-    sandbox.linux.cgroups_path = _cgroups_path(sandbox, sandbox.id, runtime)
+    sandbox.linux.cgroups_path = cgroup_of(sandbox.linux.cgroup_parent, sandbox.id, runtime)
     sandbox.linux.namespaces.extend(nri.LinuxNamespace(type=kind) for kind in _NAMESPACES)
     sandbox.linux.resources.cpu.shares.value = _SANDBOX_SHARES
     if runtime != "containerd":
@@ -75,7 +76,7 @@ def complete_container(
             nri.Mount(destination=destination, type=kind, source=source, options=options.split()),
         )
     container.linux.namespaces.extend(nri.LinuxNamespace(type=kind) for kind in _NAMESPACES)
-    container.linux.cgroups_path = _cgroups_path(sandbox, container.id, runtime)
+    container.linux.cgroups_path = cgroup_of(sandbox.linux.cgroup_parent, container.id, runtime)
     _drop_unset(container.linux.resources)
     if runtime == "containerd":
         container.labels["io.cri-containerd.kind"] = "container"
@@ -113,11 +114,3 @@ def _cri_annotations(sandbox: nri.PodSandbox, kind: str) -> dict[str, str]:
         "io.kubernetes.cri.sandbox-namespace": sandbox.namespace,
         "io.kubernetes.cri.sandbox-uid": sandbox.uid,
     }
-
-
-def _cgroups_path(sandbox: nri.PodSandbox, id_: str, runtime: str) -> str:
-    parent = sandbox.linux.cgroup_parent
-    if parent.endswith(".slice"):
-        prefix = "cri-containerd" if runtime == "containerd" else "crio"
-        return f"{parent.rpartition('/')[2]}:{prefix}:{id_}"
-    return f"{parent}/{id_}" if runtime == "containerd" else f"{parent}/crio-{id_}"

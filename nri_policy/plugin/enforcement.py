@@ -49,6 +49,10 @@ class Cgroups(CgroupFiles, Kept, Protocol):
         """Return what the kernel says of a cgroup, by the runtime's name; None if not here."""
         ...
 
+    def processes(self, cgroup: str) -> Collection[int]:
+        """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""
+        ...
+
 
 class Overlap(Struct, frozen=True, kw_only=True):
     """A container that was found on CPUs of somebody else's own."""
@@ -189,10 +193,13 @@ class Enforcement:
         """Look soon: what was told can be in force now."""
         self._update_queue.sent.set()
 
-    async def observe(self, paths: Mapping[str, str]) -> Mapping[str, Resources]:
+    async def observe(
+        self, paths: Mapping[str, str], *, living: bool = False
+    ) -> Mapping[str, Resources]:
         """Return what the kernel says of containers, by id; *paths* are the runtime's names.
 
-        Nothing of those that are not here, and of all of them where that takes too long: what is
+        Nothing of those that are not here, or, if only the *living* are asked about, that have no
+        process, and of all of them where that takes too long: what is
         found then is entered when it comes, for those of whom nothing newer is known.
         """
         cgroups = self._cgroups
@@ -200,7 +207,11 @@ class Enforcement:
             return {}
 
         def read() -> dict[str, Resources]:
-            seen = ((each, cgroups.resources(path)) for each, path in paths.items())
+            seen = (
+                (each, cgroups.resources(path))
+                for each, path in paths.items()
+                if not living or cgroups.processes(path)
+            )
             return {each: found for each, found in seen if found is not None}
 
         reading = asyncio.ensure_future(asyncio.to_thread(read))

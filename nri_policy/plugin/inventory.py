@@ -16,13 +16,14 @@ from nri_policy.engine.grant import Placement
 from nri_policy.engine.synchronization import in_force
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import Phase
-from nri_policy.plugin.convert import resources_of
+from nri_policy.plugin.convert import pod_of, resources_of
 from nri_policy.plugin.enforcement import Enforcement
 from nri_policy.plugin.ledger import cpuset_of
 from nri_policy.plugin.pods import Pods
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2
-from nri_policy.workload.pod import Container, Resources
+from nri_policy.systemd.scopes import cgroup_of
+from nri_policy.workload.pod import Container, ContainerState, Resources
 
 
 class Inventory:
@@ -66,24 +67,50 @@ class Inventory:
             held,
         )
 
-    def under_creation(
-        self, pod_ids: Collection[str], listed: Collection[Container]
+    async def under_creation(
+        self,
+        pods: Iterable[nri_pb2.PodSandbox],
+        listed: Collection[Container],
+        held: Mapping[str, StoredGrant],
+        runtime: str,
     ) -> tuple[Container, ...]:
-        """Return those that the runtime may be creating and has not *listed*, with their cpusets.
+        """Return those that the *runtime* may be creating and has not *listed*, with their cpusets.
 
-        Another one of the same name in the list has taken over.
+        We know those that we were asked about; those that an earlier daemon was asked about, which
+        have a grant *held*, have a process. Another one of the same name in the list has taken
+        over.
         """
         view, phase = self._node.view, self._update_queue.confirmations.phase
+        by_uid = {pod.uid: pod for pod in pods}
         there = {key for each in listed for key in (each.id, each.full_name)}
-        return tuple(
-            replace(
-                container,
-                resources=replace(container.resources, cpus=str(cpus), mems=str(mems)),
-            )
+        asked = [
+            (placed.container, str(cpus), str(mems))
             for each, placed in view.placed.items()
-            for container, (cpus, mems) in [(placed.container, view.sent[each])]
-            if phase(each) is Phase.CREATING and container.pod.id in pod_ids
-            if there.isdisjoint((each, container.full_name))
+            for cpus, mems in [view.sent[each]]
+            if phase(each) is Phase.CREATING and placed.container.pod.uid in by_uid
+            if there.isdisjoint((each, placed.container.full_name))
+        ]
+        earlier = {
+            each: Container(
+                id=each,
+                pod=pod_of(by_uid[stored.pod_uid]),
+                name=stored.full_name.rpartition("/")[2],
+                state=ContainerState.CREATED,
+                created=stored.created,
+                labels={},
+                resources=stored.resources or Resources(),
+                cgroup=cgroup_of(by_uid[stored.pod_uid].linux.cgroup_parent, each, runtime),
+            )
+            for each, stored in held.items()
+            if each not in view.placed and stored.pod_uid in by_uid
+            if there.isdisjoint((each, stored.full_name))
+        }
+        paths = {each: container.cgroup for each, container in earlier.items()}
+        found = await self._enforcement.observe(paths, living=True)
+        asked += [(earlier[each], seen.cpus, seen.mems) for each, seen in found.items()]
+        return tuple(
+            replace(each, resources=replace(each.resources, cpus=cpus, mems=mems))
+            for each, cpus, mems in asked
         )
 
     async def look_at(self, container_ids: Iterable[str]) -> None:

@@ -163,8 +163,9 @@ class PolicyPlugin:
             if container.pod_sandbox_id in ids and container.state != nri_pb2.CONTAINER_STOPPED
         ]
         present, held = await self._inventory.read(pods, listed)
-        hides = runtime is not None and runtime.hides_creations
-        creating = self._inventory.under_creation(ids, present) if hides else ()
+        creating: Sequence[Container] = ()
+        if runtime is not None and runtime.hides_creations:
+            creating = await self._inventory.under_creation(pods, present, held, runtime.name)
         self.pids = {each.id: each.pid for each in listed}
         self._ended_early.clear()
         self.resizes.restart(present)

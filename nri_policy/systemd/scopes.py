@@ -66,6 +66,17 @@ class ManagerError(ScopeError):
     """systemd sets no scope's properties now: nobody listens, answers, or lets this process."""
 
 
+def cgroup_of(parent: str, id_: str, runtime: str) -> str:
+    """Return what a *runtime* calls the cgroup of a container, or a sandbox, in the pod's *parent*.
+
+    The form of a scope where systemd makes cgroups.
+    """
+    if parent.endswith(".slice"):
+        prefix = "cri-containerd" if runtime == "containerd" else "crio"
+        return f"{parent.rpartition('/')[2]}:{prefix}:{id_}"
+    return f"{parent}/{id_}" if runtime == "containerd" else f"{parent}/crio-{id_}"
+
+
 def scope_of(cgroup: str) -> str | None:
     """Return the unit that the runtime's *cgroup* `SLICE:PREFIX:NAME` is; None for another form."""
     parts = cgroup.split(":")

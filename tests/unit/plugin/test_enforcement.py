@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from nri_policy.cpuset import EMPTY, CPUSet
@@ -25,6 +25,9 @@ class Files:
 
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
         return {each: self._confine(each, cpus, change) for each, cpus in wanted.items()}
+
+    def processes(self, cgroup: str) -> Collection[int]:
+        raise AssertionError(cgroup)
 
     def kept_by_systemd(self, cgroup: str) -> bool:  # noqa: ARG002 - the signature
         return False

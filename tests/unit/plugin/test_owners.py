@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from nri_policy.audit import presence
 from nri_policy.cpuset import CPUSet
+from nri_policy.daemon import Daemon, Environment
 from nri_policy.kube.events import Event, Subject
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.plugin import enforcement, overlaps, resizes, update_queue, writing
@@ -27,7 +28,8 @@ from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.history import History
 from nri_policy.units import parse_bytes, parse_cpu
 from nri_policy.workload.pod import ContainerState
-from tests.support.daemon import Served, pod, served
+from tests.support import nodes
+from tests.support.daemon import PATIENT, Served, pod, served
 
 TWO_SOCKETS = "package:2 numa:1 core:2 pu:2"
 ONE_POOL = "package:1 numa:1 core:4 pu:1"
@@ -617,6 +619,58 @@ async def test_a_creation_that_goes_on_while_the_runtime_registers_us_keeps_its_
         assert await starting == []
         assert slow.cpus == own
         assert not slow.updated_by
+
+
+@pytest.mark.parametrize("living", [True, False])
+async def test_a_creation_that_goes_on_while_the_daemon_is_restarted_keeps_its_cpus(
+    living: bool, tmp_path: Path
+) -> None:
+    machine = nodes.machine(ONE_POOL)
+    async with (
+        EmbeddedRuntime(
+            tmp_path / "nri.sock",
+            online_cpus=machine.online,
+            memory_nodes=CPUSet([0]),
+            name="cri-o",
+            version="1.36.3",
+            timeouts=PATIENT,
+        ) as runtime,
+        asyncio.TaskGroup() as group,
+    ):
+
+        def daemon() -> Daemon:
+            host = Environment(
+                state_dir=tmp_path,
+                root=tmp_path,
+                cgroups=SimulatedCgroups(runtime),
+                delay=lambda _: 0.0,
+            )
+            return Daemon(machine, nodes.settings(), host)
+
+        first = daemon()
+        gate = Gate(runtime, "creating", "slow")
+        async with first.serving(runtime.socket_path):
+            await runtime.synchronized()
+            starting = group.create_task(runtime.start_pod(pod("slow", "2")))
+            await gate.reached.wait()
+            slow = runtime.container("slow/main")
+            own = first.node.view.placed[slow.id].grant.exclusive
+        await first.close()
+        await runtime.disconnected()
+        if living:
+            slow.make_cgroup()  # as it is before the hooks run
+        second = daemon()
+        async with second.serving(runtime.socket_path):
+            await runtime.synchronized(after=1)
+            held = second.node.view.placed
+            assert {each: held[each].grant.exclusive for each in held} == (
+                {slow.id: own} if living else {}
+            )
+            gate.open.set()
+            await starting
+            assert slow.cpus == second.node.view.placed[slow.id].grant.exclusive
+            assert not (living and slow.updated_by)
+        await second.close()
 
 
 async def test_a_pod_that_stops_takes_its_creations_along(tmp_path: Path) -> None:

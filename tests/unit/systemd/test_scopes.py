@@ -15,6 +15,7 @@ from nri_policy.systemd.scopes import (
     OWN_SOCKET,
     RETRY,
     Scopes,
+    cgroup_of,
     mask,
     scope_of,
 )
@@ -56,6 +57,23 @@ async def answer_of(root: Path, bus: Bus, socket: str = OWN_SOCKET) -> str:
 )
 def test_a_cgroup_of_the_systemd_driver_is_a_scope(cgroup: str, scope: str | None) -> None:
     assert scope_of(cgroup) == scope
+
+
+@pytest.mark.parametrize(
+    ("parent", "runtime", "cgroup"),
+    [
+        ("/kubepods/pod1", "containerd", "/kubepods/pod1/c1"),
+        ("/kubepods/pod1", "cri-o", "/kubepods/pod1/crio-c1"),
+        ("kubepods-pod1.slice", "cri-o", "kubepods-pod1.slice:crio:c1"),
+        (
+            "/kubepods.slice/kubepods-pod1.slice",
+            "containerd",
+            "kubepods-pod1.slice:cri-containerd:c1",
+        ),
+    ],
+)
+def test_a_runtime_names_the_cgroup_of_a_container(parent: str, runtime: str, cgroup: str) -> None:
+    assert cgroup_of(parent, "c1", runtime) == cgroup
 
 
 def test_bit_n_of_a_mask_stands_for_n() -> None:
