@@ -75,6 +75,11 @@ class Release(Struct, frozen=True, kw_only=True):
         return self.name == "cri-o"
 
     @property
+    def tells_failed_creations(self) -> bool:
+        """True if plugins hear the end of a container whose creation fails after their answer."""
+        return self.name == "containerd"
+
+    @property
     def dedicated_calls(self) -> bool:
         """True if each event has a call of its own, with StateChange only as fallback."""
         return self.nri_version >= (0, 12, 0)

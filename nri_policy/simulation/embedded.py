@@ -20,6 +20,7 @@ Where the two runtimes differ:
 | an update before POST_START    | changes the spec  | takes effect                   |
 | a stop before the start        | is told, and none | ends the container             |
 | lists after its restart        | what it has set   | what was asked at the creation |
+| a creation that fails later    | is told as an end | is not told                    |
 | update of another fails        | is logged         | fails the call that carried it |
 | an update of Synchronize fails | is logged         | plugin is left deaf, or closed |
 """
@@ -290,8 +291,11 @@ class EmbeddedRuntime:
                     self.machine.check(container.message.linux.resources)
                     container.make_cgroup()
             except CallRefused:
-                await self._stopped(container)
-                await self._removed(container)
+                if self.release.tells_failed_creations:
+                    await self._stopped(container)
+                    await self._removed(container)
+                else:
+                    self._forget(container)
                 raise
             container.enter(RuntimeState.CREATED)
             self._creation.show_time(container, "created_at")
@@ -492,6 +496,9 @@ class EmbeddedRuntime:
         if container.state is RuntimeState.REMOVED:
             return
         await self._tell(nri.REMOVE_CONTAINER, container.pod, container)
+        self._forget(container)
+
+    def _forget(self, container: Container) -> None:
         container.enter(RuntimeState.REMOVED)
         container.pod.containers.remove(container)
         del self._containers[container.id]

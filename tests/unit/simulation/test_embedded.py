@@ -360,14 +360,18 @@ async def test_a_cpuset_that_the_machine_does_not_have_fails_the_start_on_contai
 async def test_a_memory_node_that_the_machine_does_not_have_fails_the_creation_on_crio(
     start: Start,
 ) -> None:
+    """And no plugin hears of that."""
     async with (
         start(name="cri-o", version="1.34.0") as runtime,
-        ScriptedPlugin(runtime.socket_path, {"CreateContainer": lambda _: adjusted(mems="2")}),
+        ScriptedPlugin(
+            runtime.socket_path, {"CreateContainer": lambda _: adjusted(mems="2")}
+        ) as plugin,
     ):
         await runtime.synchronized()
         with pytest.raises(CRIError, match=r"runc: failed to write '2' to cpuset.mems"):
             await runtime.create_container(await runtime.run_pod(pod()), "c0")
         assert runtime.containers == []
+        assert plugin.seen[-1][0] == "CreateContainer"
 
 
 # ---- updates of other containers
