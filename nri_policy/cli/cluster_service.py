@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cli.failure import Exit, Failure
+from nri_policy.kube.errors import connection_problem
 from nri_policy.wording import quoted
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -48,9 +49,12 @@ class Service(Struct, frozen=True):
                 text = " ".join(content.decode(errors="replace").split())[:_MAX_TEXT]
                 raise Failure(f"{self.url}: {response.status}: {text}", Exit.UNREACHABLE)
             return msgspec.json.decode(content, type=answer)
-        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+        except OSError as error:
+            problem = connection_problem(error) or type(error).__name__
+            raise Failure(f"{self.url}: {problem}", Exit.UNREACHABLE) from error
+        except (http.client.HTTPException, msgspec.DecodeError) as error:
             raise Failure(
-                f"{self.url}: {error or type(error).__name__}", Exit.UNREACHABLE
+                f"{self.url}: its answer is not one of this service", Exit.UNREACHABLE
             ) from error
 
     def _connection(self, scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:

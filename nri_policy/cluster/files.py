@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from nri_policy import yamltext
 from nri_policy.cluster import group, settings
 from nri_policy.cluster.document import DocumentError
-from nri_policy.wording import quoted
+from nri_policy.wording import json_problem, quoted
 
 Object = dict[str, Any]
 
@@ -81,7 +81,7 @@ def read_documents(text: bytes, name: str) -> list[Object]:
     except RecursionError:
         raise DocumentError(name, "it is nested too deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        found = _read_yaml(text, name, str(error))
+        found = _read_yaml(text, name, json_problem(error))
     return [_object(each, name) for each in found]
 
 

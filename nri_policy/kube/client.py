@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from nri_policy.kube.connection import Connect
-from nri_policy.kube.errors import APIError
+from nri_policy.kube.errors import APIError, connection_problem
+from nri_policy.wording import json_problem
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient, Response
@@ -163,7 +164,9 @@ class Client:
             try:
                 found = msgspec.json.decode(text, type=_Page)
             except msgspec.DecodeError as error:
-                raise APIError(f"the answer is malformed: it is no list: {error}") from error
+                raise APIError(
+                    f"the answer is malformed: it is no list: {json_problem(error)}"
+                ) from error
             more = found.metadata.rest
             yield Page(items=found.items or [], revision="" if more else found.metadata.revision)
             if not more:
@@ -253,7 +256,7 @@ def decode(text: bytes | Raw) -> Object:
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise APIError(f"the answer is malformed: {error}") from error
+        raise APIError(f"the answer is malformed: {json_problem(error)}") from error
     if not isinstance(found, dict):
         raise APIError("the answer is malformed: it is no object")
     return found
@@ -264,7 +267,7 @@ def _event(line: bytes) -> tuple[str, Raw]:
     try:
         event = msgspec.json.decode(line, type=_Event)
     except msgspec.DecodeError as error:
-        raise APIError(f"the answer is malformed: {error}") from error
+        raise APIError(f"the answer is malformed: {json_problem(error)}") from error
     if event.type == "ERROR":
         status = decode(event.object)
         raise _status(status, status.get("code", 0))
@@ -300,7 +303,7 @@ def _phrase(code: int) -> str:
 
 
 def _text(error: Exception) -> str:
-    return _short(str(error)) or type(error).__name__
+    return connection_problem(error) or _short(str(error)) or type(error).__name__
 
 
 def _short(text: str) -> str:
