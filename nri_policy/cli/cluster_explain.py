@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from nri_policy.cli.cluster_picture import cluster_map, group_lines, pods_of, totals
 from nri_policy.cli.cluster_service import Service
 from nri_policy.cli.cluster_source import (
     ClusterSource,
@@ -17,9 +18,10 @@ from nri_policy.cli.cluster_source import (
     documents_of,
     documents_option,
     groups_of,
+    require,
     service_option,
 )
-from nri_policy.cli.cluster_tree import blocks, topology_name
+from nri_policy.cli.cluster_tree import topology_name
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
@@ -27,9 +29,10 @@ from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.explanation import Change, Explanation, explain
 from nri_policy.cluster.group import PlacementGroup
 from nri_policy.cluster.standing import Standing
-from nri_policy.cluster.tree_report import placed_on_hosts, tree_report
+from nri_policy.cluster.tree_report import tree_report
 from nri_policy.cluster.trial import find_group
-from nri_policy.picture import racks
+from nri_policy.picture.racks import document, legend_of
+from nri_policy.picture.racks_page import Parts, cluster_page
 from nri_policy.wording import counted
 
 
@@ -56,7 +59,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     if (name is None) == (not asked):
         raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")
     if service is not None:
-        question = name if name is not None else documents_of(asked)
+        question = name if name is not None else require(documents_of(asked), asked)
         explanation = service.ask("explain", question, Explanation)
         _print(name or f"{_read(asked).namespace}/{_read(asked).name}", explanation, form)
     else:
@@ -83,11 +86,19 @@ def _print_picture(
 ) -> None:
     named = next((each.request.topology for each in group.pod_sets if each.request), None)
     report = tree_report(engine, topology_name(engine, named))
-    shown = blocks(report, placed_on_hosts([explanation]))
+    groups = [(f"{group.namespace}/{group.name}", explanation.status)]
+    cluster = cluster_map(report, groups)
+    legend = legend_of(pods_of(groups))
     if form == "svg":
-        print_page(racks.document(shown))
-    else:
-        print_page(racks.page_of(f"Group {group.name}", shown, [*_notes(explanation)]))
+        print_page(document(cluster, legend))
+        return
+    parts = Parts(
+        groups=group_lines(cluster, groups),
+        cluster=cluster,
+        totals=totals(report),
+        notes=[*_notes(explanation)],
+    )
+    print_page(cluster_page(f"Group {group.name}", legend, parts))
 
 
 def _read(asked: tuple[Path, ...]) -> PlacementGroup:
@@ -105,7 +116,14 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Table | Text]:
         yield Text("")
         yield Text(f"pod set {each.pod_set}: {each.wanted} {each.unit}")
         table = Table(box=None, pad_edge=False)
-        heads = ("level", "domains", "hold all", "most in one", "in all")
+        unit = each.unit
+        heads = (
+            "level",
+            "domains",
+            "that fit the whole group",
+            f"most {unit} in one domain",
+            f"{unit} in all domains",
+        )
         for head in heads:
             table.add_column(head, justify="left" if head == "level" else "right")
         for at in each.levels:
@@ -131,7 +149,8 @@ def _notes(explanation: Explanation) -> Iterator[str]:
         for at in each.levels:
             yield (
                 f"{each.pod_set}: {each.wanted} {each.unit}; {at.level}: {at.holding_all} of"
-                f" {counted(at.domains, 'domain')} hold all, {at.most} in one, {at.in_all} in all"
+                f" {counted(at.domains, 'domain')} fit the whole group, at most {at.most} in one"
+                f" domain, {at.in_all} in all domains"
             )
         for reason, count in each.excluded.items():
             yield (

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from nri_policy.cli.cluster_picture import cluster_map, group_lines, left, pods_of, totals
 from nri_policy.cli.cluster_service import Service
 from nri_policy.cli.cluster_source import (
     ClusterSource,
@@ -16,30 +17,34 @@ from nri_policy.cli.cluster_source import (
     documents_of,
     documents_option,
     groups_of,
+    require,
     service_option,
 )
-from nri_policy.cli.cluster_tree import blocks, left, topology_name
+from nri_policy.cli.cluster_tree import topology_name
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.node import HOSTNAME
-from nri_policy.cluster.tree_report import placed_on_hosts, tree_report
+from nri_policy.cluster.tree_report import tree_report
 from nri_policy.cluster.trial import Part, Tried, try_group
-from nri_policy.picture import racks
-from nri_policy.wording import counted
+from nri_policy.picture.racks import document, legend_of
+from nri_policy.picture.racks_page import Parts, cluster_page
+from nri_policy.wording import counted, some
 
 
 @click.command
 @documents_option
+@click.option("--hosts", is_flag=True, help="Show the pods on each host.")
 @cluster_options
 @picture_form_option
 @service_option
 @click.pass_context
-def place(
+def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     context: click.Context,
     source: ClusterSource,
     asked: tuple[Path, ...],
+    hosts: bool,
     service: Service | None,
     form: str,
 ) -> None:
@@ -51,7 +56,7 @@ def place(
     if not asked:
         raise click.UsageError("nothing to place: give -f FILE")
     if service is not None:
-        tried = service.ask("place", documents_of(asked), list[Tried])
+        tried = service.ask("place", require(documents_of(asked), asked), list[Tried])
     else:
         engine, snapshot = source.load()
         with document_errors():
@@ -59,7 +64,7 @@ def place(
         if form in ("svg", "html"):
             _print_picture(engine, tried, form)
     if form == "table":
-        print_drawing(drawn(tried))
+        print_drawing(drawn(tried, hosts=hosts))
     elif form in ("json", "yaml"):
         print_document(tried, form)
     context.exit(Exit.NO if any(each.status.state != "Placed" for each in tried) else 0)
@@ -67,40 +72,57 @@ def place(
 
 def _print_picture(engine: Engine, tried: Sequence[Tried], form: str) -> None:
     report = tree_report(engine, topology_name(engine, None))
-    shown = blocks(report, placed_on_hosts(tried))
-    refused = [f"{_name(each)}: {each.status.message}" for each in tried if not each.parts]
+    groups = [(_name(each), each.status) for each in tried]
+    cluster = cluster_map(report, groups)
+    legend = legend_of(pods_of(groups))
     if form == "svg":
-        print_page(racks.document(shown))
-    else:
-        names = ", ".join(map(_name, tried))
-        print_page(racks.page_of(f"Placement of {names}", shown, [*refused, *left(report)]))
+        print_page(document(cluster, legend))
+        return
+    refused = sum(not each.parts for each in tried)
+    parts = Parts(
+        problems=[f"{counted(refused, 'group')} of {len(tried)} cannot be placed"] * bool(refused),
+        groups=group_lines(cluster, groups),
+        cluster=cluster,
+        totals=totals(report),
+        notes=left(report),
+    )
+    title = f"Placement of {some(name for name, _ in groups)}"
+    print_page(cluster_page(title, legend, parts))
 
 
-def drawn(tried: Sequence[Tried]) -> Table:
-    """Return a table of where groups went."""
+def drawn(tried: Sequence[Tried], *, hosts: bool = False) -> Table:
+    """Return a table of where groups went, with a row for each host if *hosts*."""
     table = Table(box=None, pad_edge=False)
-    for name in ("group", "pod set", "where"):
-        table.add_column(name)
+    for name in ("group", "pod set", "where", *(("host", "pods") if hosts else ())):
+        table.add_column(name, justify="right" if name == "pods" else "left")
     for each in tried:
         if not each.parts:
             table.add_row(_name(each), "", each.status.message or "no pods")
         for part in each.parts:
-            table.add_row(_name(each), part.pod_set, where(each, part))
+            if hosts:
+                place = _place(each, part)
+                for host, pods in part.hosts.items():
+                    table.add_row(_name(each), part.pod_set, place, host, str(pods))
+            else:
+                table.add_row(_name(each), part.pod_set, where(each, part))
     return table
 
 
 def where(tried: Tried, part: Part) -> str:
     """Return where pods are: `rack r1: 16 pods on 8 hosts`."""
-    places = [
-        f"{level.rpartition('/')[2]} {value or '-'}"
-        for level, value in zip(tried.levels, part.values, strict=True)
-    ]
-    pods = counted(part.pods, "pod")
+    place, pods = _place(tried, part), counted(part.pods, "pod")
     if tried.levels[-1] == HOSTNAME or all(
         each.levels[0] != HOSTNAME for each in tried.status.assignments
     ):
-        return f"{', '.join(places)}: {pods}"
-    return f"{', '.join(places)}: {pods} on {counted(part.leaves, 'host')}"
+        return f"{place}: {pods}"
+    return f"{place}: {pods} on {counted(part.leaves, 'host')}"
+
+
+def _place(tried: Tried, part: Part) -> str:
+    return ", ".join(
+        f"{level.rpartition('/')[2]} {value or '-'}"
+        for level, value in zip(tried.levels, part.values, strict=True)
+    )
 
 
 def _name(tried: Tried) -> str:

@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy import yamltext
+from nri_policy.cli.cluster_frames import Frames
+from nri_policy.cli.cluster_picture import left, totals
 from nri_policy.cli.cluster_source import (
     MAX_SIZE,
     ClusterSource,
@@ -20,7 +22,7 @@ from nri_policy.cli.cluster_source import (
     document_errors,
     text_of,
 )
-from nri_policy.cli.cluster_tree import blocks, topology_name
+from nri_policy.cli.cluster_tree import topology_name
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
@@ -30,9 +32,12 @@ from nri_policy.cluster.figures import Figures
 from nri_policy.cluster.files import read_documents
 from nri_policy.cluster.simulation import Played, Report, Simulation, Step, read_steps
 from nri_policy.cluster.synthetic_jobs import make_jobs
-from nri_policy.cluster.tree_report import placed_on_hosts, tree_report
-from nri_policy.picture import racks
+from nri_policy.cluster.tree_report import tree_report
+from nri_policy.picture.racks import document
+from nri_policy.picture.racks_page import Parts, cluster_page
 from nri_policy.wording import counted
+
+_HEADS = ("kind", "jobs", "placed", "never", "mean wait", "p99", "longest", "racks a job")
 
 
 @click.command
@@ -78,50 +83,78 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """Run a scenario of groups and nodes in a cluster, or a workload.
 
     Shows how long groups waited, by kind, and how much of the cluster was used. A picture shows the
-    end, a page the course of time. Exits with 1 if something is not as the scenario expects.
+    end; a page plays the steps, or shows the course of time. Exits with 1 if something is not as
+    the scenario expects.
     """
     if sum(each is not None for each in (scenario, workload, jobs)) != 1:
         raise click.UsageError("give one of SCENARIO, --workload and --synthetic-jobs")
     engine, _ = source.load()
     simulation = Simulation(engine)
     played: list[Played] = []
+    frames = Frames(engine)
+    played_page = form == "html" and (scenario is not None or every)
+    wrong: Failure | None = None
     if jobs is not None:
         with document_errors():
             levels = engine.settings.topologies[0].levels
             simulation.run(make_jobs(jobs, seed, engine.nodes.values(), levels))
     elif (path := scenario or workload) is not None:
-        played = [*_play(simulation, path, every=every)]
+        wrong = _play(simulation, path, played, frames if played_page else None, every=every)
     if workload is not None:
         simulation.end()
     problems = any(each.problems for each in played)
     if scenario is None and not every:
         played = []
-    _print(engine, Report(figures=simulation.figures(), steps=played), form)
+    report = Report(figures=simulation.figures(), steps=played)
+    if form in ("svg", "html"):
+        if not (played_page and played):
+            frames.take()
+        _print_picture(engine, report, frames, form)
+    elif form == "table":
+        print_drawing(*_draw(report))
+    else:
+        print_document(report, form)
+    if wrong is not None:
+        raise wrong
     context.exit(Exit.NO if problems else 0)
 
 
-def _play(simulation: Simulation, path: Path, *, every: bool) -> Iterator[Played]:
-    """Play the steps of a file."""
+def _play(
+    simulation: Simulation,
+    path: Path,
+    played: list[Played],
+    frames: Frames | None,
+    *,
+    every: bool,
+) -> Failure | None:
+    """Add to *played* the steps of a file; return what is wrong with the one that ends it."""
     for number, step in enumerate(_steps(path), start=1):
         try:
-            yield simulation.play(step, every=every)
+            played.append(simulation.play(step, every=every))
+            if frames is not None:
+                frames.take()
         except DocumentError as error:
-            raise Failure(f"{path}: step {number}: {error}", Exit.USAGE) from error
+            return Failure(f"{path}: step {number}: {error}", Exit.USAGE)
+    return None
 
 
-def _print(engine: Engine, report: Report, form: str) -> None:
-    if form == "table":
-        print_drawing(*_draw(report))
-    elif form in ("svg", "html"):
-        tree = tree_report(engine, topology_name(engine, None))
-        shown = blocks(tree, placed_on_hosts(engine.groups.values()))
-        if form == "svg":
-            print_page(racks.document(shown))
-        else:
-            course = [(each.at, each.used, each.waiting) for each in report.figures.timeline]
-            print_page(racks.page_of("Simulation", shown, [*_lines(report)], course))
-    else:
-        print_document(report, form)
+def _print_picture(engine: Engine, report: Report, frames: Frames, form: str) -> None:
+    cluster, groups = frames.last
+    if form == "svg":
+        print_page(document(cluster, frames.legend))
+        return
+    figures = report.figures
+    end = tree_report(engine, topology_name(engine, None))
+    moments = [*frames.moments(report.steps, [*map(_title, report.steps)])]
+    parts = Parts(
+        figures=(_HEADS, [*_rows(figures)]) if figures.kinds else None,
+        course=[(each.at, each.used, each.waiting) for each in figures.timeline],
+        groups=[] if moments else groups,
+        cluster=None if moments else cluster,
+        totals=totals(end),
+        notes=[_summary(figures), *left(end)],
+    )
+    print_page(cluster_page("Simulation", frames.legend, parts, moments))
 
 
 def _steps(path: Path) -> list[Step]:
@@ -162,40 +195,31 @@ def _draw(report: Report) -> Iterator[Table | Text]:
         table = Table(box=None, pad_edge=False, show_header=False)
         for group in each.groups:
             pods = ", ".join(f"{name}: {count}" for name, count in group.domains.items())
-            table.add_row(f"  {group.name}", group.state, pods or group.message)
-        yield table
+            mark, style = ("*", "bold") if group.change else (" ", "")
+            where = pods or group.message
+            table.add_row(f"{mark} {group.name}", group.state, where, group.change, style=style)
+        if each.groups:
+            yield table
         for problem in each.problems:
             yield Text(f"  not as expected: {problem}", style="red")
     figures = report.figures
     if not figures.kinds:
         return
     table = Table(box=None, pad_edge=False)
-    for head in ("kind", "jobs", "placed", "never", "mean wait", "p99", "longest", "racks a job"):
+    for head in _HEADS:
         table.add_column(head, justify="left" if head == "kind" else "right")
-    for kind in figures.kinds:
-        waits = (kind.mean_wait, kind.p99_wait, kind.longest_wait)
-        numbers = (kind.jobs, kind.placed, kind.refused)
-        racks_used = f"{kind.racks:.2f}"
-        table.add_row(kind.kind, *map(str, numbers), *map(_duration, waits), racks_used)
+    for row in _rows(figures):
+        table.add_row(*row)
     yield table
     yield Text(_summary(figures))
 
 
-def _lines(report: Report) -> Iterator[str]:
-    """Return what the page says of each step; its picture is of the end."""
-    for kind in report.figures.kinds:
-        yield (
-            f"{kind.kind}: {kind.placed} of {counted(kind.jobs, 'job')} placed; they waited"
-            f" {_duration(kind.mean_wait)} on average, 99 % at most {_duration(kind.p99_wait)}"
-        )
-    yield _summary(report.figures)
-    for number, each in enumerate(report.steps, start=1):
-        groups = "; ".join(
-            f"{group.name} {group.state} {group.message}".rstrip() for group in each.groups
-        )
-        yield f"step {number}: {_title(each)}: {groups or 'nothing changed'}"
-        for problem in each.problems:
-            yield f"not as expected: {problem}"
+def _rows(figures: Figures) -> Iterator[list[str]]:
+    """Yield what came of the jobs of each kind."""
+    for kind in figures.kinds:
+        waits = (kind.mean_wait, kind.p99_wait, kind.longest_wait)
+        numbers = (kind.jobs, kind.placed, kind.refused)
+        yield [kind.kind, *map(str, numbers), *map(_duration, waits), f"{kind.racks:.2f}"]
 
 
 def _summary(figures: Figures) -> str:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cli.cluster_run import read_cluster_settings
 from nri_policy.cli.cluster_service import Service, service_options
@@ -23,8 +24,9 @@ from nri_policy.cluster.engine import Engine
 from nri_policy.cluster.files import Files, read_documents
 from nri_policy.cluster.group import PlacementGroup
 from nri_policy.cluster.listing import list_cluster
+from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.offline import engine_of
-from nri_policy.cluster.settings import read_settings
+from nri_policy.cluster.settings import ClusterSettings, read_levels, read_settings
 from nri_policy.cluster.snapshot import Snapshot, read_snapshot
 from nri_policy.cluster.workload import read_groups
 from nri_policy.kube.client import Client
@@ -37,6 +39,7 @@ _CHUNK = 1 << 20
 Object = dict[str, Any]
 
 _Command = Callable[..., Any]
+_Kind = TypeVar("_Kind")
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 documents_option = click.option(
@@ -57,11 +60,13 @@ class ClusterSource(Struct, frozen=True):
     synthetic: str | None
     settings: Path | None
     kubeconfig: Path | None
+    levels: list[str] | None  # of the first topology, instead of the settings'
 
     @property
     def is_given(self) -> bool:
         """Whether an option names a cluster or settings."""
-        return bool(self.files or self.synthetic or self.settings or self.kubeconfig)
+        given = (self.files, self.synthetic, self.settings, self.kubeconfig, self.levels)
+        return any(given)
 
     def load(self) -> tuple[Engine, Snapshot]:
         """Return an engine that knows the cluster; raises Failure or UsageError."""
@@ -76,8 +81,19 @@ class ClusterSource(Struct, frozen=True):
                 given.add(text_of(path), str(path))
             snapshot = read_snapshot(given.cluster)
             if self.settings is not None:
-                return engine_of(snapshot, read_cluster_settings(self.settings)), snapshot
-            return engine_of(snapshot, read_settings(given.settings)), snapshot
+                settings = read_cluster_settings(self.settings)
+            else:
+                settings = read_settings(given.settings)
+            return engine_of(snapshot, self._with_levels(settings)), snapshot
+
+    def _with_levels(self, settings: ClusterSettings) -> ClusterSettings:
+        """Return *settings* with the levels that an option names."""
+        if self.levels is None:
+            return settings
+        first, *others = settings.topologies
+        below = first.below_host if self.levels[-1] == HOSTNAME else []
+        first = replace(first, levels=self.levels, below_host=below)
+        return replace(settings, topologies=[first, *others])
 
     def _ask(self) -> Files:
         """Return what the live cluster has now."""
@@ -107,6 +123,15 @@ async def _list(client: Client) -> Files:
         await client.close()
 
 
+def _read_levels(
+    _context: click.Context, _option: click.Parameter, text: str | None
+) -> list[str] | None:
+    try:
+        return None if text is None else read_levels(text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 def cluster_options(command: _Command) -> _Command:
     """Give *command* the options that name a cluster; it gets them as `source`."""
 
@@ -133,6 +158,13 @@ def cluster_options(command: _Command) -> _Command:
         help="A ClusterPlacement document.",
     )
     @click.option(
+        "--levels",
+        metavar="LABEL,…",
+        callback=_read_levels,
+        help="Labels of nodes, coarse to fine: the levels of the first topology, instead of those"
+        " of the settings.",
+    )
+    @click.option(
         "--kubeconfig",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -145,10 +177,11 @@ def cluster_options(command: _Command) -> _Command:
         files: tuple[Path, ...],
         made: str | None,
         settings: Path | None,
+        levels: list[str] | None,
         kubeconfig: Path | None,
         **named: Any,
     ) -> Any:
-        source = ClusterSource(files, made, settings, kubeconfig)
+        source = ClusterSource(files, made, settings, kubeconfig, levels)
         return command(*args, source=source, **named)
 
     return with_source
@@ -227,4 +260,12 @@ def groups_of(paths: Iterable[Path]) -> list[PlacementGroup]:
             groups += read_groups(documents)
         except DocumentError as error:
             raise Failure(f"{path}: {error}", Exit.USAGE) from error
-    return groups
+    return require(groups, paths)
+
+
+def require(found: list[_Kind], paths: Iterable[Path]) -> list[_Kind]:
+    """Return what was *found* in files; raises Failure if that is nothing."""
+    if not found:
+        names = ", ".join(map(str, paths))
+        raise Failure(f"{names}: there is no object to place in it", Exit.USAGE)
+    return found

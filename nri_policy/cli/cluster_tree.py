@@ -8,18 +8,19 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from nri_policy.cli.cluster_amounts import quantities
+from nri_policy.cli.cluster_picture import cluster_map, group_lines, left, pods_of, totals
 from nri_policy.cli.cluster_source import ClusterSource, cluster_options
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.tree_report import Domain, TreeReport, tree_report
-from nri_policy.picture import racks
-from nri_policy.units import format_bytes, format_cpu
+from nri_policy.cluster.tree_report import TreeReport, tree_report
+from nri_policy.picture.racks import document, legend_of
+from nri_policy.picture.racks_page import Parts, cluster_page
 from nri_policy.wording import counted, did_you_mean, quoted, some
 
 _MOST_ROWS = 60
-_ALWAYS = ("cpu", "memory", "pods")
 
 
 @click.command
@@ -37,18 +38,31 @@ def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, 
     reason, most often a missing label.
     """
     engine, _ = source.load()
-    report = tree_report(engine, topology_name(engine, topology), zones=zones)
+    pictured = form in ("svg", "html")  # whose cells are hosts
+    report = tree_report(engine, topology_name(engine, topology), zones=zones and not pictured)
     match form:
         case "table":
             print_drawing(*_draw(report, every=every))
-        case "svg":
-            print_page(racks.document(blocks(report, {})))
-        case "html":
-            print_page(
-                racks.page_of(f"Topology {report.topology}", blocks(report, {}), left(report))
-            )
+        case "svg" | "html":
+            _print_picture(engine, report, form)
         case _:
             print_document(report, form)
+
+
+def _print_picture(engine: Engine, report: TreeReport, form: str) -> None:
+    groups = [(f"{each.namespace}/{each.name}", each.status) for each in engine.groups.values()]
+    cluster = cluster_map(report, groups)
+    legend = legend_of(pods_of(groups))
+    if form == "svg":
+        print_page(document(cluster, legend))
+        return
+    parts = Parts(
+        groups=group_lines(cluster, groups),
+        cluster=cluster,
+        totals=totals(report),
+        notes=left(report),
+    )
+    print_page(cluster_page(f"Topology {report.topology}", legend, parts))
 
 
 def topology_name(engine: Engine, name: str | None) -> str:
@@ -58,61 +72,6 @@ def topology_name(engine: Engine, name: str | None) -> str:
         hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
         raise Failure(f"there is no topology {quoted(name)}{hint}", Exit.USAGE)
     return name or known[0]
-
-
-def amount(resource: str, value: int) -> str:
-    """Return an amount as people read it."""
-    if resource == "cpu":
-        return format_cpu(value)
-    if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
-        return format_bytes(value)
-    return str(value)
-
-
-def left(report: TreeReport) -> list[str]:
-    """Return a line for each reason for which nodes are left out."""
-    return [
-        f"{counted(len(each.nodes), 'node')} left out: {each.reason} ({some(each.nodes)})"
-        for each in report.left_out
-    ]
-
-
-def blocks(report: TreeReport, placed: dict[str, int]) -> list[racks.Block]:
-    """Return the hosts of each rack as a picture has them, with the pods *placed* on them."""
-    last = len(report.levels) - 1
-    made: dict[tuple[str, ...], list[racks.Cell]] = {}
-    for each in report.domains:
-        if each.level == report.levels[last]:
-            cell = racks.Cell(
-                name=each.values[-1],
-                share=_fullness(each),
-                detail="; ".join([_uses(each), *each.groups]),
-                pods=placed.get(each.values[-1], 0),
-            )
-            made.setdefault(tuple(each.values[:-1]), []).append(cell)
-    return [
-        racks.Block(title=" / ".join(path) or report.topology, cells=cells)
-        for path, cells in made.items()
-    ]
-
-
-def _uses(domain: Domain) -> str:
-    return ", ".join(f"{name} {_use(domain, name)}" for name in _ALWAYS)
-
-
-def _fullness(domain: Domain) -> float:
-    """Return the share that is used of what is fullest, CPU or memory."""
-    return max(
-        domain.used(name) / domain.total[name] if domain.total.get(name) else 0.0
-        for name in ("cpu", "memory")
-    )
-
-
-def _use(domain: Domain, resource: str) -> str:
-    total = domain.total.get(resource, 0)
-    if resource not in domain.total:
-        return ""
-    return f"{amount(resource, domain.used(resource))} of {amount(resource, total)}"
 
 
 def _depth(report: TreeReport) -> int:
@@ -128,16 +87,15 @@ def _depth(report: TreeReport) -> int:
 def _draw(report: TreeReport, *, every: bool) -> Iterable[Table | Text]:
     depth = len(report.levels) if every else _depth(report)
     shown = report.levels[:depth]
-    named = {name for each in report.domains for name, value in each.total.items() if value}
-    resources = [*_ALWAYS, *sorted(named - {*_ALWAYS})]
+    resources = quantities(report)
     yield Text(f"topology {report.topology}: {' > '.join(report.levels)}")
     table = Table(box=None, pad_edge=False)
-    for name in ("domain", "nodes", *(f"{each} used" for each in resources), "groups"):
+    for name in ("domain", "nodes", *(each.heading for each in resources), "groups"):
         table.add_column(name, justify="left" if name in ("domain", "groups") else "right")
     for each in report.domains:
         if each.level in shown:
             indent = "  " * (len(each.values) - 1)
-            uses = [_use(each, name) for name in resources]
+            uses = [resource.use(each) for resource in resources]
             table.add_row(indent + each.values[-1], str(each.nodes), *uses, _short(each.groups))
     yield table
     if depth < len(report.levels):

@@ -82,4 +82,24 @@ def unknown_level(level: str, topology: Topology, nodes: Collection[ClusterNode]
     return (
         f'no requested topology level: {level}{hint}; topology "{topology.name}" has {known};'
         f" {counted(labels[level], 'node')} carry the label {level}"
+        f"{_offer(level, topology, nodes) if labels[level] else ''}"
+    )
+
+
+def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:
+    """Return the settings with which the label *level* would be a level.
+
+    It comes before the first level that has more domains, as the coarser one of the two.
+    """
+    values = {
+        each: len({node.labels[each] for node in nodes if each in node.labels})
+        for each in (level, *topology.levels)
+    }
+    finer = (at for at, each in enumerate(topology.levels) if values[each] > values[level])
+    at = next(finer, len(topology.levels) - topology.by_host)
+    levels = [*topology.levels[:at], level, *topology.levels[at:]]
+    return (
+        f"; it would be a level with a ClusterPlacement that has spec: {{topologies: [{{name:"
+        f" {topology.name}, levels: [{', '.join(levels)}]}}]}}; `nri-policy cluster"
+        f" place --levels {','.join(levels)}` tries it"
     )

@@ -24,7 +24,7 @@ from nri_policy.cluster.trial import fold
 from nri_policy.cluster.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.workload import read_groups
 from nri_policy.units import parse_duration
-from nri_policy.wording import did_you_mean, quoted
+from nri_policy.wording import counted, did_you_mean, quoted
 
 _FIXED = 30.0  # seconds until a node counts as failed under Fixed30s
 _GROUP = "group"  # the kind of one that names none
@@ -59,6 +59,7 @@ class GroupState(Struct, frozen=True):
     state: State
     message: str
     domains: dict[str, int]
+    change: str = ""  # in the step: what it was before, and which pods moved; or nothing
 
 
 class Played(Struct, frozen=True):
@@ -117,7 +118,7 @@ class Simulation:
         self._events: list[tuple[float, int, Key | None]] = []  # when, and who ends then
         self._ending: dict[Key, int] = {}  # the number of the event
         self._number = 0
-        self._changed: dict[Key, None] = {}  # groups, since the last step
+        self._changed: dict[Key, PlacementGroup | None] = {}  # as before the step; None: new
         topology = engine.settings.topologies[0]
         self._recorder = Recorder(engine.nodes.values(), topology.levels)
         for key, group in self._groups.items():
@@ -152,7 +153,11 @@ class Simulation:
         for name, expected in (step.expect or {}).items():
             problems += _differences(expected, self._state(self._groups[self._key(name)]))
         shown = self._groups if every else dict.fromkeys(self._changed)
-        states = [self._state(self._groups[key]) for key in shown if key in self._groups]
+        states = [
+            msgspec.structs.replace(self._state(self._groups[key]), change=self._change(key))
+            for key in shown
+            if key in self._groups
+        ]
         self._changed.clear()
         return Played(step=step, groups=states, problems=problems, at=self._now)
 
@@ -188,7 +193,7 @@ class Simulation:
         self._number += 1
         age = f"{self._number:012}"
         self._waiting.queue.put(key, group.priority, self._now, age, topology=topology_name(group))
-        self._changed[key] = None
+        self._changed.setdefault(key, None)
 
     def _look_at(self, at: float, ending: Key | None = None) -> None:
         """Have something happen then; a group may be *ending*."""
@@ -248,7 +253,7 @@ class Simulation:
         group = self._groups[key]
         if status == group.status:
             return
-        self._changed[key] = None
+        self._changed.setdefault(key, group)
         if group.status.assignments:
             self._recorder.use(amounts_of(group, self._kinds(group), -1))
         self._groups[key] = changed = msgspec.structs.replace(group, status=status)
@@ -312,6 +317,21 @@ class Simulation:
             reserved=[*reserved],
         )
         self._set(key, status)
+
+    def _change(self, key: Key) -> str:
+        """Return what became of a group in the step."""
+        if key not in self._changed:
+            return ""
+        before, now = self._changed[key], self._groups[key]
+        if before is None:
+            return "new"
+        if before.status.state != now.status.state:
+            return f"was {before.status.state}"
+        left, came = hosts_of(before) - hosts_of(now), hosts_of(now) - hosts_of(before)
+        if left and came:
+            pods = counted(left.total(), "pod")
+            return f"{pods} moved from {', '.join(left)} to {', '.join(came)}"
+        return "" if before.status == now.status else "another message or place"
 
     def _state(self, group: PlacementGroup) -> GroupState:
         pods: Counter[str] = Counter()

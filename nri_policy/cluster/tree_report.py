@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -96,19 +95,14 @@ def _domains(
             )
 
 
-class _Placed(Protocol):
-    @property
-    def status(self) -> Status: ...
-
-
-def placed_on_hosts(groups: Iterable[_Placed]) -> Counter[str]:
-    """Return the pods placed on each leaf, by its last value among the levels of nodes."""
-    placed: Counter[str] = Counter()
-    for each in groups:
-        for assignment in each.status.assignments:
-            at = 0 if assignment.levels[0] == HOSTNAME else -1
+def placed_on_hosts(groups: Iterable[tuple[str, Status]]) -> dict[tuple[str, ...], Counter[str]]:
+    """Return the pods of *groups*, by name, on each leaf: the path of one that is no host."""
+    placed: dict[tuple[str, ...], Counter[str]] = {}
+    for name, status in groups:
+        for assignment in status.assignments:
+            width = 1 if assignment.levels[0] == HOSTNAME else None
             for one in assignment.domains:
-                placed[one.values[at]] += one.count
+                placed.setdefault((*one.values[:width],), Counter())[name] += one.count
     return placed
 
 

@@ -24,6 +24,7 @@ class Part(Struct, frozen=True, rename="camel"):
     values: list[str]  # of the domain, outermost first
     pods: int
     leaves: int  # hosts that they are on, where leaves are hosts
+    hosts: dict[str, int]  # pods on each of these
 
 
 class Tried(Struct, frozen=True, rename="camel"):
@@ -91,7 +92,7 @@ def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
     parts = []
     for assignment in group.status.assignments:
         pods: Counter[tuple[str, ...]] = Counter()
-        leaves: dict[tuple[str, ...], set[str]] = {}
+        leaves: dict[tuple[str, ...], Counter[str]] = {}
         for each in assignment.domains:
             path: tuple[str, ...] | None = tuple(each.values)
             leaf = "/".join(each.values)
@@ -101,9 +102,15 @@ def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
                 path = None if node is None else tree.path_of(node)
             key = path[:depth] if path else ("",) * depth
             pods[key] += each.count
-            leaves.setdefault(key, set()).add(leaf)
+            leaves.setdefault(key, Counter())[leaf] += each.count
         parts += [
-            Part(pod_set=assignment.pod_set, values=[*key], pods=pods[key], leaves=len(leaves[key]))
+            Part(
+                pod_set=assignment.pod_set,
+                values=[*key],
+                pods=pods[key],
+                leaves=len(leaves[key]),
+                hosts=dict(leaves[key]),
+            )
             for key in sorted(pods)
         ]
     return [*tree.levels[:depth]], parts

@@ -14,7 +14,8 @@ Others import from these modules:
 | `markup` | elements of SVG and HTML, in a form that is well-formed XML as well as HTML |
 | `occupant` | containers and what they hold, and what happened to them between two pictures |
 | `page` | a report in one file, with pictures, tables and nothing from outside |
-| `racks` | a block for each rack, a cell for each host, deeper where it is fuller |
+| `racks` | a block for each rack, a cell for each host, filled as far as it is used |
+| `racks_page` | pages about a cluster: groups, hosts, what is in use, steps |
 | `scene` | who runs where on a machine at one moment, as every kind of picture shows it |
 | `svg` | scenes as strips below each other, with the containers of each |
 | `terminal` | a column a core, letters for what CPUs are for |

@@ -20,6 +20,7 @@ _LONGEST = 24  # characters of a word that is not broken
 _LONGEST_PROBLEM = 160
 _NARROW = 340  # pixels: the picture for a phone
 _LIST = re.compile(r"[\d,:-]+")
+PLAY = Verbatim("script", "play.js")
 
 
 def page(title: str, *sections: Element, script: Verbatim | None = None) -> str:
@@ -44,16 +45,25 @@ def page(title: str, *sections: Element, script: Verbatim | None = None) -> str:
 
 def played_page(title: str, strips: Sequence[Strip]) -> str:
     """Return a page that shows one strip at a time where scripts run, else all of them."""
-    player = Element(
+    content = [_step(strip, number) for number, strip in enumerate(strips, start=1)]
+    return page(title, player(len(strips)), *content, script=PLAY)
+
+
+def player(count: int) -> Element:
+    """Return what shows one of *count* steps at a time, where scripts run."""
+    return Element(
         "div",
         Element("button", "▶ Play", type="button"),
-        Element("input", type="range", min=1, max=len(strips), value=1, aria_label="step"),
+        Element("input", type="range", min=1, max=count, value=1, aria_label="step"),
         Element("output", ""),
         class_="player",
         hidden="",
     )
-    content = [_step(strip, number) for number, strip in enumerate(strips, start=1)]
-    return page(title, player, *content, script=Verbatim("script", "play.js"))
+
+
+def step(heading: str, number: int, *content: Element) -> Element:
+    """Return a step, which the player shows or hides."""
+    return Element("section", Element("h2", heading), *content, id_=f"step-{number}", class_="step")
 
 
 def section(heading: str, *content: Element) -> Element:
@@ -62,11 +72,10 @@ def section(heading: str, *content: Element) -> Element:
 
 
 def _step(strip: Strip, number: int) -> Element:
-    content = [_problem(problem) for problem in strip.problems]
+    content = [problem(each) for each in strip.problems]
     if strip.scene is not None:
         content += [*picture_parts(strip.scene, f"s{number}-"), containers(strip.scene)]
-    heading = Element("h2", strip.heading)
-    return Element("section", heading, *content, id_=f"step-{number}", class_="step")
+    return step(strip.heading, number, *content)
 
 
 def picture_parts(scene: Scene, prefix: str = "") -> list[Element]:
@@ -116,12 +125,12 @@ def containers(scene: Scene) -> Element:
                 data_container=name,
             )
         )
-    return _frame(heads, rows)
+    return frame(heads, rows)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Element:
     """Return a table of texts."""
-    return _frame(heads, [Element("tr", *map(_cell, row, heads)) for row in rows])
+    return frame(heads, [Element("tr", *map(_cell, row, heads)) for row in rows])
 
 
 def render_list(texts: Iterable[str]) -> Element:
@@ -148,10 +157,11 @@ def heat_map(names: Sequence[str], matrix: Sequence[Sequence[int]]) -> Element:
         )
         for name, row in zip(names, matrix, strict=True)
     ]
-    return _frame(["", *names], rows, class_="heat")
+    return frame(["", *names], rows, class_="heat")
 
 
-def _frame(heads: Sequence[str], rows: Sequence[Element], class_: str | None = None) -> Element:
+def frame(heads: Sequence[str], rows: Sequence[Element], class_: str | None = None) -> Element:
+    """Return a table of rows."""
     head = Element("thead", Element("tr", *(Element("th", name) for name in heads)))
     return Element(
         "div", Element("table", head, Element("tbody", *rows), class_=class_), class_="wide"
@@ -168,7 +178,7 @@ def _cell(text: str, head: str) -> Element:
     return Element("td", text, class_="list" if unbroken else None, data_head=head or None)
 
 
-def _problem(text: str) -> Element:
+def problem(text: str) -> Element:
     """Return what is wrong, which is opened by who wants to read all of it."""
     if len(text) <= _LONGEST_PROBLEM:
         return _paragraph(text, "problem")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -235,8 +236,8 @@ def test_a_picture_has_a_cell_for_each_host(tmp_path: Path) -> None:
     root = ET.fromstring(text)
     racks = [each for each in root.iter(f"{SVG}g") if each.get("class") == "rack"]
     assert [len(rack.findall(f"{SVG}g")) for rack in racks] == [2, 2, 2, 2]
-    squares = [each.find(f"{SVG}rect") for each in racks[0].findall(f"{SVG}g")]
-    assert [each.get("class") for each in squares if each is not None] == ["full10", "full5"]
+    bars = [each.find(f"{SVG}g/{SVG}rect") for each in racks[0].findall(f"{SVG}g")]
+    assert [each.get("height") for each in bars if each is not None] == ["20", "10"]
     page = run("tree", "--synthetic", SPEC, "-o", "html")[1]
     assert ET.fromstring(page.removeprefix("<!DOCTYPE html>")).tag == "html"
 
@@ -315,6 +316,62 @@ def test_a_cluster_that_does_not_answer_is_said_so(tmp_path: Path) -> None:
     assert "the cluster: " in text
 
 
+def test_scarce_resources_fill_a_host(tmp_path: Path) -> None:
+    asked = job("j", 2, required=RACK)
+    amounts = {"cpu": "1", "gpu": "4"}
+    resources = {"requests": amounts, "limits": amounts}
+    asked["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
+    where = ["--synthetic", "rack:1 host:2 cpu:128 gpu:8", "-o", "html"]
+    code, text = run("place", "-f", write(tmp_path / "asked.yaml", asked), *where)
+    assert code == 0
+    assert "rack-1 / host-1-1: 100% of gpu; cpu 2 of 128; memory 0 of 64 GiB; " in text
+    assert "gpu 8 of 8; default/j: 2 pods" in text
+    cells = re.findall(r"<td[^>]*>(gpu|8|16|50.0%)</td>", text)
+    assert cells == ["gpu", "8", "16", "50.0%"]
+
+
+def test_hosts_have_a_row_each(tmp_path: Path) -> None:
+    asked = write(tmp_path / "asked.yaml", job("j", 6, required=RACK))
+    code, text = run("place", "-f", asked, "--synthetic", SPEC, "--hosts")
+    assert code == 0
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert rows == [
+        "group pod set where host pods",
+        "default/j main zone zone-1, rack rack-1-1 host-1-1-1 4",
+        "default/j main zone zone-1, rack rack-1-1 host-1-1-2 2",
+    ]
+
+
+def test_a_column_has_one_unit() -> None:
+    text = run("tree", "--synthetic", "rack:2 host:2 cpu:4 memory:1.5Ti")[1]
+    rows = [line.split() for line in text.splitlines()[1:]]
+    assert rows[0][4:7] == ["memory", "used", "(TiB)"]
+    assert [row[5:8] for row in rows[1:3]] == [["0", "of", "3"], ["0", "of", "1.5"]]
+
+
+def test_a_label_that_is_no_level_can_be_made_one(tmp_path: Path) -> None:
+    """The error says how, and an option does it for a try."""
+    asked = write(tmp_path / "asked.yaml", job("j", 4, required=RACK))
+    zones = "topology.kubernetes.io/zone"
+    levels = ["--levels", f"{zones},{HOST}"]
+    code, text = run("place", "-f", asked, "--synthetic", SPEC, *levels, "-o", "json")
+    assert code == 1
+    message = json.loads(text)[0]["status"]["message"]
+    whole = f"{zones},{RACK},{HOST}"
+    offer = f"spec: {{topologies: [{{name: default, levels: [{whole.replace(',', ', ')}]}}]}}"
+    assert offer in message
+    assert f"--levels {whole}`" in message
+    assert run("place", "-f", asked, "--synthetic", SPEC, "--levels", whole)[0] == 0
+    code, text = run("tree", "--synthetic", SPEC, "--levels", "a,a")
+    assert (code, "'a' is given twice" in text) == (2, True)
+
+
+def test_a_file_without_a_group_is_an_error() -> None:
+    code, text = run("place", "-f", "/dev/null", "--synthetic", SPEC)
+    assert (code, text) == (2, "nri-policy: /dev/null: there is no object to place in it\n")
+    assert run("place", "-f", "/dev/null", "--service", "http://localhost:1") == (code, text)
+
+
 def numbers(svg: str) -> list[str]:
     """Return the numbers of pods on the hosts of a picture."""
     hosts = [each for each in ET.fromstring(svg).iter() if each.get("class") == "host"]
@@ -326,7 +383,7 @@ def test_explain_and_simulate_draw_where_pods_would_go(tmp_path: Path) -> None:
     code, text = run("explain", "-f", asked, "--synthetic", SPEC, "-o", "svg")
     assert (code, numbers(text)) == (0, ["4", "2"])
     code, text = run("explain", "-f", asked, "--synthetic", SPEC, "-o", "html")
-    assert "main: 6 pods; example.com/rack: 4 of 4 domains hold all, 8 in one, 32 in all" in text
+    assert "main: 6 pods; example.com/rack: 4 of 4 domains fit the whole group, at most 8" in text
     steps = [{"apply": [job("j", 3)]}, {"expect": {"j": {"state": "Waiting"}}}]
     (tmp_path / "steps.yaml").write_text(json.dumps(steps))
     code, text = run("simulate", str(tmp_path / "steps.yaml"), "--synthetic", SPEC, "-o", "svg")

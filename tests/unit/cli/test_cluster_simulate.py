@@ -122,6 +122,34 @@ def test_what_is_wrong_with_a_scenario(tmp_path: Path, text: str, error: str) ->
     assert error in said
 
 
+def test_what_changed_in_a_step_is_marked(tmp_path: Path) -> None:
+    steps = [{"apply": [job("a", 4), job("b", 1)]}, {"fail": ["host-1-1"]}]
+    (tmp_path / "s.json").write_text(json.dumps(steps))
+    arguments = ("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC, "--steps")
+    lines = [" ".join(line.split()) for line in run(*arguments)[1].splitlines()]
+    assert lines[4:6] == [
+        "* default/a Placed rack-2: 4 4 pods moved from host-1-1 to host-2-1",
+        "default/b Placed rack-1: 1",
+    ]
+
+
+def test_a_wrong_step_does_not_lose_what_was_before(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps([{"apply": [job("a", 1)]}, {"fail": ["x"]}]))
+    code, text = run("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC)
+    assert code == 2
+    assert text.startswith("step 1: apply [a]\n* default/a  Placed")
+    assert text.endswith("s.json: step 2: there is no node 'x'\n")
+
+
+def test_a_page_plays_the_steps(tmp_path: Path) -> None:
+    steps = [{"apply": [job("a", 4)]}, {"fail": ["host-1-1"]}, {"delete": ["a"]}]
+    (tmp_path / "s.json").write_text(json.dumps(steps))
+    text = run("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC, "-o", "html")[1]
+    assert text.count('class="step"') == 3
+    assert text.count("host-1-2: 100% of cpu") == 2, "in the second step, on screen and phone"
+    assert text.count("not ready</title>") == 4, "from the second step on"
+
+
 def test_a_step_shows_the_groups_that_changed(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(
         json.dumps([{"apply": [job("a", 1)]}, {"apply": [job("b", 1)]}])
@@ -154,7 +182,9 @@ def test_a_workload_has_figures_of_what_came_and_went(tmp_path: Path) -> None:
     assert report["figures"]["utilisation"] == {"cpu": 0.8}  # half for 10 of 25 minutes
     assert max(each["waiting"] for each in report["figures"]["timeline"]) == 2
     assert len(json.loads(run(*arguments, "--steps", "-o", "json")[1])["steps"]) == 4
-    assert "3 of 3 jobs placed" in run(*arguments, "-o", "html")[1]
+    page = run(*arguments, "-o", "html")[1]
+    assert ">gang</td>" in page
+    assert ">40 min</td>" in page, "the longest wait"
     assert "gang  " in run(*arguments)[1]
 
 

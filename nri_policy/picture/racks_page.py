@@ -1,0 +1,162 @@
+"""Pages about a cluster: its groups, its hosts, what is in use, and the steps of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from nri_policy.picture.markup import Element, Verbatim
+from nri_policy.picture.page import (
+    PLAY,
+    frame,
+    page,
+    player,
+    problem,
+    render_list,
+    section,
+    step,
+    table,
+)
+from nri_policy.picture.racks import Legend, Map, Path, anchor, figure
+from nri_policy.wording import counted
+
+_WIDTH, _HIGH, _TOP = 358, 100, 22  # pixels of a curve
+_MOST_LINKS = 4
+_MOST_GROUPS = 20  # in a table that is open
+
+Course = Sequence[tuple[float, float, int]]
+
+
+class GroupLine(Struct, frozen=True, kw_only=True):
+    """A group, as a line of a table."""
+
+    name: str
+    state: str
+    domains: Mapping[Path, int]  # pods
+    message: str
+    change: str = ""
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """A step of a simulation, and the cluster after it."""
+
+    heading: str
+    problems: Sequence[str]
+    groups: Sequence[GroupLine]
+    cluster: Map | None  # None: it is not drawn
+    touched: Collection[Path] = frozenset()  # hosts of any moment
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What a page has beside its steps; what is empty is left out."""
+
+    problems: Sequence[str] = ()
+    groups: Sequence[GroupLine] = ()
+    cluster: Map | None = None
+    totals: Sequence[Sequence[str]] = ()  # resource, in use, of, share
+    figures: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None  # heads and rows
+    course: Course = ()  # moments in seconds, the share that was used then, and how many waited
+    notes: Sequence[str] = ()
+
+
+def cluster_page(title: str, legend: Legend, parts: Parts, moments: Sequence[Moment] = ()) -> str:
+    """Return a page; of several *moments* it shows one at a time where scripts run."""
+    content: list[Element] = [Verbatim("style", "racks.css"), *map(problem, parts.problems)]
+    if moments:
+        content.append(player(len(moments)))
+        content += [_moment(each, at, legend) for at, each in enumerate(moments, start=1)]
+    content += _sections(parts, legend, "In use at the end" if moments else "In use")
+    return page(title, *content, script=PLAY if moments else None)
+
+
+def _moment(moment: Moment, number: int, legend: Legend) -> Element:
+    prefix = f"s{number}-"
+    content = [problem(each) for each in moment.problems]
+    if moment.groups:
+        content.append(_groups(moment.groups, legend, prefix))
+    if moment.cluster is not None:
+        content.append(figure(moment.cluster, legend, prefix, moment.touched))
+    return step(moment.heading, number, *content)
+
+
+def _sections(parts: Parts, legend: Legend, in_use: str) -> Iterator[Element]:
+    if parts.figures is not None:
+        yield section("Waits", table(*parts.figures))
+    if parts.course and parts.course[-1][0]:
+        yield section("Course of time", *_timeline(parts.course))
+    if parts.groups:
+        shown, others = parts.groups[:_MOST_GROUPS], parts.groups[_MOST_GROUPS:]
+        tables = [_groups(shown, legend, "")]
+        if others:
+            summary = Element("summary", f"{counted(len(others), 'group')} more")
+            tables.append(Element("details", summary, _groups(others, legend, "")))
+        yield section("Groups", *tables)
+    if parts.cluster is not None:
+        yield section("Hosts", figure(parts.cluster, legend))
+    if parts.totals:
+        yield section(in_use, table(["resource", "in use", "of", "share"], parts.totals))
+    if parts.notes:
+        yield section("Notes", render_list(parts.notes))
+
+
+def _groups(lines: Sequence[GroupLine], legend: Legend, prefix: str) -> Element:
+    """Return a table of groups; nobody has to scroll past a column that is empty."""
+    heads = ["", "group", "state", "pods", "where"]
+    texts = {
+        "changed": [line.change for line in lines],
+        "message": [line.message for line in lines],
+    }
+    more = {head: column for head, column in texts.items() if any(column)}
+    rows = []
+    for at, line in enumerate(lines):
+        swatch = Element("rect", width=14, height=14)
+        mark = Element("g", swatch, class_=legend.get(line.name, "used"))
+        cells = [
+            Element("td", Element("svg", mark, width=14, height=16), style="white-space: normal"),
+            Element("td", line.name.removeprefix("default/"), class_="list"),
+            Element("td", line.state, data_head="state"),
+            Element("td", str(sum(line.domains.values()) or ""), data_head="pods"),
+            Element("td", *_links(line.domains, prefix), data_head="where"),
+            *(Element("td", column[at], data_head=head) for head, column in more.items()),
+        ]
+        rows.append(Element("tr", *cells, class_="changed" if line.change else None))
+    return frame([*heads, *more], rows)
+
+
+def _links(domains: Mapping[Path, int], prefix: str) -> Iterator[Element | str]:
+    """Yield where pods are, each place a link to it in the picture of this width."""
+    for number, (path, pods) in enumerate(domains.items()):
+        if number == _MOST_LINKS:
+            yield f", and {counted(len(domains) - number, 'other')}"
+            return
+        if number:
+            yield ", "
+        text = f"{' / '.join(path)} ({pods})"
+        yield Element("a", text, href=f"#{prefix}{anchor(path)}", class_="broad")
+        yield Element("a", text, href=f"#n-{prefix}{anchor(path)}", class_="narrow")
+
+
+def _timeline(course: Course) -> Iterable[Element]:
+    """Yield a curve of what was used, from nothing to all, and one of how many waited."""
+    end = course[-1][0]
+    most = max(1, *(waiting for *_, waiting in course))
+    for text, values, top in (
+        ("in use, of what is used most", [used for _, used, _ in course], "100 %"),
+        ("groups that waited", [waiting / most for *_, waiting in course], str(most)),
+    ):
+        points = " ".join(
+            f"{_WIDTH * at / end:.1f},{_HIGH * (1 - min(1.0, value)) + _TOP:.1f}"
+            for (at, *_), value in zip(course, values, strict=True)
+        )
+        area = f"0,{_HIGH + _TOP} {points} {_WIDTH},{_HIGH + _TOP}"
+        yield Element(
+            "svg",
+            Element("polygon", points=area, class_="course"),
+            Element("text", f"{text}; top: {top}, {end / 3600:.1f} h", x=0, y=14),
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"0 0 {_WIDTH} {_HIGH + _TOP}",
+            width=_WIDTH,
+            height=_HIGH + _TOP,
+            role="img",
+        )
