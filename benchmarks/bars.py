@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 _WIDTH, _LEFT, _RIGHT, _ROW, _BAR = 900, 190, 80, 40, 20
 _COLOURS = ("#0b7285", "#e67700", "#5f3dc4", "#868e96")
-_STYLE = "text{font:12px sans-serif;fill:#777}line{stroke:#c2255c;stroke-width:2}"
+_FLOOR, _SLOW, _GRID = "#c2255c", "#2f9e44", "#9996"
+_STYLE = "text{font:12px sans-serif;fill:#777}line{stroke-width:2}"
+_TICK = 500  # µs
 
 
 class Bar(NamedTuple):
@@ -24,12 +26,16 @@ def svg(bars: Sequence[Bar], floor: float) -> str:
     names = list(dict.fromkeys(part for bar in bars for part in bar.parts))
     colours = dict(zip(names, _COLOURS, strict=False))
     most = max(bar.p99 for bar in bars)
-    height = _ROW * (len(bars) + 1) + 34
+    bottom = 34 + _ROW * len(bars)
+    height = bottom + 66
 
     def at(value: float) -> float:
         return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * value / most, 1)
 
     drawn = []
+    for tick in range(0, int(most) + 1, _TICK):
+        drawn.append(_mark(at(tick), 24, bottom, _GRID))
+        drawn.append(_text(at(tick), bottom + 14, f"{tick} µs" if tick else "0", "middle"))
     for row, bar in enumerate(bars):
         y, left = row * _ROW + 34, 0.0
         drawn.append(_text(_LEFT - 8, y + 15, bar.name, "end"))
@@ -39,24 +45,30 @@ def svg(bars: Sequence[Bar], floor: float) -> str:
                 f' height="{_BAR}" fill="{colours[part]}"/>'
             )
             left += took
-        drawn.append(_text(at(left) + 5, y + 15, f"{left:.0f} µs"))
-        drawn.append(_mark(at(bar.p99), y - 3, y + _BAR + 3))
-        drawn.append(_text(at(bar.p99) + 5, y + 15, f"p99 {bar.p99:.0f}"))
-    bottom = 34 + _ROW * len(bars)
-    drawn.append(_mark(at(floor), 24, bottom))
-    drawn.append(_text(at(floor), 16, f"floor {floor:.0f} µs", "middle"))
-    for index, name in enumerate(names):
-        x = _LEFT + index * 150
-        drawn.append(f'<rect x="{x}" y="{bottom}" width="12" height="12" fill="{colours[name]}"/>')
-        drawn.append(_text(x + 18, bottom + 11, name))
+        drawn.append(_text(at(left) + 5, y + 15, f"{left:.0f}"))
+        drawn.append(_mark(at(bar.p99), y - 3, y + _BAR + 3, _SLOW))
+        drawn.append(_text(at(bar.p99) + 5, y + 15, f"{bar.p99:.0f}"))
+    drawn.append(_mark(at(floor), 24, bottom, _FLOOR))
+    squares = [(colours[name], f"median: {name}") for name in names]
+    marks = [(_FLOOR, f"a plugin that only answers: {floor:.0f}"), (_SLOW, "99th percentile")]
+    for index, (colour, name) in enumerate(squares):
+        drawn += _named(_LEFT + index * 150, bottom + 24, 12, colour, name)
+    for index, (colour, name) in enumerate(marks):
+        drawn += _named(_LEFT + index * 300, bottom + 46, 3, colour, name)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}">'
         f"<style>{_STYLE}</style>\n" + "\n".join(drawn) + "\n</svg>\n"
     )
 
 
-def _mark(x: float, top: float, bottom: float) -> str:
-    return f'<line x1="{x}" y1="{top}" x2="{x}" y2="{bottom}"/>'
+def _named(x: float, y: float, width: int, colour: str, name: str) -> list[str]:
+    """Return a part of the legend."""
+    square = f'<rect x="{x}" y="{y}" width="{width}" height="12" fill="{colour}"/>'
+    return [square, _text(x + width + 6, y + 11, name)]
+
+
+def _mark(x: float, top: float, bottom: float, colour: str) -> str:
+    return f'<line x1="{x}" y1="{top}" x2="{x}" y2="{bottom}" stroke="{colour}"/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start") -> str:

@@ -40,7 +40,10 @@ def _chart(title: str, across: str, curves: Mapping[str, Curve]) -> str:
         right = math.log(x / xs[0]) / math.log(xs[-1] / xs[0])
         return round(_LEFT + wide * right, 1), round(_HEIGHT - _BOTTOM - tall * y / high, 1)
 
-    drawn = [_text(_LEFT, 16, f"{title}, µs"), _text(_WIDTH - _RIGHT, _HEIGHT - 4, across, "end")]
+    drawn = [
+        _text(_LEFT, 16, f"{title}, µs"),
+        _text(_WIDTH - _RIGHT, _HEIGHT - 4, f"{across}, log scale", "end"),
+    ]
     drawn += [_text(at(x, 0)[0], _HEIGHT - 20, f"{x:g}", "middle") for x in xs]
     for y in range(0, high + 1, step):
         (left, height), (right, _) = at(xs[0], y), at(xs[-1], y)

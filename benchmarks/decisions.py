@@ -19,7 +19,7 @@ from tests.support.busy_node import COUNTS
 TYPICAL = (256, 200)
 LARGEST = (4096, 500)
 KINDS = {
-    "plain": "no wishes",
+    "plain": "none",
     "affinity": "an affinity to all others",
     "hints": "a device's NUMA node as a hint",
     "memory": "more memory than one node has",
@@ -96,9 +96,9 @@ class Decisions:
             ],
         )
         yield Section(
-            title="Decisions with wishes",
+            title="Decisions with preferences",
             text=f"Medians in µs at {TYPICAL[0]} CPUs and {TYPICAL[1]} containers.",
-            head=("wish", *STEPS, "create / floor"),
+            head=("preference", *STEPS, "create / floor"),
             rows=[
                 (
                     text,

@@ -41,20 +41,20 @@ _NOWHERE = (1 << 30,) * len(_NONE)
 # What is counted, and what it says.
 COUNTED = {
     "exclusive": "exclusive containers placed: whole CPUs, all of their own",
-    "packages": "packages that they touch over the possible minimum",
-    "nodes": "NUMA nodes, of those on the fewest packages",
+    "sockets": "sockets that they touch over the possible minimum",
+    "nodes": "NUMA nodes, of those on the fewest sockets",
     "l3s": "L3 domains, of those on the fewest nodes",
-    "cross packages": "exclusive containers that cross packages though a package has as many CPUs",
+    "cross sockets": "exclusive containers that cross sockets though a socket has as many CPUs",
     "cross nodes": "exclusive containers that cross NUMA nodes only, though a node has as many",
     "memory away": "exclusive containers with memory on nodes without their CPUs",
     "more cores": "exclusive containers on more cores than they need",
-    "avoidable cores": "of these, with fewer to be had on as few packages, nodes and L3 domains",
+    "avoidable cores": "of these, with fewer to be had on as few sockets, nodes and L3 domains",
     "strangers' cores": "exclusive containers that have a thread of a core where another has one",
-    "wide": "exclusive containers on more packages, nodes or L3 domains than need be",
+    "wide": "exclusive containers on more sockets, nodes or L3 domains than need be",
     "moved": "sharers moved to a wider pool for another container",
     "back": "of these, gone back",
     "squeezed": "containers with a request left with fewer CPUs to share, each time",
-    "burstable cross": "Burstable containers with a limit that cross packages",
+    "burstable cross": "Burstable containers with a limit that cross sockets",
     "refused": "creations refused for CPUs",
     "avoidable": "of these, with as many CPUs unrequested as they ask for",
 }
@@ -138,12 +138,12 @@ class ChangingNode:
         touched = self._touched(own)
         counts["exclusive"] += 1
         if fewest != _NOWHERE:
-            for at, name in enumerate(("packages", "nodes", "l3s")):
+            for at, name in enumerate(("sockets", "nodes", "l3s")):
                 counts[name] += max(0, touched[at] - fewest[at])
                 if touched[at] != fewest[at]:  # fewer: others made way
                     break
         if touched[0] > 1:
-            counts["cross packages"] += any(len(own) <= len(p.cpus) for p in machine.packages)
+            counts["cross sockets"] += any(len(own) <= len(p.cpus) for p in machine.packages)
         elif touched[1] > 1:
             counts["cross nodes"] += any(len(own) <= len(n.cpus) for n in machine.nodes)
         layout = self._engine.layout
@@ -215,7 +215,7 @@ def _requested(state: State, pool: Pool) -> int:
 
 
 def _fewest(state: State, n: int) -> _Counts:
-    """Return the fewest packages, then nodes, L3 domains and cores that hold *n* CPUs by §2.
+    """Return the fewest sockets, then nodes, L3 domains and cores that hold *n* CPUs by §2.
 
     Pool by pool from the leaves: the least cost of each number of CPUs cut out of it. Containers
     without a request do not count.

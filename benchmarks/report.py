@@ -146,8 +146,8 @@ def _synchronized() -> Section:
     ]
     return Section(
         title="Synchronisation",
-        text="The answer to a Synchronize of so many containers, in ms: from its bytes to the"
-        " answer's. The runtime waits for two seconds.",
+        text="Time to answer Synchronize, from receiving it to sending the answer, in ms. The runtime"
+        " waits for two seconds.",
         head=("containers", "daemon", "median", "most"),
         rows=rows,
     )
