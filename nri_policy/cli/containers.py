@@ -10,8 +10,10 @@ import click
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.failure import Failure
 from nri_policy.cli.fitting import Columns
 from nri_policy.cli.holdings import HEADINGS, cells, short
+from nri_policy.cli.names import complete
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.pinning import left_alone
@@ -30,6 +32,7 @@ _KEYS: dict[str, Callable[[tuple[str, ContainerReport]], Any]] = {
 
 
 @click.command
+@click.argument("name", metavar="[POD]", required=False, shell_complete=complete)
 @click.option("-n", "--namespace", help="Only the containers of this namespace.")
 @click.option(
     "--sort",
@@ -42,19 +45,39 @@ _KEYS: dict[str, Callable[[tuple[str, ContainerReport]], Any]] = {
 @watch_option
 @socket_option
 @form_option
-def command(namespace: str | None, key: str, watch: bool, control_socket: Path, form: str) -> None:
-    """Show what each container has, and which were refused."""
-    repeat(lambda: _show(namespace, key, control_socket, form), watch=watch)
+def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
+    name: str | None,
+    namespace: str | None,
+    key: str,
+    watch: bool,
+    control_socket: Path,
+    form: str,
+) -> None:
+    """Show what each container has, and which were refused.
+
+    With [NAMESPACE/]POD or NAMESPACE/POD/CONTAINER only those of this pod.
+    """
+    wanted = _prefix(name, namespace)
+    repeat(lambda: _show(wanted, key, control_socket, form), watch=watch)
 
 
-def _show(namespace: str | None, key: str, control_socket: Path, form: str) -> None:
+def _prefix(name: str | None, namespace: str | None) -> str:
+    """Return how the names of those that are shown begin, up to a slash."""
+    if name is None:
+        return f"{namespace}/" if namespace else ""
+    if namespace is not None:
+        name = f"{namespace}/{name}"
+    return f"{name if '/' in name else f'default/{name}'}/"
+
+
+def _show(wanted: str, key: str, control_socket: Path, form: str) -> None:
     with asking(control_socket) as client:
         every, note = client.containers(), left_alone(client.settings())
     marks = assign_marks(name for name, each in every.items() if each.exclusive)
     named = every.items() if key == "placed" else sorted(every.items(), key=_KEYS[key])
-    containers = {
-        name: each for name, each in named if namespace is None or name.startswith(f"{namespace}/")
-    }
+    containers = {name: each for name, each in named if f"{name}/".startswith(wanted)}
+    if wanted.count("/") > 1 and not containers:
+        raise Failure(f"no container of pod {short(wanted.rstrip('/'))} is known here")
     if form == "table":
         placed = {name: each for name, each in containers.items() if each.sort is not None}
         problems = [

@@ -38,6 +38,7 @@ _PLAIN = {
     },
     "containers": {
         "nri-policy containers": "what each container has, and who was refused",
+        "nri-policy containers web": "those of one pod",
         "nri-policy containers -o json": "the same for programs",
     },
     "explain": {

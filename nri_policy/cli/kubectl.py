@@ -24,6 +24,16 @@ from nri_policy.cli.failure import Exit, Failure
 _LABEL = "app.kubernetes.io/name=nri-policy"
 _CONTAINER = "nri-policy"
 _ENDED = "command terminated with exit code "  # what kubectl adds where the command's was not 0
+_OPERATORS = {
+    "In": "{key} in{values}",
+    "NotIn": "{key} notin{values}",
+    "Exists": "{key}",
+    "DoesNotExist": "!{key}",
+}
+_WORKLOADS = {
+    *("deploy", "deployment", "deployments", "sts", "statefulset", "statefulsets"),
+    *("ds", "daemonset", "daemonsets", "rs", "replicaset", "replicasets", "job", "jobs"),
+}
 _ALLOW = "docs/kubernetes.md, From kubectl, has the rights that this takes"
 
 
@@ -40,6 +50,22 @@ class Cluster(Struct, frozen=True, kw_only=True):
             text = done.stderr.strip() or f"kubectl exits with {done.returncode}"
             raise Failure(f"{text}; {_ALLOW}" if "(Forbidden)" in text else text)
         return json.loads(done.stdout)
+
+    def pod_of(self, kind: str, name: str, where: Sequence[str]) -> Any:
+        """Return a pod of a workload: one that is on a node, if there is one; or Failure."""
+        selector = self.get(kind, name, *where)["spec"]["selector"]
+        terms = [f"{key}={value}" for key, value in selector.get("matchLabels", {}).items()]
+        for each in selector.get("matchExpressions", []):
+            values = f" ({','.join(each['values'])})" if each.get("values") else ""
+            terms.append(_OPERATORS[each["operator"]].format(key=each["key"], values=values))
+        pods = self.get("pods", "-l", ",".join(terms), *where)["items"]
+        if not pods:
+            raise Failure(f"{kind}/{name} has no pods")
+        pods.sort(key=lambda each: (not each["spec"].get("nodeName"), each["metadata"]["name"]))
+        if len(pods) > 1:
+            chosen = pods[0]["metadata"]["name"]
+            click.echo(f"{kind}/{name} has {len(pods)} pods; this is about {chosen}", err=True)
+        return pods[0]
 
     def daemon_on(self, node: str) -> str:
         """Return the name of the daemon's pod on a node."""
@@ -104,11 +130,19 @@ def _parse_target(cluster: Cluster, target: str, namespace: str, node: str) -> A
             raise click.UsageError("name a pod, NAMESPACE/POD, or a node by --node")
         return Asked(node=node)
     parts = target.split("/")
-    if len(parts) > 1 and not namespace:
+    workload = len(parts) == 2 and parts[0] in _WORKLOADS and all(parts)
+    if len(parts) > 1 and not namespace and not workload:
         namespace, *parts = parts
     if not all([*parts, target]) or len(parts) > 2:
-        raise click.UsageError(f"{target} is not [NAMESPACE/]POD or NAMESPACE/POD/CONTAINER")
-    pod = cluster.get("pod", parts[0], *(["-n", namespace] if namespace else []))
+        raise click.UsageError(
+            f"{target} is not [NAMESPACE/]POD, NAMESPACE/POD/CONTAINER, or KIND/NAME of a workload"
+        )
+    where = ["-n", namespace] if namespace else []
+    if workload:
+        pod = cluster.pod_of(parts[0], parts[1], where)
+        parts = [pod["metadata"]["name"]]
+    else:
+        pod = cluster.get("pod", parts[0], *where)
     node = node or str(pod["spec"].get("nodeName") or "")
     name = "/".join([pod["metadata"]["namespace"], *parts])
     if not node:
@@ -132,7 +166,10 @@ def _about_a_pod(command: Callable[..., int]) -> Callable[..., None]:
     """Give *command* the cluster, the pod and node that are asked about, and what is passed on."""
 
     @click.argument(
-        "arguments", nargs=-1, type=click.UNPROCESSED, metavar="[[NAMESPACE/]POD] [OPTION]..."
+        "arguments",
+        nargs=-1,
+        type=click.UNPROCESSED,
+        metavar="[[NAMESPACE/]POD|KIND/NAME] [OPTION]...",
     )
     @click.option("-n", "--namespace", default="", help="The pod's namespace.")
     @click.option("--node", default="", help="The node to ask.  [default: the pod's]")
@@ -175,6 +212,9 @@ _PASSED_ON = {"ignore_unknown_options": True}  # options that are not ours are t
 def main() -> None:
     """Ask nri-policy on a pod's node.
 
+    Instead of a pod, a workload may be named as deploy/NAME, sts/NAME, ds/NAME, rs/NAME or job/NAME
+    of --namespace: one of its pods is taken.
+
     Options that a command does not know are passed on to the daemon's command of that name.
     """
 
@@ -202,8 +242,8 @@ def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], file: TextIO 
 @main.command("containers", context_settings=_PASSED_ON)
 @_about_a_pod
 def containers(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
-    """Show what each container on a pod's node has."""
-    return _ask(cluster, asked, ["containers", *passed])
+    """Show what each container of a pod has; with --node alone, of all pods there."""
+    return _ask(cluster, asked, ["containers", *filter(None, [asked.name]), *passed])
 
 
 @main.command("pools", context_settings=_PASSED_ON)

@@ -24,6 +24,7 @@ class Cluster:
         self.pods: dict[str, dict[str, dict[str, Any]]] = state["pods"]
         self.allowed: list[str] = state["allowed"]
         self.sockets: dict[str, str] = state["sockets"]
+        self.workloads: dict[str, dict[str, Any]] = state.get("workloads", {})
 
     def permit(self, verb: str, resource: str, namespace: str, name: str = "") -> None:
         if f"{verb} {resource} {namespace}" not in self.allowed:
@@ -40,10 +41,13 @@ class Cluster:
         if options.kind == "pod" and options.name:
             self.permit("get", "pods", options.namespace, options.name)
             return self.pod(options.namespace, options.name)
+        if options.kind == "deploy" and options.name in self.workloads:
+            return self.workloads[options.name]
         if options.kind != "pods" or options.name:
             fail(f'error: the server doesn\'t have a resource type "{options.kind}"')
         self.permit("list", "pods", options.namespace)
-        wanted = [part.split("=") for part in options.field_selector.split(",")]
+        fields = options.field_selector.split(",") if options.field_selector else []
+        wanted = [part.split("=") for part in fields]
         label, _, labelled = options.selector.partition("=")
         found = [
             pod

@@ -685,3 +685,19 @@ def test_what_is_watched_is_shown_again_every_second(
         assert result.stdout.count("CPUs online") == 3
 
     beside_a_daemon(tmp_path, check)
+
+
+def test_the_containers_of_one_pod_are_shown(tmp_path: Path) -> None:
+    async def play() -> list[tuple[int, str]]:
+        async with served(tmp_path) as node:
+            await node.start(pod("web", "2"), pod("web-2", "2"), pod("web", "2", namespace="shop"))
+            found = []
+            for name in ("web", "shop/web", "default/web/main", "none"):
+                done = await asyncio.to_thread(run, node.socket, "containers", name, "-o", "json")
+                found.append((done.exit_code, done.output))
+            return found
+
+    shown = asyncio.run(play())
+    names = [[*json.loads(text)] for code, text in shown if code == 0]
+    assert names == [["default/web/main"], ["shop/web/main"], ["default/web/main"]]
+    assert shown[-1] == (1, "nri-policy: no container of pod none is known here\n")

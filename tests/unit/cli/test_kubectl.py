@@ -20,6 +20,7 @@ from tests.support.daemon import pod, served
 
 KUBECTL = Path(__file__).parents[2] / "support" / "kubectl.py"
 ALL = ["get pods shop", "list pods kube-system", "create pods/exec kube-system"]
+MORE = ["list pods shop"]  # for a workload
 
 
 def placed(manifest: dict[str, Any], node: str = "") -> dict[str, Any]:
@@ -50,7 +51,7 @@ class Author:
     folder: Path
     pods: dict[str, dict[str, Any]]
     sockets: dict[str, str] = field(default_factory=dict)
-    allowed: list[str] = field(default_factory=lambda: [*ALL])
+    allowed: list[str] = field(default_factory=lambda: [*ALL, *MORE])
 
     def asks(self, *arguments: str) -> Result:
         """Run `kubectl nri-policy`; what is executed elsewhere prints on our own stdout."""
@@ -58,7 +59,13 @@ class Author:
         return runner.invoke(main, arguments, prog_name="kubectl nri-policy")
 
     def _environment(self) -> dict[str, str]:
-        state = {"pods": self.pods, "sockets": self.sockets, "allowed": self.allowed}
+        selector = {"matchLabels": {"app": "web"}}
+        state = {
+            "pods": self.pods,
+            "sockets": self.sockets,
+            "allowed": self.allowed,
+            "workloads": {"web": {"spec": {"selector": selector}}},
+        }
         cluster = self.folder / "cluster.json"
         cluster.write_text(json.dumps(state))
         programs = self.folder / "bin"
@@ -75,8 +82,10 @@ async def cluster(folder: Path) -> AsyncIterator[Author]:
     """Yield the author of the pods in namespace shop, of which one runs and one does not yet."""
     async with served(folder) as node:
         web = pod("web", "2", namespace="shop")
+        web["metadata"]["labels"] = {"app": "web"}
         assert await node.start(web) == []
         waiting = pod("waiting", "99", namespace="shop")
+        waiting["metadata"]["labels"] = {"app": "waiting"}
         pods = {
             "shop": {"web": placed(web, "node-a"), "waiting": placed(waiting)},
             "kube-system": {"nri-policy-node-a": daemon("node-a")},
@@ -92,6 +101,8 @@ async def cluster(folder: Path) -> AsyncIterator[Author]:
         (["what-if", "shop/web"], 0, "shop/web would fit"),
         (["what-if", "shop/waiting", "--node", "node-a"], 1, "shop/waiting would be refused"),
         (["containers", "shop/web"], 0, "shop/web/main"),
+        (["containers", "-n", "shop", "deploy/web", "-o", "json"], 0, '"shop/web/main": {'),
+        (["explain", "-n", "shop", "deploy/web"], 0, "shop/web/main: placed on NUMA node"),
         (["pools", "shop/web"], 0, "NUMA node #1"),
         (["status", "--node", "node-a"], 0, "containerd 2.1.9"),
     ],
@@ -115,7 +126,8 @@ async def test_the_daemon_on_the_pods_node_answers(
     [
         (["explain", "shop/none"], 1, 'Error from server (NotFound): pods "none" not found'),
         (["explain", "shop/waiting"], 1, "pod shop/waiting is on no node yet"),
-        (["explain", "a/b/c/d"], 2, "a/b/c/d is not [NAMESPACE/]POD or NAMESPACE/POD/CONTAINER"),
+        (["explain", "a/b/c/d"], 2, "a/b/c/d is not [NAMESPACE/]POD, NAMESPACE/POD/CONTAINER, or"),
+        (["explain", "-n", "shop", "sts/web"], 1, 'doesn\'t have a resource type "sts"'),
         (["explain"], 2, "name a pod, NAMESPACE/POD"),
         (["explain", "--node", "node-a"], 2, "name a pod, NAMESPACE/POD"),
         (["pools", "shop/web", "--node", "node-b"], 3, "no pod of nri-policy runs on node node-b"),
