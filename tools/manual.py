@@ -1,4 +1,4 @@
-"""Write the manual page, docs/nri-policy.1, from the commands' own help.
+"""Write the manual pages, docs/nri-policy*.1, from the commands' own help.
 
 `python -m tools.manual`; tests/unit/test_manual.py says when it is due.
 """
@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from nri_policy.cli import main
-from nri_policy.cli.examples import EXAMPLES
+from nri_policy.cli.examples import EXAMPLES, Example
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "nri-policy.1"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 _EXITS = (
     ("0", "It was done, and the answer is yes."),
@@ -36,23 +36,72 @@ _ENVIRONMENT = (
 )
 
 
-def page() -> str:
-    """Return the page in roff."""
+_DESCRIPTION = """\
+nri-policy run is a daemon on a Kubernetes node. It decides on which CPUs and memory nodes each
+container runs, and tells containerd or CRI-O through NRI. The other commands ask it, or try pods,
+settings and machines without it. Most print a table, and with -o json or -o yaml a document.
+
+The documentation is in docs/ of the source, and in /usr/share/doc/nri-policy where it is installed
+as a package."""
+_FIRST = ("doctor", "explain", "what-if", "simulate")  # examples of the first page
+_OTHERS = ("kubectl(1)", "containerd(8)", "crio(8)", "cpuset(7)", "numa(7)", "lstopo(1)")
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages in roff: the program's, and one for each group of commands."""
     context = click.Context(main, info_name="nri-policy")
-    lines = [
-        '.\\" Written by tools/manual.py: change the help of the commands instead.',
-        '.TH NRI-POLICY 1 "" "nri-policy" "User Commands"',
-        ".SH NAME",
-        "nri\\-policy \\- " + _text(f"{main.help}".rstrip(".")),
-        ".SH SYNOPSIS",
-        ".B nri\\-policy",
-        "\\fICOMMAND\\fR [\\fIOPTION\\fR]... [\\fIARGUMENT\\fR]...",
-        ".SH COMMANDS",
-    ]
+    plain: list[click.Context] = []
+    groups: list[click.Context] = []
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert command is not None, name
-        lines += _command(click.Context(command, info_name=name, parent=context))
+        inner = click.Context(command, info_name=name, parent=context)
+        (groups if isinstance(command, click.Group) else plain).append(inner)
+    others = [f"nri-policy-{each.info_name}(1)" for each in groups]
+    examples = [each for name in _FIRST for each in EXAMPLES[name]]
+    found = {
+        DOCS / "nri-policy.1": _page(
+            "nri-policy", context, plain, _DESCRIPTION, examples, [*others, *_OTHERS]
+        )
+    }
+    for group in groups:
+        name = f"nri-policy-{group.info_name}"
+        members = [*_commands(group)]
+        examples = [each for one in members for each in EXAMPLES[_name(one)][:1]]
+        also = ["nri-policy(1)", *(each for each in others if each != f"{name}(1)"), *_OTHERS]
+        text = group.command.help or ""
+        found[DOCS / f"{name}.1"] = _page(name, group, members, text, examples, also)
+    return found
+
+
+def _page(  # noqa: PLR0913, PLR0917 - the parts of a page
+    name: str,
+    context: click.Context,
+    commands: Sequence[click.Context],
+    description: str,
+    examples: Iterable[Example],
+    also: Sequence[str],
+) -> str:
+    purpose = (context.command.help or "").split("\n\n")[0]
+    path = _text(context.command_path)
+    lines = [
+        '.\\" Written by tools/manual.py: change the help of the commands instead.',
+        f'.TH {_text(name.upper())} 1 "" "nri-policy" "User Commands"',
+        ".SH NAME",
+        f"{_text(name)} \\- {_text(' '.join(purpose.split()).rstrip('.'))}",
+        ".SH SYNOPSIS",
+        f".B {path}",
+        "\\fICOMMAND\\fR [\\fIOPTION\\fR]... [\\fIARGUMENT\\fR]...",
+        ".SH DESCRIPTION",
+    ]
+    for paragraph in description.split("\n\n"):
+        lines += [_text(" ".join(paragraph.split())), ".PP"]
+    lines.append(".SH COMMANDS")
+    for each in commands:
+        lines += _command(each)
+    lines.append(".SH EXAMPLES")
+    for line, use in examples:
+        lines += _entry(line, f"{use[0].upper()}{use[1:]}")
     for title, entries in (
         ("EXIT STATUS", _EXITS),
         ("FILES", _FILES),
@@ -61,18 +110,27 @@ def page() -> str:
         lines.append(f".SH {title}")
         for term, text in entries:
             lines += _entry(term, text)
-    return "\n".join([*lines, ""])
+    references = [f"\\fB{_text(each[:-3])}\\fR{each[-3:]}" for each in also]
+    return "\n".join([*lines, ".SH SEE ALSO", ",\n".join(references), ""])
+
+
+def _commands(context: click.Context) -> Iterator[click.Context]:
+    """Yield the contexts of the commands in a group."""
+    group = context.command
+    assert isinstance(group, click.Group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        yield click.Context(command, info_name=name, parent=context)
+
+
+def _name(context: click.Context) -> str:
+    return context.command_path.partition(" ")[2]
 
 
 def _command(context: click.Context) -> Iterator[str]:
-    """Yield the section of a command, and of those in it."""
+    """Yield the section of a command."""
     command = context.command
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None, name
-            yield from _command(click.Context(inner, info_name=name, parent=context))
-        return
     pieces = command.collect_usage_pieces(context)
     yield ".SS " + _text(" ".join([context.command_path, *pieces]))
     for paragraph in (command.help or "").split("\n\n"):
@@ -84,7 +142,7 @@ def _command(context: click.Context) -> Iterator[str]:
             yield from _entry(*record)
     yield ".PP"
     yield "Examples:"
-    for line, purpose in EXAMPLES[context.command_path.partition(" ")[2]]:
+    for line, purpose in EXAMPLES[_name(context)]:
         yield from _entry(line, f"{purpose[0].upper()}{purpose[1:]}")
 
 
@@ -101,4 +159,5 @@ def _text(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

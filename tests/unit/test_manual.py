@@ -6,18 +6,27 @@ from nri_policy.cli import main
 from tools import manual
 
 
-def test_the_manual_page_is_of_the_commands_that_there_are() -> None:
-    assert manual.PAGE.read_text(encoding="utf-8") == manual.page(), "make man writes it anew"
+def test_the_manual_pages_are_of_the_commands_that_there_are() -> None:
+    assert {*manual.DOCS.glob("*.1")} == manual.pages().keys()
+    for path, text in manual.pages().items():
+        assert path.read_text(encoding="utf-8") == text, "make man writes it anew"
 
 
-def test_every_command_is_in_it() -> None:
-    page = manual.page()
+def test_a_page_has_what_manual_pages_have() -> None:
+    sections = ("NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "EXAMPLES", "SEE ALSO")
+    for path, text in manual.pages().items():
+        for section in sections:
+            assert f"\n.SH {section}\n" in text, (path.name, section)
+
+
+def test_every_command_is_in_one() -> None:
+    page = "".join(manual.pages().values())
     for name in main.list_commands(click.Context(main)):
         assert f"nri-policy {name}".replace("-", "\\-") in page
 
 
 def test_nothing_of_a_help_is_taken_for_a_command_of_roff() -> None:
     known = {".TH", ".SH", ".SS", ".PP", ".TP", ".B", '.\\"'}
-    for line in manual.page().splitlines():
+    for line in "".join(manual.pages().values()).splitlines():
         if line.startswith((".", "'")):
             assert line.split()[0] in known, line
