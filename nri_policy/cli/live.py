@@ -146,7 +146,7 @@ def show(look: Callable[[], DaemonSnapshot], console: Console, moments: Iterable
     view, snapshot = View(), None
     with Live(console=console, screen=True, auto_refresh=False) as live:
         for now, key in moments:
-            if key == "q":
+            if key == "q" and not view.typing:
                 return
             if snapshot is None or not key:
                 snapshot = look()
@@ -169,9 +169,12 @@ class Frame(Struct, frozen=True):
                 line for part in parts for line in console.render_lines(part, flowing, pad=False)
             ]
 
-        room = options.size.height
+        room = options.size.height - 1  # the last line has the keys
         scene, problem = self.snapshot.scene, self.snapshot.problem
         shown = lines(self._headline())
+        if self.view.helping:
+            scene, problem = None, ""
+            shown += lines("", *(Text(f"{keys:8} {does}") for keys, does in HELP))
         if problem:
             shown += lines(Text(f"waiting for the daemon: {problem}", "bold yellow"))
         decisions = lines(*self._decisions())[: max(2, min(_SHOWN_DECISIONS + 1, room // 4))]
@@ -184,7 +187,9 @@ class Frame(Struct, frozen=True):
             picture = lines(Drawing(scene))
             picture = picture if len(picture) <= most else _cut(lines(Rows(scene)), most, lines)
             shown += picture + _cut(table, room - len(picture), lines) + refused
-        for line in [*shown, *decisions][: options.size.height]:
+        every = [] if self.view.helping else decisions
+        last = Text(self.view.line, "dim", no_wrap=True, overflow="ellipsis")
+        for line in [*[*shown, *every][: options.size.height - 1], *lines(last)]:
             yield from line
             yield Segment.line()
 
@@ -198,12 +203,13 @@ class Frame(Struct, frozen=True):
                 text.append(f" · {len(scene.refused)} refused", "red")
             if self.view.order != View().order:
                 text.append(f" · by {self.view.order}")
-        text.append(f" · {HELP}", "dim")
+            if self.view.wanted:
+                text.append(f" · only {self.view.wanted}")
         return text
 
     def _choose(self, scene: Scene, room: int) -> Scene:
         """Return the scene with the rows of its table as the reader wants them."""
-        if self.view == View():
+        if self.view in {View(), View(typing=True)}:
             return replace(scene, occupants=_most_telling_first(scene, room))
         calm = tuple(replace(each, change="") for each in scene.occupants)
         rows = self.view.sorted(calm, self.snapshot.used)

@@ -20,8 +20,9 @@ from nri_policy.cli.output import Paper
 def command(control_socket: Path) -> None:
     """Show who runs where, live, and the latest decisions.
 
-    Keys: q quits; p, n, c and u sort containers by time of placement, name, CPU, and CPU in use; j,
-    k, the arrows and the page keys scroll. While the daemon is away, top waits for it.
+    Keys: q quits; ? lists the keys; / filters containers by name; p, n, c and u sort them by time
+    of placement, name, CPU, and CPU in use; j, k, the arrows and the page keys scroll. While the
+    daemon is away, top waits for it.
     """
     console = Paper(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:

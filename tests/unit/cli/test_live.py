@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from nri_policy.cli import main
 from nri_policy.cli.live import DaemonSnapshot, DaemonWatcher, Frame, show
-from nri_policy.cli.live_view import View
+from nri_policy.cli.live_view import KEYS, View
 from nri_policy.cli.output import Paper
 from nri_policy.cpuset import CPUSet
 from nri_policy.picture.scene import CPUUse, Scene, Use
@@ -67,10 +67,11 @@ def lines(seen: DaemonSnapshot, width: int = 80, height: int = 24) -> list[str]:
 
 def test_a_frame_has_the_picture_the_containers_and_the_latest_decisions() -> None:
     shown = lines(snapshot(scene(), decisions=3), width=100, height=40)
-    assert shown[0].startswith("nri-policy 03:04:05 · 2 containers · q ends")
+    assert shown[0] == "nri-policy 03:04:05 · 2 containers"
     assert shown[1] == "2 packages · 4 NUMA nodes · 8 cores · 16 CPUs · 16 GiB dram"
     assert any(line.startswith("B  c1/main") for line in shown)
-    assert shown[-4:] == [
+    assert shown[-1] == KEYS
+    assert shown[-5:-1] == [
         "latest decisions",
         *["03:04:05 created �c/main · placed: 1 CPU · 1 other changed · released old/main"] * 3,
     ]
@@ -83,13 +84,17 @@ def test_who_made_way_is_shown_with_the_pool_that_it_goes_back_to() -> None:
     assert any("db/main" in line and "root, from socket #1" in line for line in shown)
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 15), (40, 10), (30, 6), (132, 50)])
+@pytest.mark.parametrize(
+    ("width", "height"), [(80, 24), (70, 18), (60, 15), (40, 10), (30, 6), (132, 50)]
+)
 @pytest.mark.parametrize("spec", [nodes.SMALL, LARGE])
 def test_a_frame_of_many_containers_fits_any_terminal(spec: str, width: int, height: int) -> None:
     shown = lines(snapshot(scene(spec, containers=15), decisions=9), width, height)
     assert shown[0].startswith("nri-policy 03:04:05")
     assert any("more" in line for line in shown) == (height < 50)
     assert "latest decisions" in shown
+    assert shown[-1] == KEYS or width < len(KEYS)
+    assert shown[-1].startswith("q quit · ? keys · / filter")
 
 
 def test_where_there_is_not_room_for_all_those_with_cpus_of_their_own_come_first() -> None:
@@ -258,8 +263,24 @@ def test_keys_sort_and_scroll_the_containers() -> None:
 
 
 def test_an_order_that_was_chosen_is_in_the_headline() -> None:
-    assert " · 3 containers · q ends" in pressed("")[0]
-    assert " · 3 containers · by CPU in use · q ends" in pressed("u")[0]
+    assert pressed("")[0].endswith(" · 3 containers")
+    assert pressed("u")[0].endswith(" · 3 containers · by CPU in use")
+
+
+def test_a_filter_is_typed_kept_and_ended() -> None:
+    assert drawn("/b/m") == ["b/main"]
+    assert pressed("/q")[-1] == "filter: q_  (Enter keeps it, Esc ends it)"
+    assert drawn("/bx\x7f\n") == drawn("/b\nn") == ["b/main"]
+    assert pressed("/b\n")[0].endswith(" · only b")
+    assert pressed("/b\n")[-1] == KEYS
+    assert drawn("/b\x1b") == drawn("/b\n\x1b") == drawn("")
+
+
+def test_the_keys_are_listed() -> None:
+    shown = pressed("?")
+    assert any(line.startswith("p n c u  order by") for line in shown)
+    assert drawn("?") == []
+    assert drawn("?x") == drawn("")
 
 
 def test_who_was_refused_is_listed() -> None:
