@@ -1,4 +1,4 @@
-"""Count how well containers are placed: lives of nodes at 80 % load, from fixed seeds.
+"""Count how well containers are placed: histories of nodes at 80 % load, from fixed seeds.
 
 Counts, not times: the same on every machine and under any load. What is possible at least is worked
 out apart from the engine, by trying all numbers of CPUs in every domain.
@@ -40,7 +40,7 @@ _NOWHERE = (1 << 30,) * len(_NONE)
 
 # What is counted, and what it says.
 COUNTED = {
-    "exclusive": "exclusive containers placed: whole CPUs, all of their own",
+    "exclusive": "exclusive containers placed: whole CPUs, all exclusive",
     "sockets": "sockets that they touch over the possible minimum",
     "nodes": "NUMA nodes, of those on the fewest sockets",
     "l3s": "L3 domains, of those on the fewest nodes",
@@ -48,7 +48,7 @@ COUNTED = {
     "cross nodes": "exclusive containers that cross NUMA nodes only, though a node has as many",
     "memory away": "exclusive containers with memory on nodes without their CPUs",
     "more cores": "exclusive containers on more cores than they need",
-    "avoidable cores": "of these, with fewer to be had on as few sockets, nodes and L3 domains",
+    "avoidable cores": "of these, with fewer possible on as few sockets, nodes and L3 domains",
     "strangers' cores": "exclusive containers that have a thread of a core where another has one",
     "wide": "exclusive containers on more sockets, nodes or L3 domains than need be",
     "moved": "sharers moved to a wider pool for another container",
@@ -267,7 +267,7 @@ def sections() -> Iterator[Section]:
     counts = {cpus: counted(cpus) for cpus in MACHINES}
     yield Section(
         title="Quality",
-        text=f"{len(SEEDS)} lives of {EVENTS} events on each machine at {LOAD:.0%} load.",
+        text=f"{len(SEEDS)} histories of {EVENTS} events on each machine at {LOAD:.0%} load.",
         head=("what", *(f"{cpus} CPUs" for cpus in MACHINES)),
         rows=[
             (text, *(str(counts[cpus][name]) for cpus in MACHINES))

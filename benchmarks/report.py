@@ -146,8 +146,8 @@ def _synchronized() -> Section:
     ]
     return Section(
         title="Synchronisation",
-        text="Time to answer Synchronize, from receiving it to sending the answer, in ms. The runtime"
-        " waits for two seconds.",
+        text="Time to answer Synchronize, from receiving it to sending the answer, in ms."
+        " The runtime waits for two seconds.",
         head=("containers", "daemon", "median", "most"),
         rows=rows,
     )

@@ -105,7 +105,7 @@ def _table(containers: Containers, marks: Mapping[str, Mark]) -> Columns | Text:
         *(["classes"] if in_classes else []),
         "state",
         "last changed because",
-        dispensable=("class", "mems", "pool", "last changed because", "own + shared"),
+        dispensable=("class", "mems", "pool", "last changed because", "amount"),
     )
     for name, each in containers.items():
         table.add_row(

@@ -11,6 +11,7 @@ from rich.text import Text
 
 _ENDLESS = 100_000  # columns
 _GAP = 2  # between columns
+_NAMES = frozenset({"container", "pod", "name", "group"})  # heads of columns that give way last
 
 
 class Columns:
@@ -42,7 +43,8 @@ class Columns:
         needs = [self._need(at, console, options) for at in range(len(self._names))]
         left_out = self._omit(needs, options.max_width)
         kept = [at for at, name in enumerate(self._names) if name not in left_out]
-        yield self._table(kept, _widths([needs[at] for at in kept], options.max_width))
+        names = [at for at, one in enumerate(kept) if self._names[one] in _NAMES]
+        yield self._table(kept, _widths([needs[at] for at in kept], options.max_width, names))
         if left_out:
             yield Text(f"left out in this width: {', '.join(left_out)}", "dim")
 
@@ -83,11 +85,16 @@ class Columns:
         return table
 
 
-def _widths(needs: Sequence[Measurement], width: int) -> list[int]:
-    """Return how broad columns are: the broadest give way, and words only if there is no other."""
+def _widths(needs: Sequence[Measurement], width: int, names: Collection[int] = ()) -> list[int]:
+    """Return how broad columns are: the broadest give way, and words only if there is no other.
+
+    Columns of *names*, by number, give way last: a name that is broken is not found.
+    """
     room = width - _GAP * (len(needs) - 1)
     widths = [need.maximum for need in needs]
-    for least in ([need.minimum for need in needs], [1] * len(needs)):
+    whole = [need.minimum for need in needs]
+    kept = [need.maximum if at in names else whole[at] for at, need in enumerate(needs)]
+    for least in (kept, whole, [1] * len(needs)):
         while sum(widths) > room and (wide := [at for at, w in enumerate(widths) if w > least[at]]):
             widths[max(wide, key=lambda at: widths[at])] -= 1
     return widths

@@ -39,5 +39,5 @@ def cells(name: str, container: ContainerReport) -> tuple[BreakableText | Text, 
     )
 
 
-HEADINGS = ("container", "class", "own + shared", "own CPUs", "cpuset", "mems", "pool")
-DISPENSABLE = ("class", "mems", "pool", "own + shared")  # the least important first
+HEADINGS = ("container", "class", "amount", "exclusive", "cpuset", "mems", "pool")
+DISPENSABLE = ("class", "mems", "pool", "amount")  # the least important first

@@ -44,7 +44,7 @@ _LARGEST = 1 << 20  # characters; the daemon takes less, and says so
 _MOST_ROWS = 40
 
 _MAX = 0
-_HEADINGS = ("container", "own + shared", "cpuset", "mems", "pool")  # those of HEADINGS
+_HEADINGS = ("container", "amount", "cpuset", "mems", "pool")  # those of HEADINGS
 
 
 class _Replicas(click.ParamType[int]):
@@ -282,7 +282,7 @@ def _misfits(pod: Fit, misfits: Sequence[Misfit]) -> str:
 
 
 def _containers(containers: Mapping[str, TriedReport]) -> Columns:
-    table = Columns(*_HEADINGS, "why", dispensable=("mems", "pool", "own + shared", "cpuset"))
+    table = Columns(*_HEADINGS, "why", dispensable=("mems", "pool", "amount", "cpuset"))
     left_out = len(containers) - _MOST_ROWS
     for number, (name, each) in enumerate(containers.items()):
         # the last is the one that was refused

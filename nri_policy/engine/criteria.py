@@ -77,7 +77,7 @@ CRITERIA = (
         name="cpu_burst",
         heading="CPU to grow",
         doc="with a CPU limit: CPU that is missing to reach it, plus a quarter of the limit if the"
-        " pool crosses NUMA nodes, and another if a package could hold the limit and the pool is"
+        " pool crosses NUMA nodes, and another if a socket could hold the limit and the pool is"
         " wider; less is better. Without a limit: levels between the pool and the preferred level,"
         " fewer are better; then CPU to grow, more is better",
         reason="it leaves most room to burst",
@@ -119,7 +119,7 @@ CRITERIA = (
     Criterion(
         name="domains",
         heading="spread",
-        doc="packages, NUMA nodes, L3 caches that its exclusive CPUs would touch; fewer are better",
+        doc="sockets, NUMA nodes, L3 caches that its exclusive CPUs would touch; fewer are better",
         reason="its exclusive CPUs lie closest together there",
         lack="exclusive CPUs farther apart",
         columns=(Column.PACKAGES, Column.NODES, Column.L3S),
@@ -137,7 +137,7 @@ CRITERIA = (
         heading="left",
         doc="exclusive CPUs: CPUs left, more are better (fewer if packing is tight); shared: others"
         " there, fewer are better, then CPU left",
-        reason="the room left there suits it best",
+        reason="the room left there is best",
         lack="less suitable room is left",
         columns=(Column.CAPACITY, Column.CAPACITY_SECOND),
     ),

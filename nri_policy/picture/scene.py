@@ -36,7 +36,7 @@ class Use(StrEnum):
 
 
 MEANINGS = {
-    Use.OWN: "a container's own",
+    Use.OWN: "exclusive",
     Use.SHARED: "shared, in use",
     Use.IDLE: "shared, idle",
     Use.RESERVED: "reserved",
@@ -145,7 +145,7 @@ def headline(machine: MachineReport) -> str:
         memory[node.kind] = memory.get(node.kind, 0) + node.memory
     return " · ".join(
         (
-            counted(len(machine.packages), "package"),
+            counted(len(machine.packages), "socket"),
             counted(len(machine.numa_nodes), "NUMA node"),
             counted(len(machine.cores), "core"),
             counted(len(machine.cpus.online), "CPU"),

@@ -113,7 +113,7 @@ def _table(scene: Scene) -> Drawn:
     return Drawn(tuple(elements), starts[-1], height)
 
 
-HEADINGS = ("container", "class", "own + shared", "own CPUs", "cpuset", "mems", "pool")
+HEADINGS = ("container", "class", "amount", "exclusive", "cpuset", "mems", "pool")
 
 
 def cells(each: Occupant) -> list[str]:

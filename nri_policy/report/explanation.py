@@ -261,14 +261,15 @@ def _summary(explanation: Explanation, why: str | None, decided: str | None) -> 
         return f"{explanation.kind.value}: {amount}"
     if explanation.pool is None:
         return explanation.kind.value
-    wishes = []
+    parts = []
     if request.exclusive:
         cpus = "CPUs" if request.exclusive > 1 else "CPU"
-        wishes.append(f"{request.exclusive} {_exclusive(explanation)} {cpus}")
+        parts.append(f"{request.exclusive} {_exclusive(explanation)} {cpus}")
     if request.shares:
-        amount = f"{format_cpu(request.shared)} of shared CPU"
-        wishes.append(amount if request.shared else "a share of CPUs")
+        amount = f"shared CPUs (requests {format_cpu(request.shared)})"
+        parts.append(amount if request.shared else "shared CPUs")
     name = explanation.tree.pools[explanation.pool].name
     because = f", because {why}" if why else ""
     criterion = f" ({decided})" if why and decided else ""
-    return f"{explanation.kind.value}: {' and '.join(wishes)} on {name}{because}{criterion}"
+    kind = "kept its place" if explanation.kind is DecisionKind.KEPT else explanation.kind.value
+    return f"{kind}: {' and '.join(parts)} on {name}{because}{criterion}"

@@ -68,7 +68,7 @@ def lines(seen: DaemonSnapshot, width: int = 80, height: int = 24) -> list[str]:
 def test_a_frame_has_the_picture_the_containers_and_the_latest_decisions() -> None:
     shown = lines(snapshot(scene(), decisions=3), width=100, height=40)
     assert shown[0] == "nri-policy 03:04:05 · 2 containers"
-    assert shown[1] == "2 packages · 4 NUMA nodes · 8 cores · 16 CPUs · 16 GiB dram"
+    assert shown[1] == "2 sockets · 4 NUMA nodes · 8 cores · 16 CPUs · 16 GiB dram"
     assert any(line.startswith("B  c1/main") for line in shown)
     assert shown[-1] == KEYS
     assert shown[-5:-1] == [

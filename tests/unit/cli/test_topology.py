@@ -25,7 +25,7 @@ spec:
 
 
 GOLDEN = """\
-2 packages · 6 NUMA nodes · 8 cores · 15 CPUs · 256 GiB dram · 512 GiB pmem
+2 sockets · 6 NUMA nodes · 8 cores · 15 CPUs · 256 GiB dram · 512 GiB pmem
 root: 0-14 · dram 0-3: 256 GiB · pmem 4-5: 512 GiB
 ┌ socket #0: 0-7 ───────────────────────────────────────────────────────────┐
 │ ╭ NUMA node #0: 0-3 ───────────────╮ ╭ NUMA node #1: 4-7 ───────────────╮ │
@@ -100,7 +100,7 @@ def test_a_terminal_without_unicode_gets_its_picture_in_ascii() -> None:
     assert [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in result.stdout.splitlines()][
         :5
     ] == [
-        "1 package . 1 NUMA node . 3 cores . 6 CPUs . 4 GiB dram",
+        "1 socket . 1 NUMA node . 3 cores . 6 CPUs . 4 GiB dram",
         "+ socket #0: 0-5 +",
         "| ...            |",
         "| i..            |",

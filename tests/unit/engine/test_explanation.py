@@ -209,7 +209,7 @@ def test_a_mixed_request_is_told_in_full() -> None:
     container = nodes.container(1500)
     driver.create(container)
     assert explained(driver, container)["summary"] == (
-        "placed: 1 exclusive CPU and 500m of shared CPU on NUMA node #1, "
+        "placed: 1 exclusive CPU and shared CPUs (requests 500m) on NUMA node #1, "
         "because NUMA nodes #1, #2 and #3 are equally good, and the lowest number wins (id)"
     )
 

@@ -15,7 +15,7 @@ from tests.support import nodes
 from tests.support.pictures import container, printed, scene_of
 
 GOLDEN = """\
-2 packages · 4 NUMA nodes · 16 cores · 31 CPUs · 16 GiB dram
+2 sockets · 4 NUMA nodes · 16 cores · 31 CPUs · 16 GiB dram
 root: 0-23,26-30 · mem 0-3 · shared 800m of 19
 ┌ socket #0: 0-15 ──────────────────────────────────────────┐
 │ ╭ NUMA node #0: 0-7 ───────╮ ╭ NUMA node #1: 8-15 ──────╮ │
@@ -32,21 +32,20 @@ root: 0-23,26-30 · mem 0-3 · shared 800m of 19
 ╭ in no pool: 24-25,31 ─────────────────────────────────────╮
 │ --x                                                       │
 ╰───────────────────────────────────────────────────────────╯
-A… a container's own   s shared, in use   · shared, idle    r reserved
-i isolated             x offline          - not available   one column per core, one row per thread
+A… exclusive   s shared, in use   · shared, idle                            r reserved   i isolated
+x offline      - not available    one column per core, one row per thread
 
-   container          class       own + shared   own CPUs  cpuset  mems  pool                changed
-A  db/main            Guaranteed  2              8-9       8-9     1     NUMA node #1/
-                                                                         L3 cache #0
-B  cache/main         Guaranteed  1 + 500m       12        12-15   1     NUMA node #1/
-                                                                         L3 cache #1
-   shop/web/main      Burstable   300m           -         16-19   2     NUMA node #2/
-                                                                         L3 cache #0
-   kube-system/dns/   Burstable   100m reserved  -         0       0-3   root
-   main
-   batch/main         BestEffort  0              -         20-23   2     NUMA node #2/
-                                                                         L3 cache #1
-C  ml/main            Guaranteed  5              1-5       1-5     0     NUMA node #0        new"""
+   container             class       amount         exclusive  cpuset  mems  pool            changed
+A  db/main               Guaranteed  2              8-9        8-9     1     NUMA node #1/
+                                                                             L3 cache #0
+B  cache/main            Guaranteed  1 + 500m       12         12-15   1     NUMA node #1/
+                                                                             L3 cache #1
+   shop/web/main         Burstable   300m           -          16-19   2     NUMA node #2/
+                                                                             L3 cache #0
+   kube-system/dns/main  Burstable   100m reserved  -          0       0-3   root
+   batch/main            BestEffort  0              -          20-23   2     NUMA node #2/
+                                                                             L3 cache #1
+C  ml/main               Guaranteed  5              1-5        1-5     0     NUMA node #0    new"""
 
 
 def test_the_picture_is_legible_without_colour(engine: Engine) -> None:
