@@ -59,6 +59,7 @@ schema: $(BUILT)
 
 man: $(BUILT)
 	$(PY) -m tools.manual
+	$(PY) -m tools.completion
 
 # schemas and chart from the settings; all that is applied, held against helm and the published
 # schemas; needs Go

@@ -25,6 +25,7 @@ CLUSTER_KERNELS = (
 # Each row knows the rows after it, and itself only where it is one name. Cross-imports within a row
 # are listed: settings name the kinds of memory that hardware tells apart.
 LAYERS = (
+    ("completion",),
     ("cli",),
     ("simulation",),
     ("cluster",),
