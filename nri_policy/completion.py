@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 _VARIABLE = "_NRI_POLICY_COMPLETE"
+_PLUGIN = "kubectl nri-policy"
 _SHELLS = ("bash", "zsh", "fish")
 _PATHS = {"file", "dir"}  # kinds whose values the shell itself completes
 
@@ -34,12 +35,26 @@ def main() -> None:
     program()
 
 
-def complete(words: Sequence[str], incomplete: str) -> list[Item] | None:
-    """Return what may follow the *words* of a command line; None if the table does not say."""
+def kubectl() -> None:
+    """Say what may follow `kubectl nri-policy`, as kubectl asks the program of this name."""
+    *words, incomplete = sys.argv[1:] or [""]
+    found = complete(words, incomplete, _PLUGIN) or []
+    paths = any(type_ in _PATHS for type_, *_ in found)
+    for type_, value, says in found:
+        if type_ not in _PATHS:
+            sys.stdout.write(f"{value}\t{says}\n" if says else f"{value}\n")
+    sys.stdout.write(":0\n" if paths else ":4\n")  # cobra's: files may follow, or none
+
+
+def complete(words: Sequence[str], incomplete: str, program: str = "") -> list[Item] | None:
+    """Return what may follow the *words* of a command line; None if the table does not say.
+
+    The *program* is one of the table: nri-policy, without a name, or the plugin of kubectl.
+    """
     if any(char in word for word in (*words, incomplete) for char in "'\"\\="):
         return None
     table: dict[str, Any] = json.loads(files(__package__).joinpath("completion.json").read_text())
-    path, value_of = "", None
+    path, value_of = program, None
     for word in words:
         known = table[path]
         if value_of is not None:

@@ -14,13 +14,18 @@ from typing import Any
 import click
 
 from nri_policy.cli import main
+from nri_policy.cli.kubectl import main as plugin
 
 TABLE = Path(__file__).resolve().parent.parent / "nri_policy" / "completion.json"
 
 
 def table() -> str:
     """Return the table: of each command what its options are, and what may follow it."""
-    found = dict(_commands(main, click.Context(main, info_name=""), ""))
+    found = {
+        path: each
+        for program, name in ((main, ""), (plugin, "kubectl nri-policy"))
+        for path, each in _commands(program, click.Context(program, info_name=name), name)
+    }
     return f"{json.dumps(found, indent=1)}\n"
 
 

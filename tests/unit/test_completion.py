@@ -62,6 +62,26 @@ def test_what_the_table_does_not_say_is_left_to_the_commands() -> None:
     assert completion.complete(["what-if", "-f", "'a b"], "") is None
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ex"], "explain\tExplain why a pod's containers are where...\n:4\n"),
+        (["explain", "--nod"], "--node\tThe node to ask. [default: the pod's]\n:4\n"),
+        (["what-if", "-f", ""], ":0\n"),
+        (["explain", "we"], ":4\n"),
+    ],
+)
+def test_kubectl_is_told_what_may_follow_its_plugin(
+    words: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-nri_policy", *words])
+    completion.kubectl()
+    assert capsys.readouterr().out == said
+
+
 def test_no_command_is_imported_for_it() -> None:
     asks = "from nri_policy import completion; completion.main()"
     program = f"import sys; {asks}; print('click' in sys.modules)"
