@@ -52,7 +52,8 @@ def explained(pods: str) -> str:
             await stack.enter_async_context(node.daemon.listening(socket))
             name = found[-1]["metadata"]["name"]
             arguments = ["explain", name, "--control-socket", str(socket)]
-            done = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+            runner = CliRunner(env={"COLUMNS": "100"})
+            done = await asyncio.to_thread(runner.invoke, main, arguments)
             return done.stdout
 
     with TemporaryDirectory() as folder:
