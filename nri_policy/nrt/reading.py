@@ -12,11 +12,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.engine.layout import Layout
 from nri_policy.node import Node
 from nri_policy.nrt.coming import PodName, with_coming
 from nri_policy.nrt.fingerprint import EXCLUSIVE, FINGERPRINT, METHOD, PODS, fingerprint, pod_hash
+from nri_policy.nrt.numaplacement import METADATA, VECTOR, ContainerName, encode, numa_nodes
 from nri_policy.nrt.zones import Amounts, Devices, measure, named_values, zones
 from nri_policy.report import ObjectName, ResourceTopology, plain
 from nri_policy.settings import Alignment, OnExit
@@ -44,19 +46,25 @@ class Reading(Struct, frozen=True, kw_only=True):
     pods: frozenset[PodName]  # that have resources of their own and have started
     counted: frozenset[PodName]  # whose requests are in the amounts
     generation: int  # decisions until then
+    numa_nodes: Mapping[ContainerName, int] | None = (
+        None  # of the containers of `pods`, to be shown
+    )
 
     def same(self, other: Reading | None) -> bool:
         """Return whether *other* says the same, be it from an earlier decision."""
         return (
             other is not None
             and self.layout is other.layout
-            and (self.amounts, self.devices, self.pods, self.counted)
-            == (other.amounts, other.devices, other.pods, other.counted)
+            and (self.amounts, self.devices, self.pods, self.counted, self.numa_nodes)
+            == (other.amounts, other.devices, other.pods, other.counted, other.numa_nodes)
         )
 
     def document(self, *, stopped: bool = False) -> ResourceTopology:
         """Return what to publish; *stopped* marks it as the last one of a daemon."""
         aligned = self.layout.settings.alignment is Alignment.NUMA
+        placement = None
+        if self.numa_nodes is not None:
+            placement = encode(self.numa_nodes, len(self.amounts.numa_milli))
         attributes: Mapping[str, object] = {
             "topologyManagerPolicy": "single-numa-node" if aligned else "none",
             "topologyManagerScope": "container",
@@ -64,6 +72,7 @@ class Reading(Struct, frozen=True, kw_only=True):
             FINGERPRINT: fingerprint(self.pods),
             METHOD: EXCLUSIVE,
             PODS: " ".join(sorted(f"{pod_hash(*pod):016x}" for pod in self.counted)),
+            METADATA: "" if placement is None else placement.metadata,
             GENERATION: self.generation,
             STOPPED: "true" if stopped else "",
         }
@@ -72,7 +81,14 @@ class Reading(Struct, frozen=True, kw_only=True):
             kind=KIND,
             metadata=ObjectName(name=self.node),
             attributes=named_values(attributes),
-            zones=zones(self.layout, self.amounts, self.devices),
+            zones=zones(
+                self.layout,
+                self.amounts,
+                self.devices,
+                {node: {VECTOR: text} for node, text in placement.vectors.items()}
+                if placement
+                else {},
+            ),
         )
 
     def object(self, *, stopped: bool = False) -> Object:
@@ -139,7 +155,7 @@ class Feed:
         """Return how it is now."""
         async with self._node.turn:  # the pods change in turns, too
             view, counted = with_coming(self._node, self._coming())
-            return Reading(
+            reading = Reading(
                 node=self.name,
                 layout=view.layout,
                 amounts=measure(view),
@@ -148,3 +164,8 @@ class Feed:
                 counted=counted,
                 generation=self.generation,
             )
+            now = self._node.view
+        if now.layout.settings.agent.numa_placement:  # all containers: no request waits for that
+            found = await asyncio.to_thread(numa_nodes, now, reading.pods)
+            reading = replace(reading, numa_nodes=found)
+        return reading

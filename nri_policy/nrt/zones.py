@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -73,7 +74,7 @@ def measure(view: NodeView) -> Amounts:
     layout, supply, booked = view.layout, view.supply(), view.memory()
     pools, capacity = layout.tree.pools, layout.capacity
     free, isolated = view.free, view.free_isolated
-    own = [each & capacity.available for each in _numa_cpus(layout.machine)]
+    own = [each & capacity.available for each in zone_cpus(layout.machine)]
     homes = [layout.tree.around(each).id for each in own]
     pool_milli = tuple(max(0, supply.allocatable_shared(pool.id)) for pool in pools)
     numa_milli = (
@@ -100,24 +101,37 @@ def measure(view: NodeView) -> Amounts:
     )
 
 
-def zones(layout: Layout, amounts: Amounts, devices: Devices) -> tuple[Zone, ...]:
-    """Return the zones of a *layout* with these *amounts*, and *devices* in those of NUMA nodes."""
-    return (*_numa_zones(layout, amounts, devices), *_pool_zones(layout, amounts))
+def zones(
+    layout: Layout,
+    amounts: Amounts,
+    devices: Devices,
+    attributes: Mapping[int, Mapping[str, object]] = MappingProxyType({}),
+) -> tuple[Zone, ...]:
+    """Return the zones of a *layout* with these *amounts*.
+
+    Those of NUMA nodes have the *devices* and *attributes* that are given for their ids.
+    """
+    return (*_numa_zones(layout, amounts, devices, attributes), *_pool_zones(layout, amounts))
 
 
-def _numa_cpus(machine: Machine) -> list[CPUSet]:
+def zone_cpus(machine: Machine) -> list[CPUSet]:
     """Return the CPUs of every NUMA zone, by id."""
     cpus = numa_cpus(machine)
     count = min(max(node.id for node in machine.nodes) + 1, MOST_NODES)
     return [cpus.get(number, EMPTY) for number in range(count)]
 
 
-def _numa_zones(layout: Layout, amounts: Amounts, devices: Devices) -> Iterator[Zone]:
+def _numa_zones(
+    layout: Layout,
+    amounts: Amounts,
+    devices: Devices,
+    attributes: Mapping[int, Mapping[str, object]],
+) -> Iterator[Zone]:
     machine = layout.machine
     nodes = {node.id: node for node in machine.nodes}
     sizes = sorted({size for node in machine.nodes for size, _ in node.hugepages})
     sorts = sorted({sort for counts in devices.values() for sort in counts})
-    own = _numa_cpus(machine)
+    own = zone_cpus(machine)
     for number, cpus in enumerate(own):
         node = nodes.get(number)
         resources = [
@@ -140,6 +154,7 @@ def _numa_zones(layout: Layout, amounts: Amounts, devices: Devices) -> Iterator[
             name=f"node-{number}",
             type="Node",
             costs=_costs(machine, number, len(own)),
+            attributes=named_values(attributes.get(number, {})) or None,
             resources=tuple(resources),
         )
 

@@ -59,6 +59,7 @@ class Agent(Section, frozen=True, kw_only=True):
 
     node_resource_topology: Flag = field(name="nodeResourceTopology", default=True)
     pod_resource_api: Flag = field(name="podResourceAPI", default=False)
+    numa_placement: Flag = field(name="numaPlacement", default=False)
 
 
 class MakeWay(Section, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.control.client import connected
 from nri_policy.cpuset import CPUSet
@@ -19,6 +20,7 @@ from nri_policy.nrt import publisher
 from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint, pod_hash
+from nri_policy.nrt.numaplacement import encode
 from nri_policy.plugin.plugin import Sources
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxResources
 from nri_policy.report import StatusReport, plain
@@ -136,6 +138,30 @@ async def test_the_pods_whose_requests_are_in_the_numbers_are_listed(tmp_path: P
         await server.until(lambda: listed() == hashes("own", "burstable"))
         await node.runtime.stop_pod(own)
         await server.until(lambda: listed() == hashes("burstable"))
+
+
+async def test_the_nodes_of_containers_are_shown_where_the_settings_say_so(tmp_path: Path) -> None:
+    metadata = "topology.node.k8s.io/numaplacement-metadata"
+    wanted = {"numaPlacement": True}
+    async with published(tmp_path, alignment="numa", agent=wanted) as (node, server):
+        await server.until(lambda: attribute(server, metadata) is not None)
+        await node.start(pod("a", "2"), pod("b", "2"))
+        before = await node.daemon.topology.feed.read()
+        swapped = {name: 3 - number for name, number in (before.numa_nodes or {}).items()}
+        assert not before.same(replace(before, numa_nodes=swapped))
+        expected = encode({("default", "a", "main"): 1, ("default", "b", "main"): 2}, 4)
+        await server.until(lambda: attribute(server, metadata) == expected.metadata)
+        vectors = {
+            zone["name"]: each["value"]
+            for zone in server.topology["zones"]
+            for each in zone.get("attributes", [])
+            if each["name"] == "topology.node.k8s.io/numaplacement-vector"
+        }
+        assert vectors == {f"node-{key}": text for key, text in expected.vectors.items()}
+    folder = tmp_path / "off"
+    folder.mkdir()
+    async with published(folder, alignment="numa") as (_, server):
+        assert attribute(server, metadata) is None
 
 
 async def test_what_a_resized_pod_asks_for_is_set_aside_as_its_sandbox_says(

@@ -161,7 +161,7 @@ spec:
       usePodQoSAsDefaultClass: true
       classes:
         slow: [{Devices: [/dev/sd?], ThrottleReadBps: 50M, ThrottleWriteIOPS: 100, Weight: "10"}]
-  agent: {nodeResourceTopology: false, podResourceAPI: true}
+  agent: {nodeResourceTopology: false, podResourceAPI: true, numaPlacement: true}
   instrumentation: {httpEndpoint: "[::1]:8891", prometheusExport: true, reportPeriod: 1m}
   log: {debug: ["*"]}
 status: {nodes: {}}
@@ -242,7 +242,7 @@ status: {nodes: {}}
                 },
             )
         ),
-        agent=Agent(node_resource_topology=False, pod_resource_api=True),
+        agent=Agent(node_resource_topology=False, pod_resource_api=True, numa_placement=True),
         instrumentation=Instrumentation(
             http_endpoint=Endpoint("::1", 8891), prometheus_export=True, report_period=60
         ),
