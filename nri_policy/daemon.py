@@ -32,6 +32,7 @@ from nri_policy.control.service import SERVICE, Control
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
 from nri_policy.hardware.machine import Machine
+from nri_policy.kube.client import Client
 from nri_policy.kube.events import Event as ClusterEvent
 from nri_policy.kubelet.stock import Left
 from nri_policy.node import Node, NodeView, Outcome
@@ -53,6 +54,7 @@ from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.overlaps import Cpusets, Overlaps
 from nri_policy.plugin.plugin import PolicyPlugin, Sources
 from nri_policy.plugin.update_queue import UpdateQueue
+from nri_policy.readiness import Readiness
 from nri_policy.reload import Reloads
 from nri_policy.settings import OnExit, Reload, Settings
 from nri_policy.status import Status
@@ -89,6 +91,7 @@ class Environment(Struct, frozen=True, kw_only=True):
     identity: Identity = IDENTITY
     notes: tuple[str, ...] = ()  # what `status` says of the node, whatever happens
     node_name: str = "localhost"  # in the cluster
+    client: Client | None = None  # of that
     devices: Callable[[], Left] = dict  # those of each NUMA node
     unused: Callable[[], Mapping[str, int] | None] = lambda: None  # devices, by resource
     sources: Sources = field(default_factory=Sources)
@@ -169,6 +172,12 @@ class Daemon:
             report=host.report,
             now=self._now,
         )
+        self.readiness = Readiness(
+            host.client,
+            host.node_name,
+            wanted=lambda: self.node.view.layout.settings.readiness,
+            missing=self._not_ready,
+        )
         self.status = Status(
             self.node,
             self.plugin,
@@ -179,6 +188,7 @@ class Daemon:
             synchronized=self.synchronized,
             not_taken=self._update_queue.refused,
             notes=host.notes,
+            more=self.readiness.problems,
         )
         self._decision_log = DecisionLog()
         self._control = Control(
@@ -222,6 +232,14 @@ class Daemon:
     def _took_over(self) -> None:
         self.synchronized.set()
         self.auditor.hasten()
+
+    def _not_ready(self) -> str:
+        """Return why pods should not come yet; nothing if they may."""
+        if runtime := self.status.missing():
+            return f"runtime: {runtime}"
+        if pending := self.topology.pending():
+            return f"topology: {pending}"
+        return ""
 
     def _start(self, container_id: str) -> None:
         self.auditor.started(container_id)
@@ -303,6 +321,7 @@ class Daemon:
     async def leave(self) -> None:
         """Do for the containers what the settings want when the daemon is stopped for good."""
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
+            await self.readiness.leave()
             self._update_queue.widen()
             await self.plugin.writing.widen()
             called = self._called.synchronized

@@ -118,6 +118,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             "watchdog": partial(_beat, daemon, manager),
             "hotplug": partial(_follow_hardware, daemon, options),
             "disks": partial(equipment.run, daemon.plugin.equip),
+            "readiness": daemon.readiness.run,
         }
         if events is not None:
             beside["events"] = events.run
@@ -208,6 +209,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
             record=(lambda _: None) if events is None else events.record,
             identity=options.identity,
             node_name=options.node_name,
+            client=client,
             devices=stock.left,
             unused=stock.unused,
             sources=Sources(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nri_policy.audit.auditor import Auditor
 from nri_policy.engine.event import Event
@@ -35,11 +35,12 @@ class Status:
         synchronized: asyncio.Event,
         not_taken: Mapping[str, Placement],
         notes: Iterable[str],
+        more: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """Take whom to ask; *called* serves a runtime over gRPC.
 
         *notes* say what is known of the node for good, *not_taken* are the placements that the
-        runtime does not take, by container id.
+        runtime does not take, by container id; *more* returns what others say, as `doubts` does.
         """
         self._node = node
         self._plugin = plugin
@@ -48,6 +49,7 @@ class Status:
         self._auditor = auditor
         self._findings = findings
         self._notes = notes
+        self._more = more
         self.synchronized = synchronized
         self.not_taken = not_taken
         self._latest: Explanation | None = None  # of a decision about a container
@@ -92,6 +94,7 @@ class Status:
         for cgroup in sorted(self._auditor.presence.strangers):
             yield f"{cgroup} has processes, but belongs to no known container"
         yield from self._findings.recent()
+        yield from self._more()
 
     def announce(self) -> None:
         """Log what the daemon starts with, and what is odd about it."""

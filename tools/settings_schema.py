@@ -197,6 +197,7 @@ def values_schema() -> Schema:
             podAnnotations=table,
             podMonitor=_object(enabled=flag, interval=text),
             priorityClassName=text,
+            readiness=switch,
             resources=table,
             seLinuxType=text,
             tolerations={"type": "array", "items": table},

@@ -65,6 +65,12 @@ def _lease_name(
     help="Also place groups of gated pods; needs the kind PlacementGroup in the cluster.",
 )
 @click.option(
+    "--readiness",
+    is_flag=True,
+    help="Also mark Nodes whose daemon has been silent for a minute, where its settings want that"
+    " (readiness.whileAway).",
+)
+@click.option(
     "--log-format",
     type=click.Choice([form.value for form in Form]),
     default=Form.TEXT.value,
@@ -81,6 +87,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     client_ca: Path | None,
     lease: LeaseName | None,
     groups: bool,
+    readiness: bool,
     log_format: str,
 ) -> None:
     """Run the cluster service, which answers kube-scheduler.
@@ -107,7 +114,17 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         if connect is None:
             raise click.UsageError("no cluster is given: name one by --kubeconfig")
         client = Client(connect)
-        asyncio.run(service.run(settings, client, where, file=file, lease=lease, groups=groups))
+        asyncio.run(
+            service.run(
+                settings,
+                client,
+                where,
+                file=file,
+                lease=lease,
+                groups=groups,
+                readiness=readiness,
+            )
+        )
     except (KubeconfigError, OSError) as error:
         raise Failure(str(error)) from error
 

@@ -18,12 +18,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.client import LEASES, Client
 from nri_policy.kube.errors import APIError
 
 log = logging.getLogger(__name__)
 
-LEASES = Kind(group="coordination.k8s.io", plural="leases")
 LASTS = 8  # seconds from one renewal to when another replica takes it
 LEADS = 5.0  # seconds that a replica leads after it began to renew
 RETRY = 2.0

@@ -25,6 +25,7 @@ from nri_policy.cluster.questions import answer_explain, answer_place
 from nri_policy.cluster.server import Answers, Listen, server
 from nri_policy.cluster.service_spread import ServiceSpread
 from nri_policy.cluster.settings import ClusterSettings
+from nri_policy.cluster.silence import Silence
 from nri_policy.cluster.sources import OF_EXTENDER, OF_GROUPS, sources
 from nri_policy.cluster.watch import PODS, Watch
 from nri_policy.cluster.writer import Writer
@@ -48,9 +49,12 @@ class Service:
         now: Callable[[], float] = time.monotonic,
         *,
         groups: bool = False,
+        readiness: bool = False,
         file: PlacementFile | None = None,
     ) -> None:
         """Without a *lease* it is the only replica; with *groups* it places groups, too.
+
+        With *readiness* it marks Nodes whose daemon is silent.
 
         The *settings* are those of the *file*, if there is one.
         """
@@ -58,6 +62,7 @@ class Service:
         self.lease = None if lease is None else Lease(client, lease, now)
         self.settings = LiveSettings(settings, file, self._configure)
         self.controller = Controller(settings, now) if groups else None
+        self.silence = Silence(client, self._leads, now) if readiness else None
         self.writer: Writer | None = None
         spread = ServiceSpread(now)
         wake: Callable[[], object] = int
@@ -143,6 +148,8 @@ class Service:
                     group.create_task(self.lease.run())
                 if self.writer is not None:
                     group.create_task(self.writer.run())
+                if self.silence is not None:
+                    group.create_task(self.silence.run())
         finally:
             if self.lease is not None:
                 await self.lease.release()
@@ -264,12 +271,13 @@ async def run(  # noqa: PLR0913 - keywords: what it is given to work with
     file: PlacementFile | None,
     lease: LeaseName | None,
     groups: bool,
+    readiness: bool,
 ) -> None:
     """Serve until SIGTERM or SIGINT; raises ValueError and OSError where it cannot listen.
 
     Other settings in the *file* count at once, and are looked for at SIGHUP.
     """
-    service = Service(settings, client, lease, groups=groups, file=file)
+    service = Service(settings, client, lease, groups=groups, readiness=readiness, file=file)
     http = server(listen, service.answers())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

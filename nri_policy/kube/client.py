@@ -55,6 +55,7 @@ class Kind(Struct, frozen=True, kw_only=True):
 
 
 NODES = Kind(plural="nodes")
+LEASES = Kind(group="coordination.k8s.io", plural="leases")
 
 
 class Listing(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from nri_policy.nrt.publisher import Publication, Publisher, Sink, Trouble, publishing
+from nri_policy.nrt.publisher import Phase, Publication, Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed
 from nri_policy.report import ResourceTopology
 
@@ -36,6 +36,13 @@ class Topology:
         fine = (None, Trouble.NO_CRD)
         failing = [each for each in self.publications if each.trouble not in fine]
         return "; ".join(f"{each.to}: {each.error}" for each in failing)
+
+    def pending(self) -> str:
+        """Return what is not published that is to be; nothing if all is."""
+        waiting = [each.to for each in self.publications if each.phase is Phase.WAITING]
+        if waiting and not self.trouble():
+            return f"not published yet to {', '.join(waiting)}"
+        return self.trouble()
 
     @asynccontextmanager
     async def publishing(self, sinks: Iterable[Sink]) -> AsyncIterator[None]:

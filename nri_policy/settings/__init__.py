@@ -31,6 +31,7 @@ from nri_policy.settings.schema import (
     Instrumentation,
     Log,
     MakeWay,
+    Readiness,
     Reserved,
     Settings,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "Priority",
     "Problem",
     "Quantity",
+    "Readiness",
     "Rebalance",
     "Reload",
     "Reserved",

@@ -62,6 +62,19 @@ class Agent(Section, frozen=True, kw_only=True):
     numa_placement: Flag = field(name="numaPlacement", default=False)
 
 
+class Readiness(Section, frozen=True, kw_only=True):
+    """What the Node says of the daemon."""
+
+    taint: Flag = False  # taken away when the daemon is ready
+    condition: Flag = False
+    while_away: Flag = field(name="whileAway", default=False)  # both written for a dead daemon
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """Yield that there is nothing to write."""
+        if self.while_away and not (self.taint or self.condition):
+            yield "whileAway", "it needs taint or condition: there is nothing to write without them"
+
+
 class MakeWay(Section, frozen=True, kw_only=True):
     """Who moves to a wider pool so that exclusive CPUs lie closer together."""
 
@@ -217,6 +230,7 @@ class Settings(Section, frozen=True, kw_only=True):
     )
     dra: DRA = DRA()
     agent: Agent = Agent()
+    readiness: Readiness = Readiness()
     instrumentation: Instrumentation = Instrumentation()
     log: Log = Log()
 

@@ -46,6 +46,7 @@ LAYERS = (
         "audit",
         "settings.sources",
         "singleton",
+        "readiness",
     ),
     ("picture",),
     ("report",),

@@ -37,7 +37,15 @@ async def running(api: ClusterAPI, folder: Path) -> None:
     assert connect is not None
     lease = LeaseName("kube-system", "x", "one")
     settings = file.load()
-    await run(settings, Client(connect), Listen(port=0), file=file, lease=lease, groups=False)
+    await run(
+        settings,
+        Client(connect),
+        Listen(port=0),
+        file=file,
+        lease=lease,
+        readiness=False,
+        groups=False,
+    )
 
 
 def test_at_sigterm_it_lets_the_lease_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

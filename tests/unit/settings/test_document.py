@@ -33,11 +33,13 @@ from nri_policy.settings import (
     Priority,
     Problem,
     Quantity,
+    Readiness,
     Rebalance,
     Reserved,
     SchedulingClass,
     SchedulingFlag,
     SchedulingPolicy,
+    Section,
     Settings,
     SettingsError,
     Unsupported,
@@ -162,6 +164,7 @@ spec:
       classes:
         slow: [{Devices: [/dev/sd?], ThrottleReadBps: 50M, ThrottleWriteIOPS: 100, Weight: "10"}]
   agent: {nodeResourceTopology: false, podResourceAPI: true, numaPlacement: true}
+  readiness: {taint: true, condition: true, whileAway: true}
   instrumentation: {httpEndpoint: "[::1]:8891", prometheusExport: true, reportPeriod: 1m}
   log: {debug: ["*"]}
 status: {nodes: {}}
@@ -243,6 +246,7 @@ status: {nodes: {}}
             )
         ),
         agent=Agent(node_resource_topology=False, pod_resource_api=True, numa_placement=True),
+        readiness=Readiness(taint=True, condition=True, while_away=True),
         instrumentation=Instrumentation(
             http_endpoint=Endpoint("::1", 8891), prometheus_export=True, report_period=60
         ),
@@ -256,7 +260,12 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
     assert msgspec.structs.replace(settings, given=least.given) == least
     spec = read(SAMPLE.read_bytes())["spec"]
     assert set(spec) == set(_fields(Settings)) - Settings.LATER
-    sections = (("agent", Agent), ("instrumentation", Instrumentation), ("log", Log))
+    sections: tuple[tuple[str, type[Section]], ...] = (
+        ("agent", Agent),
+        ("readiness", Readiness),
+        ("instrumentation", Instrumentation),
+        ("log", Log),
+    )
     for name, section in sections:
         assert set(spec[name]) == set(_fields(section)) - section.LATER
 
@@ -274,6 +283,7 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("audit", "none", "'none' is not one of off, report, repair"),
         ("audit", "repare", f"'repare' is not one of {AUDITS}; did you mean 'repair'?"),
         ("alignment", False, "false is not one of none, numa"),
+        ("readiness.taint", "yes", "'yes' is not true or false"),
         ("packing", "loose", "'loose' is not one of spread, tight"),
         ("fullCores", True, "true is not one of off, prefer, require"),
         ("unlimitedBurstable", 3, "3 is not one of system, package, die, numa, l3cache"),
@@ -307,6 +317,15 @@ def test_an_error_names_the_path_the_value_and_what_is_allowed(
 def test_a_key_that_is_no_plain_name_is_quoted(key: object, shown: str) -> None:
     spec: dict[Any, Any] = {**RESERVED, key: 1}
     assert problems_of(spec) == [f"{shown}: unknown field"]
+
+
+def test_nothing_can_be_written_for_a_dead_daemon_that_writes_nothing() -> None:
+    problem = (
+        "readiness.whileAway: it needs taint or condition: there is nothing to write without them"
+    )
+    assert problems_of({**RESERVED, "readiness": {"whileAway": True}}) == [problem]
+    for needed in ("taint", "condition"):
+        from_spec({**RESERVED, "readiness": {"whileAway": True, needed: True}}, "here")
 
 
 def test_an_empty_reservation_is_refused() -> None:

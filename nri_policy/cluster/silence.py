@@ -1,0 +1,154 @@
+"""Silence: the Nodes whose daemon renews its Lease no more are marked, for pods not to come.
+
+A node that is down cannot taint itself; when it is back, pods would come before its daemon. Owns
+whose daemon is taken for dead: one whose Lease (`kube.readiness`) has not changed for SILENT
+seconds by our own clock. Only daemons that want this have a Lease. They take back all that is
+written here themselves, and nothing here evicts.
+
+All Leases are read again and again, instead of being watched: each answer shows that the API server
+was there, and that we were. That a daemon was heard of may be our own failure, so:
+
+| what went wrong | what is done |
+|---|---|
+| a reading fails, or comes late: the API server or we were away | every daemon has SILENT seconds anew |
+| we lead only now | the same |
+| more than half of those that were alive, and more than one, fall silent | none is marked, and it is logged: it is rather the way to them that fails, or all were stopped |
+| a Lease was renewed since it was read | that node is not marked |
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from http.client import NOT_FOUND
+from typing import NoReturn
+
+from msgspec import Struct
+
+from nri_policy.kube.client import LEASES, NODES, Client, Object
+from nri_policy.kube.errors import APIError
+from nri_policy.kube.readiness import (
+    NAMESPACE,
+    SILENT,
+    TAINT,
+    WHILE_AWAY,
+    condition_of,
+    set_condition,
+    set_taint,
+)
+
+log = logging.getLogger(__name__)
+
+PERIOD = 15.0  # seconds between two readings
+_LATE = 2 * PERIOD  # seconds between two readings after which we were away ourselves
+
+
+class _Heard(Struct, frozen=True):
+    """What was heard of a daemon."""
+
+    revision: str  # of its Lease
+    at: float  # when the Lease was first read like this
+    marked: bool = False
+
+
+class Silence:
+    """Looks for daemons that have fallen silent, while it runs and leads."""
+
+    def __init__(
+        self,
+        client: Client,
+        leads: Callable[[], bool],
+        now: Callable[[], float],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        date: Callable[[], float] = time.time,
+    ) -> None:
+        """Take the seconds by *now*, and those since the epoch by *date*."""
+        self._client = client
+        self._leads = leads
+        self._now = now
+        self._sleep = sleep
+        self._date = date
+        self._heard: dict[str, _Heard] = {}  # by node
+        self._read_at = now()
+        self._problem = ""
+
+    async def run(self) -> NoReturn:
+        """Look, again and again."""
+        while True:
+            await self.look()
+            await self._sleep(PERIOD)
+
+    async def look(self) -> None:
+        """Read all Leases, and mark the Nodes whose daemon has been silent for long."""
+        if not self._leads():
+            self._heard.clear()
+            return
+        try:
+            listing = await self._client.list(LEASES, namespace=NAMESPACE)
+        except APIError as error:
+            self._heard.clear()
+            self._say(f"the Leases in {NAMESPACE} cannot be read: {error}")
+            return
+        now = self._now()
+        if now - self._read_at > _LATE:
+            self._heard.clear()
+        self._read_at = now
+        self._hear({each["metadata"]["name"]: each for each in listing.items}, now)
+        alive = [name for name, heard in self._heard.items() if not heard.marked]
+        silent = [name for name in alive if now - self._heard[name].at >= SILENT]
+        if len(silent) > max(1, len(alive) // 2):
+            self._say(
+                f"{len(silent)} of {len(alive)} daemons are silent at once: no Node is marked"
+            )
+            return
+        self._say("")
+        for name in silent:
+            if not self._leads():
+                return
+            try:
+                await self._mark(name)
+            except APIError as error:
+                log.warning("node-not-marked", extra={"node": name, "reason": str(error)})
+
+    def _hear(self, leases: dict[str, Object], now: float) -> None:
+        """Take in how the Leases are now."""
+        for name in self._heard.keys() - leases.keys():
+            del self._heard[name]
+        for name, lease in leases.items():
+            revision = lease["metadata"]["resourceVersion"]
+            if name not in self._heard or self._heard[name].revision != revision:
+                self._heard[name] = _Heard(revision, now)
+
+    async def _mark(self, name: str) -> None:
+        """Have a Node say that its daemon is away, unless that has come back; raises APIError."""
+        heard = self._heard[name]
+        try:
+            lease = await self._client.get(LEASES, name, namespace=NAMESPACE)
+            if lease["metadata"]["resourceVersion"] != heard.revision:
+                return
+            wanted = (lease["metadata"].get("annotations") or {}).get(WHILE_AWAY, "").split(",")
+            if "taint" in wanted and await set_taint(self._client, name, present=True):
+                log.warning("node-tainted", extra={"node": name, "taint": TAINT})
+            node = await self._client.get(NODES, name) if "condition" in wanted else {}
+            if condition_of(node):
+                await set_condition(
+                    self._client,
+                    node,
+                    status="Unknown",
+                    reason="DaemonSilent",
+                    message=f"the daemon has not been heard of for {SILENT:g} s",
+                    now=self._date(),
+                )
+        except APIError as error:
+            if error.code != NOT_FOUND:  # the node went, or wants it no more
+                raise
+        self._heard[name] = _Heard(heard.revision, heard.at, marked=True)
+
+    def _say(self, problem: str) -> None:
+        """Log what keeps us from marking anyone, once."""
+        if problem and problem != self._problem:
+            log.warning("silence-not-judged", extra={"reason": problem})
+        self._problem = problem
