@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from nri_policy.kube.client import NODES, Client, Kind, Object
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
+from nri_policy.kube.readiness import NAMESPACE, condition_of, has_taint
 from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import GROUP
@@ -32,6 +33,12 @@ NEEDED = (
     ("kube-system", "config.nri", "topologyawarepolicies", ("list", "watch")),
     ("kube-system", "config.nri", "topologyawarepolicies/status", ("patch",)),
 )
+# And configs/kustomize/readiness
+NEEDED_FOR_READINESS = (
+    ("", "", "nodes", ("patch",)),
+    ("", "", "nodes/status", ("patch",)),
+    (NAMESPACE, "coordination.k8s.io", "leases", ("create", "patch", "delete")),
+)
 _REVIEWS = Kind(group="authorization.k8s.io", version="v1", plural="selfsubjectaccessreviews")
 _PATIENCE = 3.0  # seconds for a request
 
@@ -42,6 +49,9 @@ class Access(Struct, frozen=True, kw_only=True):
     trouble: Trouble | None = None  # of looking up our Node and its topology
     error: str = ""  # the same in words
     denied: tuple[str, ...] = ()  # "patch noderesourcetopologies"
+    denied_readiness: tuple[str, ...] = ()  # of what the setting `readiness` needs
+    tainted: bool = False  # whether our Node has our taint
+    condition: str = ""  # the status of our condition of our Node; empty: it has none
     allocatable_milli: int | None = None  # milli-CPU that our Node promises to pods
     allocatable_memory: int | None = None  # bytes
 
@@ -66,36 +76,53 @@ def access_to(kubeconfig: Path | None, node: str) -> Access | None:
 
 
 async def _ask_access(client: Client, node: str) -> Access:
+    trouble, error = None, ""
     try:
         await Cluster(client, node).look()
-        promised = await _allocatable(client, node)
-        found = Access(
-            allocatable_milli=_read(parse_cpu, promised.get("cpu")),
-            allocatable_memory=_read(parse_bytes, promised.get("memory")),
-        )
-    except PublishError as error:
-        found = Access(trouble=error.trouble, error=str(error))
-    if found.trouble in {Trouble.UNREACHABLE, Trouble.UNAUTHORIZED}:
-        return found
+    except PublishError as refused:
+        trouble, error = refused.trouble, str(refused)
+    if trouble in {Trouble.UNREACHABLE, Trouble.UNAUTHORIZED}:
+        return Access(trouble=trouble, error=error)
+    shown = await _node(client, node)
+    promised = _allocatable(shown)
+    found = Access(
+        trouble=trouble,
+        error=error,
+        allocatable_milli=_read(parse_cpu, promised.get("cpu")),
+        allocatable_memory=_read(parse_bytes, promised.get("memory")),
+        tainted=has_taint(shown),
+        condition=str(condition_of(shown).get("status", "")),
+    )
     try:
-        denied = [
-            f"{verb} {resource}"
-            for namespace, group, resource, verbs in NEEDED
-            for verb in verbs
-            if not await _may(client, namespace, group, resource, verb)
+        denied, denied_readiness = [
+            tuple(
+                [
+                    f"{verb} {resource}"
+                    for namespace, group, resource, verbs in needed
+                    for verb in verbs
+                    if not await _may(client, namespace, group, resource, verb)
+                ]
+            )
+            for needed in (NEEDED, NEEDED_FOR_READINESS)
         ]
-    except APIError as error:
-        return replace(
-            found, trouble=found.trouble or Trouble.REFUSED, error=found.error or str(error)
-        )
-    return replace(found, denied=tuple(denied))
+    except APIError as refused:
+        return replace(found, trouble=trouble or Trouble.REFUSED, error=error or str(refused))
+    return replace(found, denied=denied, denied_readiness=denied_readiness)
 
 
-async def _allocatable(client: Client, node: str) -> Object:
+async def _node(client: Client, name: str) -> Object:
+    """Return our Node, empty where it cannot be read."""
+    try:
+        return await client.get(NODES, name)
+    except APIError:
+        return {}
+
+
+def _allocatable(node: Object) -> Object:
     """Return what a Node promises to pods, as far as it says."""
     try:
-        return dict((await client.get(NODES, node))["status"]["allocatable"])
-    except (APIError, KeyError, TypeError, ValueError):
+        return dict(node["status"]["allocatable"])
+    except (KeyError, TypeError, ValueError):
         return {}
 
 

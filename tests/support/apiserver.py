@@ -103,6 +103,8 @@ class APIServer:
         self.events: dict[str, dict[str, Any]] = {}  # that people see, by name
         self._events: list[tuple[int, str, dict[str, Any]]] = []  # of these, by revision
         self.allocatable = {"cpu": "15250m", "memory": "62914560Ki"}  # of every node
+        self.taints: list[dict[str, str]] = []  # of every node, as the conditions
+        self.conditions: list[dict[str, str]] = []
         self.tokens = {"first"}
         self.forbidden: set[str] = set()  # verbs that the role lacks
         self.requests: list[Request] = []
@@ -300,7 +302,11 @@ class APIServer:
             raise _missing("nodes", name)
         metadata = {"name": name, "uid": self.nodes[name], "resourceVersion": "1000000"}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-        return Answer(status=200, body={**node, "status": {"allocatable": self.allocatable}})
+        spec = {"spec": {"taints": self.taints}} if self.taints else {}
+        status: dict[str, Any] = {"allocatable": self.allocatable}
+        if self.conditions:
+            status["conditions"] = self.conditions
+        return Answer(status=200, body={**node, **spec, "status": status})
 
     def _event(self, request: Request, namespace: str) -> Answer:
         """Create an event, as the rules for those of the core group are."""

@@ -83,6 +83,17 @@ def built(folder: str) -> str:
     return done.stdout
 
 
+def with_components(folder: Path, base: str, *components: str) -> str:
+    """Return what a user's kustomization makes of a base and components."""
+    root = os.path.relpath(CONFIGS, folder)
+    document = {
+        "resources": [f"{root}/{base}"],
+        "components": [f"{root}/{each}" for each in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
+    return built(str(folder))
+
+
 def manifest(*names: str) -> str:
     return "---\n".join((CONFIGS / "kubernetes" / name).read_text() for name in names)
 
@@ -198,6 +209,20 @@ def test_the_chart_makes_the_cluster_side_where_it_is_asked_to() -> None:
     assert added == documents((CONFIGS / "cluster" / "bind.yaml").read_text())
 
 
+def test_the_chart_gives_the_rights_for_readiness_where_it_is_asked_to(tmp_path: Path) -> None:
+    nodes, both = tmp_path / "nodes", tmp_path / "both"
+    nodes.mkdir()
+    both.mkdir()
+    given = with_components(nodes, "kubernetes", "kustomize/readiness")
+    assert documents(rendered(readiness={"enabled": True})) == documents(given)
+    base = documents(built("kubernetes"))
+    added = {name: each for name, each in documents(given).items() if name not in base}
+    assert {**base, **added} == documents(given), "the base stays as it is"
+    marking = documents(with_components(both, "cluster", "kustomize/cluster-readiness"))
+    switched = documents(rendered(readiness={"enabled": True}, cluster={"enabled": True}))
+    assert switched == {**documents(given), **marking}
+
+
 @pytest.mark.parametrize("name", ["kubernetes/daemonset.yaml", "cluster/deployment.yaml"])
 def test_arguments_are_texts(name: str) -> None:
     """A plain scalar that ends with a colon is a map."""
@@ -259,7 +284,9 @@ def test_openshift_gets_the_account_its_constraints() -> None:
 def test_manifests_fit_the_published_schemas(source: str, version: str) -> None:
     validate: Any = pytest.importorskip("kubernetes_validate").validate
     text = (
-        rendered(turnNRIOn=True, cluster={"enabled": True}) if source == "chart" else built(source)
+        rendered(turnNRIOn=True, cluster={"enabled": True}, readiness={"enabled": True})
+        if source == "chart"
+        else built(source)
     )
     crds = manifest("crd.yaml", "settings-crd.yaml")
     made = [*filter(None, yaml.safe_load_all(f"{text}\n---\n{crds}"))]

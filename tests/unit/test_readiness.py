@@ -249,10 +249,12 @@ async def test_a_daemon_is_ready_when_it_is_synchronized_and_has_published(tmp_p
 
 
 async def test_a_cluster_without_the_kind_has_nothing_to_wait_for(tmp_path: Path) -> None:
-    async with served(tmp_path, listening=False) as node:
-        async with node.daemon.topology.publishing([Sink(known=False)]):
-            while node.daemon._not_ready():  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.001)
+    async with (
+        served(tmp_path, listening=False) as node,
+        node.daemon.topology.publishing([Sink(known=False)]),
+    ):
+        while node.daemon._not_ready():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
 
 
 async def test_status_says_what_is_not_in_force(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from nri_policy.doctor.checks import (
     nri,
     plugins,
     pod_resources,
+    readiness,
     reserved,
     rights,
     runtime,
@@ -37,6 +38,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     pod_resources.check,
     daemon.check,
     api_server.check,
+    readiness.check,
     unread.check,
 )
 

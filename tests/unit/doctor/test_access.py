@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nri_policy.doctor.access import NEEDED, Access, access_to
+from nri_policy.doctor.access import NEEDED, NEEDED_FOR_READINESS, Access, access_to
 from nri_policy.nrt.publisher import Trouble
 from tests.support.apiserver import APIServer
 from tests.support.manifests import MANIFESTS
@@ -32,10 +32,25 @@ def asked(folder: Path, change: Any = lambda _server: None, node: str = "node-a"
     return asyncio.run(asyncio.wait_for(ask(), HANGS))
 
 
-def test_what_is_asked_for_is_what_the_manifest_grants() -> None:
+READINESS = MANIFESTS.parent / "kustomize" / "readiness"
+ALL_OF_READINESS = (
+    "patch nodes",
+    "patch nodes/status",
+    "create leases",
+    "patch leases",
+    "delete leases",
+)
+
+
+@pytest.mark.parametrize(
+    ("folder", "asked"), [(MANIFESTS, NEEDED), (READINESS, NEEDED_FOR_READINESS)]
+)
+def test_what_is_asked_for_is_what_the_manifest_grants(
+    folder: Path, asked: tuple[tuple[str, str, str, tuple[str, ...]], ...]
+) -> None:
     roles = [
         each
-        for each in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
+        for each in yaml.safe_load_all((folder / "rbac.yaml").read_text())
         if each["kind"] in {"ClusterRole", "Role"}
     ]
     granted = {
@@ -45,17 +60,33 @@ def test_what_is_asked_for_is_what_the_manifest_grants() -> None:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    needed = {(where, group, resource): {*verbs} for where, group, resource, verbs in NEEDED}
+    needed = {(where, group, resource): {*verbs} for where, group, resource, verbs in asked}
     assert needed == granted
 
 
 def test_a_cluster_with_our_manifests_lacks_nothing(tmp_path: Path) -> None:
-    assert asked(tmp_path) == Access(allocatable_milli=15250, allocatable_memory=60 << 30)
+    """What only the setting `readiness` needs is not among them."""
+    assert asked(tmp_path) == Access(
+        allocatable_milli=15250, allocatable_memory=60 << 30, denied_readiness=ALL_OF_READINESS
+    )
+
+
+def test_what_the_node_says_of_the_daemon_is_read_whatever_kinds_the_cluster_has(
+    tmp_path: Path,
+) -> None:
+    def change(server: APIServer) -> None:
+        server.versions = set()
+        server.taints = [{"key": "nri-policy.io/not-ready", "effect": "NoSchedule"}]
+        server.conditions = [{"type": "NRIPolicyReady", "status": "Unknown"}]
+
+    found = asked(tmp_path, change)
+    assert (found.trouble, found.tainted, found.condition) == (Trouble.NO_CRD, True, "Unknown")
 
 
 def test_a_node_that_promises_nothing_is_no_trouble(tmp_path: Path) -> None:
     for status in ({}, {"cpu": "many", "memory": []}, None):
-        assert asked(tmp_path, lambda s, new=status: setattr(s, "allocatable", new)) == Access()
+        found = asked(tmp_path, lambda s, new=status: setattr(s, "allocatable", new))
+        assert found == Access(denied_readiness=ALL_OF_READINESS)
 
 
 def test_a_missing_kind_and_a_missing_node_are_told_apart(tmp_path: Path) -> None:

@@ -466,6 +466,48 @@ def test_what_the_cluster_lacks_is_named(made: Made) -> None:
     assert of(away) == {"no answer": Verdict.ERROR}
 
 
+@pytest.mark.parametrize(
+    ("readiness", "access", "text", "verdict"),
+    [
+        ({"taint": True}, Access(), "says whether the daemon is ready", Verdict.OK),
+        ({}, Access(tainted=True), "readiness.taint is off: no pod comes", Verdict.ERROR),
+        ({"condition": True}, Access(tainted=True, condition="True"), "no pod", Verdict.ERROR),
+        ({"taint": True}, Access(tainted=True), "still has the taint", Verdict.WARNING),
+        ({"condition": True}, Access(), "has no NRIPolicyReady", Verdict.WARNING),
+        ({"condition": True}, Access(condition="False"), "Ready=False", Verdict.WARNING),
+        ({"condition": True}, Access(condition="True"), "says whether", Verdict.OK),
+        (
+            {"taint": True},
+            Access(denied_readiness=("patch nodes", "patch nodes/status")),
+            "the daemon may not patch nodes",
+            Verdict.ERROR,
+        ),
+        (
+            {"taint": True, "whileAway": True},
+            Access(denied_readiness=("create leases",), trouble=Trouble.NO_CRD),
+            "may not create leases",
+            Verdict.ERROR,
+        ),
+        ({"taint": True}, Access(denied_readiness=("create leases",)), "says", Verdict.OK),
+        ({"taint": True}, None, "no cluster is known", Verdict.WARNING),
+    ],
+)
+def test_the_node_is_to_say_what_the_settings_want(
+    made: Made, readiness: dict[str, bool], access: Access | None, text: str, verdict: Verdict
+) -> None:
+    made.settings(readiness=readiness)
+    facts = replace(made.facts(), cluster=access, daemon=status(synchronized=True))
+    found = verdicts(examine(facts), "readiness")
+    assert len(found) == 1
+    assert worst(found, text) is verdict
+
+
+def test_readiness_that_nobody_asks_for_is_not_judged(made: Made) -> None:
+    for access in (None, Access(), Access(trouble=Trouble.UNREACHABLE, tainted=True)):
+        facts = replace(made.facts(), cluster=access, daemon=status())
+        assert verdicts(examine(facts), "readiness") == {}
+
+
 def test_who_makes_the_pods_cgroups_is_to_be_reached(made: Made) -> None:
     assert not any("systemd makes" in found for found in made.found("cgroups"))
     made.write("sys/fs/cgroup/kubepods.slice/cpuset.cpus", "")
