@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
+
+import yaml
 
 from tests.cluster.control_plane import ControlPlane, kubelet
 from tests.e2e import image
@@ -19,6 +22,20 @@ def install(cluster: ControlPlane, node: str) -> None:
     cluster.kubectl("apply", *(part for kind in KINDS for part in ("-f", kind)))
     cluster.kubectl("apply", "-k", str(CONFIGS / "kubernetes"))
     _enforced(cluster, node)
+
+
+def install_readiness(cluster: ControlPlane) -> None:
+    """Apply both sides with their components for readiness, as a user's kustomization would."""
+    folder = cluster.folder / "readiness"
+    folder.mkdir(exist_ok=True)
+    root = os.path.relpath(CONFIGS, folder.resolve())
+    components = ("kustomize/readiness", "kustomize/cluster-readiness")
+    document = {
+        "resources": [f"{root}/kubernetes", f"{root}/cluster"],
+        "components": [f"{root}/{each}" for each in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
+    cluster.kubectl("apply", "-k", str(folder))
 
 
 def register(cluster: ControlPlane, node: str, **status: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,9 @@ from nri_policy.kube.readiness import CONDITION, NAMESPACE, SILENT, TAINT
 from nri_policy.readiness import Readiness
 from nri_policy.settings import Readiness as Wanted
 from tests.cluster.control_plane import ControlPlane, require
-from tests.cluster.installation import CONFIGS, daemon_token, register
+from tests.cluster.installation import daemon_token, install_readiness, register
 from tests.support.exchanges import MERGE, Answered
-from tools.control_plane import KUBERNETES
+from tools.control_plane import RELEASES
 
 Object = dict[str, Any]
 
@@ -41,7 +40,7 @@ class Nodes:
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.cluster = cluster
-        cluster.kubectl("apply", "-k", str(self._both(cluster.folder)))
+        install_readiness(cluster)
         for node in ("node-a", "node-b"):
             register(cluster, node, images=LARGE, addresses=[{"type": "Hostname", "address": node}])
         self.daemon = daemon_token(cluster, "node-a")
@@ -67,22 +66,6 @@ class Nodes:
             lambda: self.ask(self.daemon, "POST", f"{LEASES}?dryRun=All", lease).status == 403,
             "Leases are protected",
         )
-
-    def _both(self, folder: Path) -> Path:
-        """Write what a user would: the base of each side with its component."""
-        made = folder / "both"
-        made.mkdir()
-        root = Path(*[".."] * (len(made.resolve().parts) - 1)) / CONFIGS.relative_to("/")
-        parts = {
-            "resources": ["kubernetes", "cluster"],
-            "components": ["kustomize/readiness", "kustomize/cluster-readiness"],
-        }
-        lines = [
-            f"{key}:\n" + "".join(f"- {root / each}\n" for each in each_of)
-            for key, each_of in parts.items()
-        ]
-        (made / "kustomization.yaml").write_text("".join(lines))
-        return made
 
     def ask(
         self, token: str, method: str, path: str, body: Any = None, content: str = MERGE
@@ -120,7 +103,7 @@ class Nodes:
         return found
 
 
-@pytest.fixture(scope="module", params=[KUBERNETES, "1.36.3"])
+@pytest.fixture(scope="module", params=RELEASES)
 def nodes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Nodes]:
@@ -323,6 +306,6 @@ async def test_a_token_without_the_rights_is_said_to_lack_them(nodes: Nodes) -> 
     nodes.cluster.until(lambda: patch() == 403, "the rights are gone")
     await made.step()
     assert any("configs/kustomize/readiness" in each for each in made.problems())
-    nodes.cluster.kubectl("apply", "-k", str(nodes.cluster.folder / "both"))
+    install_readiness(nodes.cluster)
     nodes.cluster.until(lambda: patch() == 200, "the rights are back")
     await daemon.close()

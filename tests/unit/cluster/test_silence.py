@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import Any
 
 import pytest
 
+from nri_policy.cluster.service import Service
+from nri_policy.cluster.settings import ClusterSettings
 from nri_policy.cluster.silence import PERIOD, Silence
+from nri_policy.cluster.sources import OF_EXTENDER
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.readiness import CONDITION, NAMESPACE, SILENT, TAINT, WHILE_AWAY, condition_of
 from tests.support.cluster_api import ClusterAPI
+from tests.support.patience import HANGS
 
 Object = dict[str, Any]
 
@@ -201,3 +206,27 @@ async def test_a_node_that_went_is_forgotten(tmp_path: Path) -> None:
         await here.advance(PERIOD, "ab")
         assert here.tainted == set()
         assert "c" not in here.silence._heard
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_the_service_looks_for_silent_daemons_where_it_is_told_to(
+    tmp_path: Path, wanted: bool
+) -> None:
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+    async with ClusterAPI(tmp_path) as api:
+        connect = access(api.kubeconfig)
+        assert connect is not None
+        client = Client(connect)
+        service = Service(ClusterSettings(), client, readiness=wanted)
+        running = asyncio.create_task(service.run())
+        try:
+            async with asyncio.timeout(HANGS):
+                while service.watch.problem(*OF_EXTENDER) or (  # noqa: ASYNC110 - nobody tells
+                    wanted and leases not in {path for _, path, _ in api.requests}
+                ):
+                    await asyncio.sleep(0.005)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await client.close()
+        assert (leases in {path for _, path, _ in api.requests}) is wanted
