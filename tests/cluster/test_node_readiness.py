@@ -44,9 +44,9 @@ def unbound(name: str) -> dict[str, Any]:
 
 
 def untolerated(node: Node, name: str) -> bool:
-    """Whether the scheduler says that the taint keeps a pod off."""
+    """Whether the scheduler says that a taint keeps a pod off; newer ones do not name it."""
     conditions = node.pod(name)["status"].get("conditions", [])
-    return any(TAINT["key"] in each.get("message", "") for each in conditions)
+    return any("untolerated taint" in each.get("message", "") for each in conditions)
 
 
 @contextmanager
