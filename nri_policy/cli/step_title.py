@@ -46,7 +46,7 @@ _TITLES: dict[type, Callable[[Any], str]] = {
     ChangeSettings: lambda _: "new settings",
     Apply: lambda step: f"apply {_few([pod.key.removeprefix('default/') for pod in step.pods])}",
     Delete: lambda step: f"delete {_few(step.names)}",
-    Resize: lambda step: f"resize {step.pod}/{step.container}",
+    Resize: lambda step: f"resize {'/'.join(filter(None, (step.pod, step.container)))}",
     Advance: lambda step: f"{step.seconds:g} s pass",
     Restart: lambda step: f"the {step.what} restarts",
     Hotplug: _hotplug,

@@ -1,7 +1,8 @@
 """Kubernetes Pod manifests, as far as they matter to a container runtime.
 
 Owns reading and validating a manifest as the API server would: required fields, names, quantities,
-requests defaulted from limits. Must not know of NRI or cgroups.
+requests defaulted from limits, a pod's own from its containers' (KEP-2837). Must not know of NRI or
+cgroups.
 Fields that say nothing about placement are not looked at, but for mistyped names; a value that
 exists is valid.
 """
@@ -93,6 +94,15 @@ class Resources(ResourceChange, frozen=True):
         )
 
 
+class PodResources(ResourceChange, frozen=True):
+    """What a pod has as a whole (KEP-2837); its requests are defaulted by its spec."""
+
+    def __post_init__(self) -> None:
+        for name in self.requests | self.limits:
+            if name not in {"cpu", "memory"} and not name.startswith("hugepages-"):
+                raise ValueError(f"a pod as a whole has cpu, memory and hugepages, not {name}")
+
+
 class EnvVar(_Struct, frozen=True):
     """An environment variable; one that comes from elsewhere (`valueFrom`) is empty here."""
 
@@ -133,7 +143,7 @@ class Volume(_Struct, frozen=True):
 
 
 class ContainerManifest(_Struct, frozen=True):
-    """One container; `restart_policy` is only for init containers, and makes a sidecar of one."""
+    """One container, with when it is started again, if not as its pod says (KEP-5307)."""
 
     name: Label
     image: str = ""
@@ -142,11 +152,25 @@ class ContainerManifest(_Struct, frozen=True):
     env: list[EnvVar] = []
     volume_mounts: list[VolumeMount] = []
     resources: Resources = Resources()
-    restart_policy: Literal["Always"] | None = None
+    restart_policy: Literal["Always", "OnFailure", "Never"] | None = None
+    restart_policy_rules: list[dict[str, Any]] = []
+
+    def __post_init__(self) -> None:
+        if self.restart_policy_rules and self.restart_policy is None:
+            raise ValueError("restartPolicyRules need a restartPolicy of the same container")
 
     @property
     def sidecar(self) -> bool:
         """True for an init container that keeps running beside the others (KEP-753)."""
+        return False
+
+
+class InitContainerManifest(ContainerManifest, frozen=True):
+    """One container that is started before the main ones."""
+
+    @property
+    def sidecar(self) -> bool:
+        """True where it keeps running beside the others."""
         return self.restart_policy == "Always"
 
 
@@ -178,23 +202,23 @@ class PodSpec(_Struct, frozen=True):
     """Containers of a pod and what they share."""
 
     containers: Annotated[list[ContainerManifest], msgspec.Meta(min_length=1)]
-    init_containers: list[ContainerManifest] = []
+    init_containers: list[InitContainerManifest] = []
     volumes: list[Volume] = []
     resource_claims: list[PodClaim] = []
     overhead: Amounts = Amounts()
     priority_class_name: str = ""
     runtime_class_name: str = ""
     termination_grace_period_seconds: int = 30
-    resources: None = None  # pod-level resources (KEP-2837) are not modelled
+    resources: PodResources | None = None
 
     def __post_init__(self) -> None:
+        if self.resources is not None:
+            resources = self._as_a_whole(self.resources)
+            msgspec.structs.force_setattr(self, "resources", resources)
         names = [container.name for container in self.every_container]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two containers are named {quoted(name)}")
-        for container in self.containers:
-            if container.restart_policy is not None:
-                raise ValueError("restartPolicy of a container is for initContainers")
         volumes = {volume.name for volume in self.volumes}
         claims = {claim.name for claim in self.resource_claims}
         for container in self.every_container:
@@ -215,6 +239,53 @@ class PodSpec(_Struct, frozen=True):
     def every_container(self) -> list[ContainerManifest]:
         """Init containers and then the others, in the order in which kubelet starts them."""
         return [*self.init_containers, *self.containers]
+
+    def total(self, part: Literal["requests", "limits"]) -> Amounts:
+        """Return the most CPU and memory that the containers have in use at one time.
+
+        Init containers run one by one, before the others and beside the sidecars that are already
+        up (k8s.io/component-helpers/resource). Only what any container names.
+        """
+        totals = Amounts()
+        for name in ("cpu", "memory"):
+            sidecars = peak = 0
+            for init in self.init_containers:
+                own = getattr(init.resources, part).get(name, 0)
+                peak = max(peak, sidecars + own)
+                sidecars += own if init.sidecar else 0
+            main = sum(getattr(each.resources, part).get(name, 0) for each in self.containers)
+            if any(name in getattr(each.resources, part) for each in self.every_container):
+                totals[name] = max(peak, sidecars + main)
+        return totals
+
+    def limit(self, container: ContainerManifest, name: str) -> int:
+        """Return a container's limit: its own, or else that of the pod as a whole; 0 for none."""
+        whole = Amounts() if self.resources is None else self.resources.limits
+        return container.resources.limits.get(name, 0) or whole.get(name, 0)
+
+    def _as_a_whole(self, whole: PodResources) -> PodResources:
+        """Return what the pod has as a whole, with its defaults; ValueError where that cannot be.
+
+        Requests are the containers' where they have any, or else the pod's limits; without limits
+        nothing is defaulted (pkg/apis/core/v1/defaults.go, defaultPodRequests).
+        """
+        total = self.total("requests")
+        requests = whole.requests
+        if whole.limits:
+            requests = Amounts(whole.limits | total | whole.requests)
+        for name, requested in requests.items():
+            if requested < total.get(name, 0):
+                raise ValueError(f"resources: the containers request more {name} than the pod")
+            if requested > whole.limits.get(name, requested):
+                raise ValueError(f"resources: the request of {name} is more than its limit")
+        for container in self.containers:
+            for name, limit in container.resources.limits.items():
+                if limit > whole.limits.get(name, limit):
+                    raise ValueError(
+                        f"resources: container {quoted(container.name)} has a higher limit of"
+                        f" {name} than the pod"
+                    )
+        return PodResources(requests=requests, limits=whole.limits)
 
 
 class PodManifest(_Struct, frozen=True):
@@ -238,8 +309,13 @@ class PodManifest(_Struct, frozen=True):
 
     @property
     def qos(self) -> QoS:
-        """Quality of service class by the rules of Kubernetes, init containers included."""
-        everything = [container.resources for container in self.spec.every_container]
+        """Quality of service class by the rules of Kubernetes, init containers included.
+
+        Of a pod that has resources as a whole these alone count.
+        """
+        everything: list[ResourceChange] = [each.resources for each in self.spec.every_container]
+        if self.spec.resources is not None:
+            everything = [self.spec.resources]
         amounts = [
             resources.requests.get(name, 0) or resources.limits.get(name, 0)
             for resources in everything
@@ -248,7 +324,7 @@ class PodManifest(_Struct, frozen=True):
         if not any(amounts):
             return QoS.BEST_EFFORT
         guaranteed = all(
-            0 < resources.limits.get(name, 0) == resources.requests[name]
+            0 < resources.limits.get(name, 0) == resources.requests.get(name, 0)
             for resources in everything
             for name in ("cpu", "memory")
         )
@@ -275,10 +351,33 @@ class PodManifest(_Struct, frozen=True):
             part: [new if container is old else container for container in getattr(self.spec, part)]
             for part in ("init_containers", "containers")
         }
-        pod = msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, **containers))
+        return self._changed(f"container {name}", **containers)
+
+    def resized_as_a_whole(self, change: ResourceChange) -> PodManifest:
+        """Return this pod with what it has as a whole changed, like a resize would (KEP-5419).
+
+        Raises ManifestError if the API server would refuse that.
+        """
+        old = self.spec.resources
+        if old is None:
+            raise ManifestError(
+                f"pod {self.key}: it has no resources as a whole, and cannot get any"
+            )
+        new = PodResources(
+            requests=Amounts(old.requests | change.requests),
+            limits=Amounts(old.limits | change.limits),
+        )
+        return self._changed("resources", resources=new)
+
+    def _changed(self, what: str, **fields: Any) -> PodManifest:
+        try:
+            spec = msgspec.structs.replace(self.spec, **fields)
+        except ValueError as error:
+            raise ManifestError(f"pod {self.key}: {what}: {error}") from error
+        pod = msgspec.structs.replace(self, spec=spec)
         if pod.qos != self.qos:
             raise ManifestError(
-                f"pod {self.key}: container {name}: a resize must leave the pod {self.qos}, "
+                f"pod {self.key}: {what}: a resize must leave the pod {self.qos}, "
                 f"this one would make it {pod.qos}"
             )
         return pod

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from nri_policy.kubelet.manifest import Amounts, PodManifest, ResourceChange
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.resources import Kubelet, cpu_shares
 from nri_policy.proto import nri_pb2 as nri
 
 NO_QUOTA = -1
@@ -30,7 +30,8 @@ class ContainerStep(Struct, frozen=True, kw_only=True):
     """UpdateContainerResources, for one container."""
 
     name: str
-    change: ResourceChange
+    change: ResourceChange  # of its own amounts
+    resources: nri.LinuxResources  # what the runtime is asked for
 
 
 def resize_steps(
@@ -39,7 +40,7 @@ def resize_steps(
     """Yield what makes of a running pod what *after* says; nothing where nothing differs."""
     total, target = _in_cgroup(kubelet, before), _in_cgroup(kubelet, after)
     for resource in ("memory", "cpu"):
-        steps = _container_steps(resource, before, after)
+        steps = _container_steps(kubelet, resource, before, after)
         if not steps:
             continue
         limits = ("memory.limit",) if resource == "memory" else ("cpu.quota",)
@@ -54,29 +55,41 @@ def resize_steps(
 
 
 def _in_cgroup(kubelet: Kubelet, pod: PodManifest) -> nri.LinuxResources:
-    """Return the sums as the pod's cgroup (v1) has them: a limit only where each container has."""
+    """Return a pod's amounts as its cgroup (v1) has them: a limit where each container has one.
+
+    Its own where it has resources as a whole counts for each.
+    """
     resources = kubelet.pod_resources(pod)
-    limits = [each.resources.limits for each in pod.spec.every_container]
-    if not all(each.get("cpu") for each in limits):
+    if not all(pod.spec.limit(each, "cpu") for each in pod.spec.every_container):
         resources.cpu.quota.value = NO_QUOTA
-    if not all(each.get("memory") for each in limits):
+    if not all(pod.spec.limit(each, "memory") for each in pod.spec.every_container):
         resources.memory.limit.value = NO_MEMORY_LIMIT
     return resources
 
 
-def _container_steps(resource: str, before: PodManifest, after: PodManifest) -> list[ContainerStep]:
+def _container_steps(
+    kubelet: Kubelet, resource: str, before: PodManifest, after: PodManifest
+) -> list[ContainerStep]:
     """Return the steps for one resource: those that shrink, the last one first, then the others."""
     steps: list[ContainerStep] = []
     for old, new in zip(before.spec.every_container, after.spec.every_container, strict=True):
-        for part in ("limits", "requests"):  # by its limit, or by its request where that stays
-            was, wanted = (getattr(each.resources, part).get(resource, 0) for each in (old, new))
+        limits = before.spec.limit(old, resource), after.spec.limit(new, resource)
+        requests = [each.resources.requests.get(resource, 0) for each in (old, new)]
+        for was, wanted in (limits, requests):  # by its limit, or by its request where that stays
             if was != wanted:
+                message = kubelet.resources(after, new)
+                if resource == "memory":  # the CPU is not resized yet
+                    message.cpu.CopyFrom(kubelet.resources(before, old).cpu)
+                # unlike at its creation, a container without a request has none here
+                of = old if resource == "memory" else new
+                message.cpu.shares.value = cpu_shares(of.resources.requests.get("cpu", 0))
                 step = ContainerStep(
                     name=new.name,
                     change=ResourceChange(
                         requests=_only(resource, new.resources.requests),
                         limits=_only(resource, new.resources.limits),
                     ),
+                    resources=message,
                 )
                 steps.insert(len(steps) if wanted > was else 0, step)
                 break

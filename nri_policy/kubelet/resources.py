@@ -20,7 +20,6 @@ from nri_policy.kubelet.manifest import (
     ContainerManifest,
     PodManifest,
     QoS,
-    Resources,
     Volume,
 )
 from nri_policy.proto import nri_pb2 as nri
@@ -76,18 +75,23 @@ class Kubelet(Struct, frozen=True, kw_only=True):
             args=[*container.command, *container.args],
             env=[f"{variable.name}={variable.value}" for variable in container.env],
             mounts=_mounts(pod, container),
-            linux=nri.LinuxContainer(resources=self.resources(container.resources)),
+            linux=nri.LinuxContainer(resources=self.resources(pod, container)),
         )
         message.linux.resources.unified["memory.oom.group"] = "1"  # default since 1.28, cgroup v2
         message.linux.oom_score_adj.value = self.oom_score_adj(pod, container)
         return message
 
-    def resources(self, resources: Resources) -> nri.LinuxResources:
-        """Return *resources* as kubelet passes them; 0 says that there is no limit."""
-        message = _cpu_and_memory(resources.requests, resources.limits)
+    def resources(self, pod: PodManifest, container: ContainerManifest) -> nri.LinuxResources:
+        """Return a container's resources as kubelet passes them; 0 says that there is no limit.
+
+        One without a limit has its pod's, where that has one as a whole, and one without a request
+        the shares of its limit (KEP-2837).
+        """
+        limits = Amounts({name: pod.spec.limit(container, name) for name in ("cpu", "memory")})
+        message = _cpu_and_memory(container.resources.requests, limits)
         sizes = dict.fromkeys(self.hugepage_sizes, 0) | {
             _page_size(name): amount
-            for name, amount in resources.limits.items()
+            for name, amount in container.resources.limits.items()
             if name.startswith(_HUGEPAGES)
         }
         message.hugepage_limits.extend(
@@ -96,14 +100,12 @@ class Kubelet(Struct, frozen=True, kw_only=True):
         return message
 
     def pod_resources(self, pod: PodManifest) -> nri.LinuxResources:
-        """Return the sum over the containers of *pod*."""
-        parts = [
-            _sum_over_containers(
-                pod, [getattr(container.resources, part) for container in pod.spec.every_container]
-            )
-            for part in ("requests", "limits")
-        ]
-        return _cpu_and_memory(*parts)
+        """Return what *pod* has: as a whole, or else the sum over its containers."""
+        requests, limits = pod.spec.total("requests"), pod.spec.total("limits")
+        if (whole := pod.spec.resources) is not None:
+            requests = Amounts(requests | whole.requests)
+            limits = Amounts(limits | whole.limits)
+        return _cpu_and_memory(requests, limits)
 
     def pod_overhead(self, pod: PodManifest) -> nri.LinuxResources | None:
         """Return what the runtime class of *pod* adds to its containers, if it does."""
@@ -131,6 +133,7 @@ class Kubelet(Struct, frozen=True, kw_only=True):
                 request,
                 min(main.resources.requests.get("memory", 0) for main in pod.spec.containers),
             )
+        request += _rest_of_memory(pod)
         return max(3, min(1000 - 1000 * request // self.memory_capacity, 999))
 
 
@@ -146,29 +149,21 @@ def cpu_quota(milli_cpu: int) -> int:
 
 def _cpu_and_memory(requests: Amounts, limits: Amounts) -> nri.LinuxResources:
     message = nri.LinuxResources()
-    message.cpu.shares.value = cpu_shares(requests.get("cpu", 0))
+    message.cpu.shares.value = cpu_shares(requests.get("cpu", limits.get("cpu", 0)))
     message.cpu.quota.value = cpu_quota(limits.get("cpu", 0))
     message.cpu.period.value = QUOTA_PERIOD
     message.memory.limit.value = limits.get("memory", 0)
     return message
 
 
-def _sum_over_containers(pod: PodManifest, amounts: list[Amounts]) -> Amounts:
-    """Return the most CPU and memory that *pod* has in use at one time.
-
-    Init containers run one by one, before the others and beside the sidecars that are already up
-    (k8s.io/component-helpers/resource).
-    """
-    totals = Amounts()
-    inits = len(pod.spec.init_containers)
-    for name in ("cpu", "memory"):
-        sidecars = peak = 0
-        for container, amount in zip(pod.spec.init_containers, amounts[:inits], strict=True):
-            own = amount.get(name, 0)
-            peak = max(peak, sidecars + own)
-            sidecars += own if container.sidecar else 0
-        totals[name] = max(peak, sidecars + sum(amount.get(name, 0) for amount in amounts[inits:]))
-    return totals
+def _rest_of_memory(pod: PodManifest) -> int:
+    """Return a container's share of what *pod* requests as a whole beyond its containers."""
+    if pod.spec.resources is None:
+        return 0
+    rest = pod.spec.resources.requests.get("memory", 0) - pod.spec.total("requests").get(
+        "memory", 0
+    )
+    return max(0, rest) // len(pod.spec.every_container)
 
 
 def _page_size(resource: str) -> str:

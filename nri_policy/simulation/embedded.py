@@ -37,7 +37,7 @@ from typing import Any, Self
 from nri_policy.cpuset import CPUSet
 from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.manifest import ContainerManifest, PodManifest, ResourceChange, read_pod
-from nri_policy.kubelet.resizing import ContainerStep, resize_steps
+from nri_policy.kubelet.resizing import ContainerStep, PodStep, resize_steps
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.release import Release
@@ -202,25 +202,41 @@ class EmbeddedRuntime:
             raise PodStartError(pod, errors)
         return pod
 
-    async def resize(self, pod: Pod, name: str, change: ResourceChange) -> None:
+    async def resize(self, pod: Pod, name: str | None, change: ResourceChange) -> None:
         """Change what a container requests, in place: what *change* does not name stays.
 
-        Raises ManifestError if the API server would refuse, CRIError if the runtime does, KeyError.
+        Without a *name* what the pod has as a whole. Raises ManifestError if the API server would
+        refuse, CRIError if the runtime does, KeyError.
         """
-        await self.resize_together(pod, {name: change})
+        if name is not None:
+            await self.resize_together(pod, {name: change})
+            return
+        after = pod.manifest.resized_as_a_whole(change)
+        await self._resize(pod, resize_steps(self.kubelet, pod.manifest, after))
+        pod.manifest = after
 
     async def resize_together(self, pod: Pod, changes: Mapping[str, ResourceChange]) -> None:
         """Change what containers of a pod request, as `resize` does for one."""
         after = pod.manifest
         for name, change in changes.items():  # the API server takes all of it, or none
             after = after.resized(name, change)
-        steps = [*resize_steps(self.kubelet, pod.manifest, after)]
         # asked for what they have, containers are told so
-        for step in steps or [ContainerStep(name=each, change=changes[each]) for each in changes]:
+        as_before = [
+            ContainerStep(
+                name=name,
+                change=change,
+                resources=self.kubelet.resources(after, after.container(name)),
+            )
+            for name, change in changes.items()
+        ]
+        steps = [*resize_steps(self.kubelet, pod.manifest, after)]
+        await self._resize(pod, steps or as_before)
+
+    async def _resize(self, pod: Pod, steps: Iterable[PodStep | ContainerStep]) -> None:
+        for step in steps:
             if isinstance(step, ContainerStep):
                 manifest = pod.manifest.resized(step.name, step.change)
-                wanted = self.kubelet.resources(manifest.container(step.name).resources)
-                await self.update_container(pod.container(step.name), wanted)
+                await self.update_container(pod.container(step.name), step.resources)
                 pod.manifest = manifest
             elif self.release.updates_pods:
                 await self.update_pod(pod, step.resources)

@@ -252,7 +252,10 @@ class Playback:
 
     async def _resize(self, step: Resize) -> None:
         key = step.pod if "/" in step.pod else f"default/{step.pod}"
-        if f"{key}/{step.container}" not in self._containers_by_name():
+        if step.container is None:
+            if key not in self._pods():
+                raise CRIError(f"there is no {key}")
+        elif f"{key}/{step.container}" not in self._containers_by_name():
             raise CRIError(f"there is no {key}/{step.container}")
         await self._runtime.resize(self._pods()[key], step.container, step.change)
 

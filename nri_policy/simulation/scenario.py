@@ -75,10 +75,10 @@ class Delete(Struct, frozen=True, kw_only=True):
 
 
 class Resize(Struct, frozen=True, kw_only=True):
-    """A container is resized in place."""
+    """A container is resized in place, or what its pod has as a whole."""
 
     pod: str  # `pod` or `ns/pod`
-    container: str
+    container: str | None
     change: ResourceChange
 
 
@@ -228,15 +228,18 @@ def _delete(value: object) -> Delete:
 def _resize(value: object) -> Resize:
     fields = _map(value)
     wanted = {"pod", "container", "resources"}
-    if fields.keys() != wanted:
-        raise ValueError(f"needs {', '.join(sorted(wanted))}, and nothing else")
+    if fields.keys() | {"container"} != wanted:
+        raise ValueError(
+            f"needs {', '.join(sorted(wanted))}, and nothing else; without a container what the pod"
+            " has as a whole is resized"
+        )
     try:
         change = read_part(fields["resources"], ResourceChange)
     except ManifestError as error:
         raise ValueError(f"resources: {error}") from error
     return Resize(
         pod=_name(fields["pod"], parts=(1, 2)),
-        container=_name(fields["container"], parts=(1,)),
+        container=_name(fields["container"], parts=(1,)) if "container" in fields else None,
         change=change,
     )
 

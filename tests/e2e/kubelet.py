@@ -284,10 +284,11 @@ class Container:
 
     def update(self, resources: Resources) -> None:
         """Resize it in place."""
+        resized = ContainerManifest(name=self.name, resources=resources)
         self.pod.kubelet.call(
             "UpdateContainerResources",
             container_id=self.id,
-            linux=_linux(self.pod.kubelet.model.resources(resources)),
+            linux=_linux(self.pod.kubelet.model.resources(self.pod.manifest, resized)),
         )
 
     def stop(self) -> None:

@@ -52,6 +52,43 @@ def test_init_containers_count_for_the_quality_of_service() -> None:
     assert read_pod(pod).qos is QoS.BURSTABLE
 
 
+@pytest.mark.parametrize(
+    ("whole", "containers", "requests", "qos"),
+    [
+        ({"limits": BOTH}, [{}, {}], {"cpu": 1000, "memory": 1 << 30}, QoS.GUARANTEED),
+        ({"requests": BOTH}, [{}], {"cpu": 1000, "memory": 1 << 30}, QoS.BURSTABLE),
+        ({"limits": {"cpu": 2}}, [{}], {"cpu": 2000}, QoS.BURSTABLE),
+        (  # what containers request comes before what the pod is limited to
+            {"limits": BOTH},
+            [resources({"cpu": "500m"}), resources(None, {"cpu": "100m"})],
+            {"cpu": 600, "memory": 1 << 30},
+            QoS.BURSTABLE,
+        ),
+        (  # without limits nothing is defaulted
+            {"requests": {"memory": "1Gi"}},
+            [resources({"cpu": 1})],
+            {"memory": 1 << 30},
+            QoS.BURSTABLE,
+        ),
+    ],
+)
+def test_what_a_pod_has_as_a_whole_is_defaulted_and_makes_its_quality_of_service(
+    whole: Any, containers: Any, requests: dict[str, int], qos: QoS
+) -> None:
+    pod = read_pod(manifest(*containers, resources=whole))
+    assert pod.spec.resources is not None
+    assert pod.spec.resources.requests == requests
+    assert pod.qos is qos
+
+
+def test_a_container_says_itself_when_it_is_started_again() -> None:
+    rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
+    always = {"restartPolicy": "Always"}
+    own = {"restartPolicy": "Never", "restartPolicyRules": rules}
+    spec = read_pod(manifest(always, own, initContainers=[{"name": "i"} | always])).spec
+    assert [each.sidecar for each in spec.every_container] == [True, False, False]
+
+
 def test_requests_default_to_limits() -> None:
     container = read_pod(manifest(resources({"memory": "1Gi"}, {"cpu": "1.5", "memory": "2Gi"})))
     assert container.container("c0").resources.requests == {"cpu": 1500, "memory": 1 << 30}
@@ -104,8 +141,25 @@ def test_fields_that_do_not_matter_are_skipped() -> None:
             manifest({}, resourceClaims=[{"name": "gpu"}]),
             "claim 'gpu' needs resourceClaimName or resourceClaimTemplateName",
         ),
-        (manifest({"restartPolicy": "Always"}), "restartPolicy of a container"),
-        (manifest({}, resources={"limits": {"cpu": 1}}), "spec.resources: "),
+        (manifest({"restartPolicy": "Sometimes"}), "Invalid enum value 'Sometimes'"),
+        (manifest({"restartPolicyRules": [{"action": "Restart"}]}), "restartPolicyRules need a"),
+        (manifest({}, resources={"limits": {"example.com/gpu": 1}}), "a pod as a whole has cpu"),
+        (
+            manifest(resources({"cpu": 3}), resources={"requests": {"cpu": 2}}),
+            "the containers request more cpu than the pod",
+        ),
+        (
+            manifest({}, resources={"requests": {"cpu": 3}, "limits": {"cpu": 2}}),
+            "the request of cpu is more than its limit",
+        ),
+        (
+            manifest(resources(None, {"cpu": 3}), resources={"limits": {"cpu": 2}}),
+            "the request of cpu is more than its limit",
+        ),
+        (
+            manifest(resources({"cpu": 1}, {"cpu": 3}), resources={"limits": {"cpu": 2}}),
+            "container 'c0' has a higher limit of cpu than the pod",
+        ),
         (
             manifest({}) | {"metadata": {"name": "pod0", "annotations": {"yes": True}}},
             "metadata.annotations: yes: true is not a string; put it in quotes",

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from nri_policy.kubelet import runtimespec
-from nri_policy.kubelet.manifest import PodManifest, read_pod
+from nri_policy.kubelet.manifest import Amounts, PodManifest, ResourceChange, read_pod
+from nri_policy.kubelet.resizing import ContainerStep, resize_steps
 from nri_policy.kubelet.resources import Kubelet, cpu_quota, cpu_shares
 from nri_policy.proto import nri_pb2 as nri
 
@@ -117,7 +118,7 @@ def test_resources_are_as_kubelet_passes_them() -> None:
             },
         }
     )
-    resources = NODE.resources(manifest.container("c0").resources)
+    resources = NODE.resources(manifest, manifest.container("c0"))
     assert resources.cpu.shares.value == 1536
     assert resources.cpu.quota.value == 200_000
     assert resources.cpu.period.value == 100_000
@@ -229,3 +230,62 @@ def test_ids_depend_on_nothing_but_their_parts() -> None:
     assert runtimespec.object_id("a", 1) != runtimespec.object_id("a", 2)
     assert len(runtimespec.object_id("a")) == 64
     assert len(runtimespec.object_uid("a")) == len(UID)
+
+
+MIB = 1 << 20
+WHOLE = {"cpu": 4, "memory": "512Mi"}
+MAIN = container("main", (2, 2), ("128Mi", "128Mi"))
+MESH = container("mesh", ("100m", None))
+
+
+def asked(manifest: PodManifest) -> dict[str, tuple[int, int, int]]:
+    """Return the shares, quota (in CPUs) and memory limit of each container, and of the pod."""
+    messages = {each.name: NODE.container(manifest, each) for each in manifest.spec.containers}
+    parts = {name: each.linux.resources for name, each in messages.items()}
+    parts["pod"] = NODE.pod_resources(manifest)
+    return {
+        name: (each.cpu.shares.value, each.cpu.quota.value // 100_000, each.memory.limit.value)
+        for name, each in parts.items()
+    }
+
+
+def test_a_container_without_limits_has_those_of_its_pod_as_on_real_nodes() -> None:
+    manifest = pod(MAIN, container("log"), MESH, resources={"limits": WHOLE, "requests": WHOLE})
+    assert asked(manifest) == {
+        "main": (2048, 2, 128 * MIB),
+        "log": (4096, 4, 512 * MIB),
+        "mesh": (102, 4, 512 * MIB),
+        "pod": (4096, 4, 512 * MIB),
+    }
+    burstable = pod(container("log"), resources={"requests": {"cpu": 1}, "limits": {"cpu": 3}})
+    assert asked(burstable) == {"log": (3072, 3, 0), "pod": (1024, 3, 0)}
+    unlimited = pod(container("log"), resources={"requests": {"cpu": 1}})
+    assert asked(unlimited) == {"log": (2, 0, 0), "pod": (1024, 0, 0)}
+
+
+def test_the_oom_scores_share_the_rest_of_a_pod_s_memory_out() -> None:
+    manifest = pod(
+        container("c0", None, ("10Gi", None)),
+        container("c1"),
+        resources={"requests": {"memory": "30Gi"}},
+    )
+    scores = [NODE.oom_score_adj(manifest, each) for each in manifest.spec.containers]
+    assert scores == [1000 - 200, 1000 - 100]
+
+
+def test_a_resize_of_a_pod_as_a_whole_gives_its_limits_to_those_without() -> None:
+    before = pod(MAIN, container("log"), MESH, resources={"limits": WHOLE, "requests": WHOLE})
+    more = Amounts(cpu=6000)
+    after = before.resized_as_a_whole(ResourceChange(requests=more, limits=more))
+    steps = [
+        (step.name, step.resources.cpu.shares.value, step.resources.cpu.quota.value)
+        if isinstance(step, ContainerStep)
+        else ("", step.resources.cpu.shares.value, step.resources.cpu.quota.value)
+        for step in resize_steps(NODE, before, after)
+    ]
+    assert steps == [
+        ("", 4096, 600_000),
+        ("", 6144, 600_000),
+        ("log", 2, 600_000),
+        ("mesh", 102, 600_000),
+    ]
