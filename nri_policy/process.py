@@ -29,6 +29,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.events import Events
+from nri_policy.kube.pod_reader import PodReader
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
@@ -198,7 +199,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
         slices, claims = None, None
         if client is not None:
             slices = Slices(client, options.node_name)
-            claims = Claims(client, slices, assignments.has_claims)
+            claims = Claims(client, PodReader(client), slices, assignments.has_claims)
             stack.push_async_callback(claims.close)
         host = Environment(
             state_dir=options.state_dir,

@@ -20,12 +20,12 @@ from nri_policy.dra.objects import Claim, ObjectError, PodClaims, Result, read_c
 from nri_policy.dra.slices import Slices
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
+from nri_policy.kube.pod_reader import PodReader
 from nri_policy.workload.hints import ClaimedDevice
 from nri_policy.workload.pod import Pod
 
 log = logging.getLogger(__name__)
 
-PODS = Kind(plural="pods")
 CLAIMS = Kind(group="resource.k8s.io", version="v1", plural="resourceclaims")
 MAX_ASKING = 8  # pods that the API server is asked about at once
 
@@ -56,10 +56,15 @@ class Claims:
     """What the pods of one node were allocated."""
 
     def __init__(
-        self, client: Client, slices: Slices, has_claims: Callable[[Pod], Awaitable[bool]]
+        self,
+        client: Client,
+        pods: PodReader,
+        slices: Slices,
+        has_claims: Callable[[Pod], Awaitable[bool]],
     ) -> None:
         """Take where devices are, and what the kubelet says of a pod, once it does."""
         self._client = client
+        self._pods = pods
         self._slices = slices
         self._has_claims = has_claims
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the pod's sandbox
@@ -142,10 +147,10 @@ class Claims:
 
     async def _read(self, pod: Pod) -> Allocated | None:
         """Return what the API server knows of a pod; None if it is a namesake's."""
-        object_ = await self._client.get(PODS, pod.name, namespace=pod.namespace)
-        read = read_pod(object_)
-        if read.uid != pod.uid:
+        found = await self._pods.read(pod)
+        if found is None:
             return None
+        read = read_pod(found)
         claims = [
             read_claim(await self._client.get(CLAIMS, name, namespace=pod.namespace))
             for name in read.names

@@ -78,7 +78,6 @@ class Use(Struct, frozen=True):
 class PodClaims(Struct, frozen=True, kw_only=True):
     """Which claims the containers of a pod use."""
 
-    uid: str
     uses: Mapping[str, Sequence[Use]]  # by container
 
     @property
@@ -92,7 +91,6 @@ class PodClaims(Struct, frozen=True, kw_only=True):
 
 class _Metadata(_Part, frozen=True):
     name: str
-    uid: str = ""
 
 
 class _Named(_Part, frozen=True):
@@ -239,7 +237,7 @@ def read_pod(found: Mapping[str, Any]) -> PodClaims:
         for mapping in extended.request_mappings:
             use = Use(extended.resource_claim_name, mapping.request_name)
             uses.setdefault(mapping.container_name, []).append(use)
-    return PodClaims(uid=read.metadata.uid, uses=uses)
+    return PodClaims(uses=uses)
 
 
 def _where(attributes: Mapping[str, _Attribute]) -> Where:

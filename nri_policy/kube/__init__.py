@@ -11,4 +11,5 @@ Others import from these modules:
 | `follow` | what there is, and then whatever becomes of it, with no gap in between |
 | `readiness` | what a Node says of the daemon on it: taint, condition, Lease |
 | `pod_fields` | mistyped fields of pods and pod templates |
+| `pod_reader` | the object of a pod on this node |
 """

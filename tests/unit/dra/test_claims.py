@@ -14,6 +14,7 @@ from nri_policy.dra.claims import Claims
 from nri_policy.dra.slices import Slices
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
+from nri_policy.kube.pod_reader import PodReader
 from nri_policy.workload.pod import Pod, QoS
 from tests.support import resources
 from tests.support.apiserver import Answer, APIServer
@@ -45,7 +46,7 @@ class Asking:
         self.server = server
         self.without: set[str] = set()
         self.slices = Slices(client, "node-a")
-        self.claims = Claims(client, self.slices, self._has_claims)
+        self.claims = Claims(client, PodReader(client), self.slices, self._has_claims)
 
     async def _has_claims(self, asked: Pod) -> bool:
         return asked.name not in self.without

@@ -14,6 +14,7 @@ from nri_policy.dra.slices import Slices
 from nri_policy.hardware.locality import Locator
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
+from nri_policy.kube.pod_reader import PodReader
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.plugin.plugin import Sources
 from nri_policy.proto.podresources_pb2 import (
@@ -104,7 +105,7 @@ async def cluster(folder: Path, **spec: Any) -> AsyncIterator[Cluster]:
         slices = Slices(client, "node-a")
         # answers are waited for, however slow this machine is
         async with Assignments(folder / "kubelet.sock", sleep=_for_ever) as assignments:
-            claims = Claims(client, slices, assignments.has_claims)
+            claims = Claims(client, PodReader(client), slices, assignments.has_claims)
             following = asyncio.create_task(slices.run(lambda: True))
             sources = Sources(
                 locator=Locator(folder, nodes.machine()), assignments=assignments, claims=claims
