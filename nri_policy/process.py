@@ -30,6 +30,7 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.events import Events
 from nri_policy.kube.pod_reader import PodReader
+from nri_policy.kubelet.pod_objects import PodObjects
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
@@ -196,11 +197,14 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
     async with AsyncExitStack() as stack:
         assignments = await stack.enter_async_context(Assignments())
         stock = Stock(assignments)
-        slices, claims = None, None
+        slices, claims, objects = None, None, None
         if client is not None:
+            pods = PodReader(client)
             slices = Slices(client, options.node_name)
-            claims = Claims(client, PodReader(client), slices, assignments.has_claims)
+            claims = Claims(client, pods, slices, assignments.has_claims)
             stack.push_async_callback(claims.close)
+            objects = PodObjects(pods)
+            stack.push_async_callback(objects.close)
         host = Environment(
             state_dir=options.state_dir,
             containers_dir=options.containers_dir,
@@ -217,10 +221,13 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
                 locator=Locator(options.host_root, machine),
                 assignments=assignments,
                 claims=claims,
+                objects=objects,
                 equipment=lambda: equipment.latest,
             ),
         )
         daemon = Daemon(machine, settings, host)
+        if objects is not None:
+            objects.late = daemon.plugin.describe
 
         def asked() -> bool:
             return daemon.node.view.layout.settings.agent.pod_resource_api

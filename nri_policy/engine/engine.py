@@ -10,6 +10,7 @@ Spec placement.md; the choice itself is in `placement`, the return after a resta
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import assert_never
 
@@ -28,6 +29,7 @@ from nri_policy.engine.classification import (
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded
 from nri_policy.engine.event import (
     Created,
+    Described,
     Drifted,
     Elapsed,
     Equipped,
@@ -38,6 +40,7 @@ from nri_policy.engine.event import (
     ResizeEnded,
     Started,
     Stopped,
+    StoredGrant,
     Synchronized,
 )
 from nri_policy.engine.explanation import DecisionKind
@@ -45,6 +48,13 @@ from nri_policy.engine.grant import Decision, Held, Moved, Placement
 from nri_policy.engine.interim import interim_placement
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.placement import place
+from nri_policy.engine.pod_level import (
+    known_by_others,
+    known_together,
+    mistaken,
+    settle_memory,
+    share_memory,
+)
 from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.reconfiguration import reconfigure
@@ -60,11 +70,13 @@ from nri_policy.engine.synchronization import (
     same_entitlement,
     takeover_cause,
     update_from_list,
+    with_entitlement,
     with_stored_grant,
 )
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier
 from nri_policy.settings import Settings
+from nri_policy.workload.amounts import described, resized_requirements
 from nri_policy.workload.pod import Container, ContainerState
 from nri_policy.workload.request import Request
 
@@ -149,6 +161,8 @@ class Engine:
                     self._unheard, self._earlier = EMPTY, None
                 case Reconfigured():
                     decision = self._reconfigured(event)
+                case Described():
+                    decision = self._described(event)
                 case Drifted():
                     decision = self._drifted(event.container_ids)
                 case Equipped():
@@ -178,6 +192,8 @@ class Engine:
     def _created(self, event: Created) -> Decision:
         state, free = self._state, self._state.supply.free_cpus()
         container = event.container
+        if container.pod_level is None:
+            container = known_by_others(state, container)
         if event.admitted:
             container, request, warnings = read_admitted(container, self.layout)
         else:
@@ -190,10 +206,17 @@ class Engine:
             if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
                 state.drop(stale)
                 state.forget(stale)
+        cause, corrected = "", []
+        if container.pod_level:
+            cause = f"{container.full_name} shows that its pod has resources as a whole"
+            corrected = self._correct(mistaken(state, container), cause)
         classes, asks = None, request.scheduling_class or request.blockio_class
         if asks or state.layout.gives_classes:
             classes = classes_of(state, container, request, event)
         decision = self._place(container, request, free, warnings, None, admitted=event.admitted)
+        if corrected:
+            told = state.announce_all(corrected, cause)
+            decision = replace(decision, changes=(*decision.changes, *told))
         return decision if classes is None else add_classes(state, decision, classes)
 
     def _place(  # noqa: PLR0913 - what is placed, and what is known of it
@@ -208,6 +231,7 @@ class Engine:
         resizing: Resizing | None = None,
     ) -> Decision:
         state = self._state
+        request = share_memory(state, container, request)
         try:
             held = None
             if before is not None:
@@ -269,12 +293,17 @@ class Engine:
                 before=placed, sent=state.sent[container_id], kept=EMPTY
             )
         merged = overlay(placed.container.resources, event.resources)
-        container = replace(
-            placed.container,
-            resources=merged,
-            resized=placed.container.resized or merged != placed.container.resources,
-        )
+        container = placed.container
+        if event.pod is not None:
+            container = replace(container, pod=replace(container.pod, amounts=event.pod))
+        if merged != container.resources:
+            requirements = resized_requirements(container, merged)
+            container = replace(
+                container, resources=merged, resized=True, requirements=requirements
+            )
         request, warnings = read_request(container, self.layout)
+        if request.pod_memory and request.pod_memory == placed.request.pod_memory:
+            request = replace(request, memory=placed.request.memory)
         # one that was degraded asks for more than it has anyway, not now
         if request == placed.request or merged == placed.container.resources:
             state.placed[container_id] = replace(placed, container=container)
@@ -337,6 +366,8 @@ class Engine:
             state.shrink_memory()
         if gone and state.away:
             bring_back(state)
+        if state.pod_memory:
+            settle_memory(state, {each.container.pod.id: None for each in gone})
         names = tuple(placed.container.full_name for placed in gone)
         cause = f"{', '.join(names)} stopped"
         return Decision(released=names, changes=self._changes(free, cause))
@@ -368,7 +399,8 @@ class Engine:
             state.forget(each)
         candidates, warnings, deadlines, unread = [], [], {}, {}
         pools = {pool.name: pool.id for pool in self.layout.tree.pools}
-        for listed in present:
+        recalled = self._recalled(present, event.held)
+        for listed, (known, stored) in recalled:
             cpus, mems = parse_cpus(listed.resources.cpus), parse_cpus(listed.resources.mems)
             placed = state.placed.get(listed.id)
             if placed is not None:
@@ -376,7 +408,6 @@ class Engine:
                 deadlines[listed.id] = state.cold.get(listed.id)
                 candidates += self._again(placed, listed)
                 continue
-            known, stored = recall(listed, event.held)
             container, request, notes = read_admitted(known, self.layout)
             if container is not known:
                 unread[container.id] = notes[0]
@@ -402,6 +433,63 @@ class Engine:
             if state.cold[container_id] is None and running:  # when it started is not known
                 self._heat(container_id, event.now)
         return decision
+
+    def _described(self, event: Described) -> Decision:
+        """Take in what a pod's object says; whoever was placed for something else is corrected."""
+        state, free = self._state, self._state.supply.free_cpus()
+        containers = [state.placed[each].container for each in state.of_pod(event.pod_id)]
+        known = [described(each, event.said) for each in containers]
+        cause = "its pod's object says what it asks for"
+        corrected = self._correct(known, cause)
+        settle_memory(state, (event.pod_id,))
+        changes = self._changes(free, cause)
+        return Decision(changes=(*changes, *state.announce_all(corrected, cause)))
+
+    def _correct(self, containers: Iterable[Container], cause: str) -> list[str]:
+        """Take *containers* for what is known of them now; return who of them is placed anew.
+
+        One for which there is no room keeps what it has.
+        """
+        state = self._state
+        changed = []
+        for known in [*containers]:
+            placed = state.placed[known.id]
+            container, request, _ = read_admitted(known, self.layout)
+            _, estimated, _ = read_admitted(placed.container, self.layout)
+            state.placed[container.id] = replace(placed, container=container)
+            if container.id in state.resizing:
+                continue
+            if same_entitlement(request, estimated):  # one that was degraded has less
+                request = with_entitlement(request, placed.request)
+                state.placed[container.id] = replace(placed, container=container, request=request)
+                continue
+            before, deadline = state.snapshot(), state.cold.get(container.id)
+            state.drop(container.id, settle=False)
+            try:
+                request = share_memory(state, container, request)
+                held = Held(grant=placed.grant, booked=placed.request.memory)
+                place(state, container, request, held, last=False)
+                add_notes(state, container.id, f"placed anew: {cause}")
+            except PlacementError as refusal:
+                state.restore(before)
+                add_notes(state, container.id, f"{cause}, but {refusal}; it keeps what it had")
+                continue
+            if container.id in state.cold:
+                state.cold[container.id] = deadline
+            changed.append(container.id)
+        return changed
+
+    def _recalled(
+        self, present: Iterable[Container], held: Mapping[str, StoredGrant]
+    ) -> list[tuple[Container, tuple[Container, StoredGrant | None]]]:
+        """Return listed containers, each as it was known, with its stored grant, if any."""
+        listed = [*present]
+        recalled = [recall(each, held) for each in listed]
+        together = known_together(container for container, _ in recalled)
+        return [
+            (each, (container, stored))
+            for each, container, (_, stored) in zip(listed, together, recalled, strict=True)
+        ]
 
     def _again(self, placed: Placed, listed: Container) -> list[Candidate]:
         """Take in how a known container runs; return it if a missed resize moves it."""
@@ -445,6 +533,7 @@ class Engine:
         """
         state = self._state
         restored = restore(state, candidates, forced=forced, strict=missing is not None)
+        settle_memory(state, state.pod_memory)
         if missing is not None:
             shorter = restored.short if state.memory.missing > missing else []
             if lost := [*restored.refused, *restored.flagged, *shorter]:

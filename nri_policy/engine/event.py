@@ -17,6 +17,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Settings
 from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.request import Request
+from nri_policy.workload.requirements import PodRequirements, Requirements
 
 
 class Created(Struct, frozen=True, kw_only=True, tag="created"):
@@ -49,6 +50,14 @@ class Resized(Struct, frozen=True, kw_only=True, tag="resized"):
     container_id: str
     resources: Resources
     certain: bool = True
+    pod: Resources | None = None  # of all containers of its pod from now on; None: as before
+
+
+class Described(Struct, frozen=True, kw_only=True, tag="described"):
+    """It is known by now what the object of a pod says that its containers ask for."""
+
+    pod_id: str
+    said: PodRequirements
 
 
 class ResizeEnded(Struct, frozen=True, kw_only=True, tag="resize-ended"):
@@ -84,6 +93,9 @@ class StoredGrant(Struct, frozen=True, kw_only=True):
     created: int = 0  # ns since the epoch, or later than all before it; 0: not known
     classes: Classes | None = None  # what it has by them
     home: str | None = None  # the name of the pool that the grant's home is
+    requirements: Requirements | None = None  # by its pod's object
+    pod_level: bool | None = None  # whether its pod has resources as a whole
+    pod_amounts: Resources | None = None
 
 
 class Synchronized(Struct, frozen=True, kw_only=True, tag="synchronized"):
@@ -130,6 +142,7 @@ Event = (
     | Reconfigured
     | Drifted
     | Equipped
+    | Described
 )
 
 

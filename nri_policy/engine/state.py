@@ -93,6 +93,8 @@ class State:
         # pool id -> containers whose cpuset follows its free CPUs: the nodes that the runtime is to
         # know of those whose cpuset is just these CPUs, None for all others
         self._sharing: defaultdict[int, dict[str, CPUSet | None]] = defaultdict(dict)
+        # pod id -> its containers that have a part of its memory booked instead of their own
+        self.pod_memory: defaultdict[str, dict[str, None]] = defaultdict(dict)
         # pod id -> its containers
         self._pods: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
@@ -122,7 +124,8 @@ class State:
         self.memory.restore(snapshot.memory)
         self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
         self.reserved_milli = 0
-        for index in (self.movers, self.away, self._names, self._sharing, self._pods):
+        indexes = self.movers, self.away, self.pod_memory, self._names, self._sharing, self._pods
+        for index in indexes:
             index.clear()
         for placed in self.placed.values():
             self._index(placed)
@@ -148,6 +151,8 @@ class State:
                 self.movers[container.id] = mover
         if grant.home is not None:
             self.away[container.id] = None
+        if request.pod_memory:
+            self.pod_memory[container.pod.id][container.id] = None
         self._names[container.full_name] = container.id
         self._pods[container.pod.id][container.id] = None
 
@@ -184,6 +189,14 @@ class State:
     def shrink_memory(self) -> None:
         """Let widened zones shrink back as far as they fit."""
         self._rezone(self.memory.shrink())
+
+    def book_memory(self, container_id: str, amount: int) -> None:
+        """Book another *amount* for a container, on the memory nodes that it has."""
+        placed = self.placed[container_id]
+        request = replace(placed.request, memory=amount)
+        self.placed[container_id] = replace(placed, request=request)
+        if container_id in self.memory.bookings:
+            self.memory.resize(container_id, amount)
 
     def warm(self, container_id: str) -> None:
         """End a container's cold start: it gets dram beside its pmem."""
@@ -259,6 +272,8 @@ class State:
             del self.away[container_id]
         if container_id in self.memory.bookings:
             self.memory.release(container_id, settle=settle)
+        if placed.request.pod_memory:
+            _remove(self.pod_memory, container.pod.id, container_id)
         self.cold.pop(container_id, None)
         self.peers.remove(container_id)
         del self._names[container.full_name]

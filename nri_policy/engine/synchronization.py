@@ -21,12 +21,14 @@ from nri_policy.engine.grant import Grant, Held
 from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import place
+from nri_policy.engine.pod_level import settle_memory
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
 from nri_policy.settings import FullCores, Level, Priority
 from nri_policy.wording import some
+from nri_policy.workload.amounts import Source, resized_requirements
 from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 from nri_policy.workload.request import Isolation, Request
 
@@ -49,6 +51,7 @@ _STEERING: dict[str, Any] = {
     "scheduling_class": None,
     "blockio_class": None,
     "unsupported": (),
+    "source": Source.ESTIMATE,
     "because": "",
 }
 
@@ -62,7 +65,14 @@ def recall(
         return container, None
     if (stored.pod_uid, stored.full_name) != (container.pod.uid, container.full_name):
         return container, None
-    known = replace(container, resized=stored.resized, created=stored.created or container.created)
+    known = replace(
+        container,
+        pod=replace(container.pod, amounts=stored.pod_amounts or container.pod.amounts),
+        resized=stored.resized,
+        created=stored.created or container.created,
+        requirements=stored.requirements,
+        pod_level=stored.pod_level,
+    )
     if stored.resources is not None:
         known = replace(known, resources=stored.resources)
     return update_from_list(known, stored.request.milli, container), stored
@@ -84,7 +94,8 @@ def update_from_list(known: Container, milli: int, listed: Container) -> Contain
     state = max(known.state, listed.state)
     if not new.cpu_shares or _amounts(merged) == _amounts(old):  # no shares: it does not say
         return replace(known, state=state)
-    return replace(known, state=state, resources=merged, resized=True)
+    requirements = resized_requirements(known, merged, heard=False)
+    return replace(known, state=state, resources=merged, resized=True, requirements=requirements)
 
 
 def in_force(listed: Container, found: Resources, known: Resources | None, milli: int) -> Container:
@@ -107,7 +118,7 @@ def in_force(listed: Container, found: Resources, known: Resources | None, milli
     # else has lifted it
     if found.cpu_limit is not None:
         now = replace(now, cpu_quota=found.cpu_quota, cpu_period=found.cpu_period)
-        if listed.pod.qos is QoS.GUARANTEED:
+        if listed.pod.qos is QoS.GUARANTEED and listed.pod_level is not True:
             now = replace(now, cpu_shares=shares_of(found.cpu_limit))
     if _memory(found):
         now = replace(now, memory_limit=found.memory_limit)
@@ -206,6 +217,7 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
         if container.id in state.cold:
             state.cold[container.id] = stored.deadline
     state.latest = max(state.latest, picture.latest)
+    settle_memory(state, state.pod_memory)
     return state
 
 
@@ -216,7 +228,8 @@ def same_entitlement(one: Request, other: Request) -> bool:
 
 def entitlement(request: Request) -> Request:
     """Return what a request asks for, without what only steers a choice."""
-    return replace(request, **_STEERING)
+    memory = 0 if request.pod_memory else request.memory  # what of its pod's is left for it
+    return replace(request, memory=memory, **_STEERING)
 
 
 def with_entitlement(request: Request, entitlement: Request) -> Request:

@@ -21,13 +21,16 @@ from nri_policy.kubelet.manifest import (
     ManifestError,
     PodManifest,
     PodSpec,
+    Resources,
     read_pod,
 )
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.node import Start, Wanted
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.wording import quoted
+from nri_policy.workload.amounts import described
 from nri_policy.workload.pod import Container
+from nri_policy.workload.requirements import PodRequirements, Requirements
 
 MAX_TEXT = 256 << 10  # characters
 MAX_CONTAINERS = 1000  # of all replicas together; a node has room for a few hundred
@@ -48,6 +51,7 @@ class Making(Struct, frozen=True, kw_only=True):
 
     kubelet: Kubelet
     convert: Callable[[nri.PodSandbox, nri.Container], Container]  # as of a plugin's request
+    exact: bool  # whether the node would know a pod's object
 
 
 def parse_wanted(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]:
@@ -118,6 +122,23 @@ def _expand_template(
     return read_pod(pod), count
 
 
+def pod_requirements(spec: PodSpec) -> PodRequirements:
+    """Return what the object of a pod says that its containers ask for."""
+
+    def amounts(resources: Resources) -> Requirements:
+        return Requirements(
+            cpu_request=resources.requests.get("cpu"),
+            cpu_limit=resources.limits.get("cpu"),
+            memory_request=resources.requests.get("memory"),
+            memory_limit=resources.limits.get("memory"),
+        )
+
+    return PodRequirements(
+        containers={each.name: amounts(each.resources) for each in spec.every_container},
+        pod_level=spec.resources is not None,
+    )
+
+
 def _devices(spec: PodSpec) -> dict[str, int]:
     """Return how many devices of each resource a pod takes.
 
@@ -157,6 +178,7 @@ def _starts(manifest: PodManifest, making: Making, name: str) -> tuple[Start, ..
     sandbox = making.kubelet.sandbox(pod, seen="")
     sandbox.id = runtimespec.object_id("what-if", pod.key)
     runtimespec.complete_sandbox(sandbox, runtime="containerd", pid=0)
+    said = pod_requirements(pod.spec)
     starts = []
     for container in pod.spec.every_container:
         message = making.kubelet.container(pod, container)
@@ -165,9 +187,12 @@ def _starts(manifest: PodManifest, making: Making, name: str) -> tuple[Start, ..
             message, sandbox, runtime="containerd", image=container.image
         )
         init = container in pod.spec.init_containers
+        made = making.convert(sandbox, message)
+        if making.exact:
+            made = described(made, said)
         starts.append(
             Start(
-                container=making.convert(sandbox, message),
+                container=made,
                 init=init,
                 to_end=init and not container.sidecar,
             )

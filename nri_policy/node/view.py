@@ -154,6 +154,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
             resources=placed.container.resources,
             created=placed.container.created,
             classes=self.classes.get(container_id),
+            requirements=placed.container.requirements,
+            pod_level=placed.container.pod_level,
+            pod_amounts=placed.container.pod.amounts,
         )
 
 

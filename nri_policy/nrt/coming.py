@@ -30,20 +30,23 @@ def with_coming(node: Node, pods: Collection[Container]) -> tuple[NodeView, froz
     Each of *pods* is given as one container. What their own containers ask for already counts once,
     whatever they got for it. After a resize of one nothing is set aside unless the pod's amounts
     are `resized` too: what the sandbox said first holds no longer, and older runtimes do not tell
-    what does.
+    what does. Nor once it is known that a pod has resources as a whole: its containers may never
+    ask for all of that.
     """
     milli, memory = Counter[str](), Counter[str]()
-    resized = set[str]()
+    resized, as_a_whole = set[str](), set[str]()
     for placed in node.view.placed.values():
         container = placed.container
         milli[container.pod.id] += _milli(container.resources)
         memory[container.pod.id] += container.resources.memory_limit
         if container.resized:
             resized.add(container.pod.id)
+        if container.pod_level:
+            as_a_whole.add(container.pod.id)
     trial: Engine | None = None
     no_room = set[str]()
     for pod in pods:
-        if pod.pod.id in resized and not pod.resized:
+        if (pod.pod.id in resized and not pod.resized) or pod.pod.id in as_a_whole:
             continue
         rest = _rest(pod.resources, milli[pod.pod.id], memory[pod.pod.id])
         if rest is not None:

@@ -40,6 +40,9 @@ def pod_of(pod: nri_pb2.PodSandbox) -> Pod:
         qos=QoS.of_cgroup(pod.linux.cgroup_parent),
         labels=dict(pod.labels),
         annotations=dict(pod.annotations),
+        amounts=resources_of(pod.linux.pod_resources)
+        if pod.linux.HasField("pod_resources")
+        else None,
     )
 
 

@@ -141,6 +141,8 @@ class Inventory:
         that has something to hear, or was told when updates are lost.
         """
         listed = self._pods.container(pod, container)
+        if listed.pod_level is None:
+            listed = replace(listed, pod_level=self._pod_level(listed.id, held))
         cpus = mems = ""
         if found is not None:  # of what was never set the kernel names all there is
             said = listed.resources
@@ -152,6 +154,13 @@ class Inventory:
         ):
             return listed
         return replace(listed, resources=replace(listed.resources, cpus=cpus, mems=mems))
+
+    def _pod_level(self, container_id: str, held: Mapping[str, StoredGrant]) -> bool | None:
+        """Return whether a container's pod has resources as a whole, None where nobody knew."""
+        placed, stored = self._node.view.placed.get(container_id), held.get(container_id)
+        if placed is not None:
+            return placed.container.pod_level
+        return None if stored is None else stored.pod_level
 
     def _known(
         self, container_id: str, held: Mapping[str, StoredGrant]

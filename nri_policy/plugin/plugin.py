@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from nri_policy.classes import Equipment
 from nri_policy.engine.event import (
     Created,
+    Described,
     Drifted,
     Elapsed,
     Equipped,
@@ -47,14 +48,15 @@ from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.inventory import Inventory
 from nri_policy.plugin.lasting import Lasting, Scopes
-from nri_policy.plugin.pods import Assignments, Claims, Pods
+from nri_policy.plugin.pods import Assignments, Claims, PodObjects, Pods
 from nri_policy.plugin.resizes import Resizes
 from nri_policy.plugin.telling import Telling
 from nri_policy.plugin.update_queue import WITH_CREATION, WITH_LIST, WITH_STOP, UpdateQueue
 from nri_policy.plugin.writing import Writing
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
-from nri_policy.workload.pod import Container, ContainerState
+from nri_policy.workload.pod import Container, ContainerState, Pod
+from nri_policy.workload.requirements import PodRequirements
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +67,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     locator: Locator | None = None  # None: devices and mounts are no hints
     assignments: Assignments | None = None  # None: the kubelet is not asked
     claims: Claims | None = None  # None: the cluster is not asked about resource claims
+    objects: PodObjects | None = None  # None: nor about what containers ask for
     scopes: Scopes | None = None  # None: systemd cannot be asked to keep what is written
     cgroups: Cgroups | None = None  # None: only the runtime's events say what is in force
     now: Callable[[], float] = time.time  # seconds since the epoch
@@ -124,7 +127,14 @@ class PolicyPlugin:
             turn=self.writing.lock,
         )
         self.telling = Telling(node, update_queue)
-        self.pods = Pods(node, sources.locator, sources.assignments, sources.claims, pods_changed)
+        self.pods = Pods(
+            node,
+            sources.locator,
+            sources.assignments,
+            sources.claims,
+            pods_changed,
+            objects=sources.objects,
+        )
         self._inventory = Inventory(node, self.pods, update_queue, self.enforcement, sources.held)
         # containers that have ended before the runtime said that they had started
         self._ended_early: set[str] = set()
@@ -196,6 +206,7 @@ class PolicyPlugin:
             "synchronized", extra={"containers": len(present), "changed": len(decision.changes)}
         )
         self._resources.restart()
+        self.pods.ask_late()
         self._synchronized()
         return self._update_queue.take(untold=WITH_LIST)
 
@@ -301,9 +312,10 @@ class PolicyPlugin:
         resources: nri_pb2.LinuxResources,
     ) -> nri_pb2.UpdateContainerResponse:
         """Return where a resized container must run now, and who has to move for it."""
-        del pod
         self._hear()
-        decision = self.resizes.begin(container.id, resources_of(resources))
+        self.pods.resized(pod.id)
+        whole = self.pods.amounts(pod.id)
+        decision = self.resizes.begin(container.id, resources_of(resources), whole)
         self._update_queue.supersede(container.id)
         await self.writing.narrow()
         others = self._update_queue.take(container.id, untold=WITH_CREATION)
@@ -426,6 +438,15 @@ class PolicyPlugin:
             if machine is not None and self.pods.locator is not None:
                 self.pods.locator.renew(machine)
         return True
+
+    async def describe(self, pod: Pod, said: PodRequirements) -> None:
+        """Take in what the object of a pod says whose containers were placed before it was known.
+
+        What they have too much is given back.
+        """
+        async with self._node.turn:
+            self._decisions.decide(Described(pod_id=pod.id, said=said))
+            await self.writing.narrow()
 
     async def equip(self) -> None:
         """Take in what the host can do now, as far as that is other than it was."""

@@ -20,9 +20,12 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.node import Node
 from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of, resources_of
 from nri_policy.proto import nri_pb2
+from nri_policy.settings import PodSpecs
+from nri_policy.workload.amounts import described
 from nri_policy.workload.annotation_table import warnings
 from nri_policy.workload.hints import ClaimedDevice, candidates, claim_hints
 from nri_policy.workload.pod import Container, Pod, QoS, Resources, shares_of
+from nri_policy.workload.requirements import PodRequirements
 
 log = logging.getLogger(__name__)
 
@@ -76,21 +79,52 @@ class Claims(Protocol):
         """Forget a pod that is gone."""
 
 
+class PodObjects(Protocol):
+    """What the objects of pods say; `kubelet.pod_objects.PodObjects`."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether pods may be read, as far as is known."""
+        ...
+
+    def ask(self, pod: Pod) -> None:
+        """Ask about a pod, without waiting."""
+
+    def ask_late(self, pods: Iterable[Pod]) -> None:
+        """Ask about pods that run already."""
+
+    async def ready(self, pod: Pod) -> None:
+        """Wait a moment for what was asked about *pod*, once."""
+
+    def of(self, pod: Pod) -> PodRequirements | None:
+        """Return what the object of *pod* says."""
+        ...
+
+    def forget(self, pod_id: str) -> None:
+        """Forget a pod that is gone, or that says something else by now."""
+
+    def restart(self) -> None:
+        """Forget all pods."""
+
+
 class Pods:
     """The pods of one runtime."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - who is asked
         self,
         node: Node,
         locator: Locator | None,
         assignments: Assignments | None,
         claims: Claims | None,
         changed: Callable[[], None],
+        *,
+        objects: PodObjects | None = None,
     ) -> None:
         """Have *changed* called when there are others of the `exclusive` or `guaranteed` ones.
 
         Without a *locator* devices and mounts are no hints; without *assignments* the kubelet is
-        not asked, and without *claims*, or then, nobody about resource claims.
+        not asked, and without *claims*, or then, nobody about resource claims. Without *objects*
+        what containers ask for is estimated.
         """
         # those that schedulers count: sandbox -> namespace and name of the pod (nrt.md §1.5)
         self.exclusive: dict[str, tuple[str, str]] = {}
@@ -102,6 +136,7 @@ class Pods:
         self._node = node
         self._assignments = assignments
         self._claims = claims
+        self._objects = objects
         self._changed = changed
 
     async def restart(
@@ -130,6 +165,8 @@ class Pods:
             if pod.id in living or (pod.linux.namespaces and (pod.pid or not shows_processes))
         ]
         self.folders = {pod.id: pod.linux.cgroup_parent for pod in running}
+        if self._objects is not None:
+            self._objects.restart()
         if assignments := self._kubelet:
             listed = [pod_of(pod) for pod in pods]
             assignments.ask_all(listed)
@@ -147,7 +184,9 @@ class Pods:
                 self.started(by_id[container.pod_sandbox_id], container)
 
     def add(self, pod: nri_pb2.PodSandbox) -> None:
-        """Say what is odd about a new pod's annotations, and ask the kubelet about its devices."""
+        """Say what is odd about a new pod's annotations, and ask about its devices and amounts."""
+        if objects := self._cluster:
+            objects.ask(pod_of(pod))
         if assignments := self._kubelet:
             asked = pod_of(pod)
             assignments.ask(asked)
@@ -159,6 +198,7 @@ class Pods:
 
     def resize(self, pod_id: str, change: Resources) -> None:
         """Note what all containers of a pod ask for from now on; what *change* leaves out stays."""
+        self.resized(pod_id)
         if pod_id not in self._totals:
             return
         self._totals[pod_id] = asked = self._asked(pod_id, change)
@@ -166,6 +206,15 @@ class Pods:
             known = self.guaranteed[pod_id]
             self.guaranteed[pod_id] = replace(known, resources=asked, resized=True)
             self._changed()
+
+    def resized(self, pod_id: str) -> None:
+        """Forget what a pod's object said before a resize."""
+        if self._objects is not None:
+            self._objects.forget(pod_id)
+
+    def amounts(self, pod_id: str) -> Resources | None:
+        """Return what all containers of a pod ask for, by the latest that was heard."""
+        return self._totals.get(pod_id)
 
     def announced(self, pod_id: str, change: Resources) -> tuple[str, Resources] | None:
         """Return the container that a *change* of its pod is for, and what it will ask for.
@@ -198,13 +247,17 @@ class Pods:
         for source in (self._assignments, self._claims):
             if source is not None:
                 source.forget(pod_of(pod))
+        if self._objects is not None:
+            self._objects.forget(pod.id)
         self.exclusive.pop(pod.id, None)
         self.folders.pop(pod.id, None)
         self.guaranteed.pop(pod.id, None)
         self._totals.pop(pod.id, None)
 
     async def ready(self, pod: nri_pb2.PodSandbox) -> None:
-        """Wait a little for what was asked about a pod's devices."""
+        """Wait a little for what was asked about a pod's devices and amounts."""
+        if objects := self._cluster:
+            await objects.ready(pod_of(pod))
         if assignments := self._kubelet:
             asked = [pod_of(pod)]
             await assignments.ready(asked, self._pending(asked))
@@ -222,8 +275,13 @@ class Pods:
             self._changed()
 
     def container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
-        """Return the engine's view of a container, with what is near to it."""
+        """Return the engine's view of a container, with what is near to it, and what it asks for.
+
+        The latter in its owner's words, where these are known.
+        """
         plain = container_of(pod, container)
+        if (objects := self._cluster) and (found := objects.of(plain.pod)):
+            plain = described(plain, found)
         if self.locator is None:
             return plain
         assignments = self._kubelet
@@ -250,6 +308,31 @@ class Pods:
         if QoS.of_cgroup(pod.linux.cgroup_parent) is QoS.GUARANTEED:
             self.guaranteed[pod.id] = container_of(pod, whole)
             self._changed()
+
+    def ask_late(self) -> None:
+        """Ask about the containers that run already, as far as their owners' words are not known.
+
+        Not about those that request nothing, or that were resized since.
+        """
+        if objects := self._cluster:
+            unknown = {
+                each.container.pod.id: each.container.pod
+                for each in self._node.view.placed.values()
+                if each.container.requirements is None and not each.container.resized
+            }
+            objects.ask_late(unknown.values())
+
+    @property
+    def exact(self) -> bool:
+        """Whether what containers ask for will be known in their owners' words."""
+        objects = self._cluster
+        return objects is not None and objects.readable
+
+    @property
+    def _cluster(self) -> PodObjects | None:
+        """What the objects of pods say, if the settings say that they are read."""
+        asked = self._node.view.layout.settings.agent.pod_specs is PodSpecs.AUTO
+        return self._objects if asked else None
 
     @property
     def _kubelet(self) -> Assignments | None:

@@ -59,23 +59,30 @@ class Resizes:
         """The ids of containers whose refused resize may still come into force."""
         return self._doubts.keys()
 
-    def begin(self, container_id: str, asked: Resources) -> Decision:
-        """Decide on a resize, which ends later if the container runs."""
+    def begin(self, container_id: str, asked: Resources, pod: Resources | None = None) -> Decision:
+        """Decide on a resize, which ends later if the container runs.
+
+        *pod* is what all containers of its pod ask for by now, where that is known.
+        """
         self.forget(container_id)
         running = self._confirmations.phase(container_id) in (Phase.RUNNING, Phase.UPDATING)
         decision = self._decisions.decide(
-            Resized(container_id=container_id, resources=asked, certain=not running)
+            Resized(container_id=container_id, resources=asked, certain=not running, pod=pod)
         )
         if decision.placement is not None:
             self._resources.update(container_id)
         return decision
 
     def foresee(self, container_id: str, asked: Resources) -> None:
-        """Decide on a resize that has not begun as far as it is to be refused: `CallRefused`."""
+        """Decide on a resize that has not begun as far as it is to be refused: `CallRefused`.
+
+        Of a pod's one container, which asks for what the pod does.
+        """
+        resized = Resized(container_id=container_id, resources=asked, pod=asked)
         try:
-            self._node.fork().handle(Resized(container_id=container_id, resources=asked))
+            self._node.fork().handle(resized)
         except Refused:
-            self.begin(container_id, asked)
+            self.begin(container_id, asked, asked)
 
     def answered(self, container_id: str) -> None:
         """Take note that the answer about a resize is on its way."""

@@ -145,6 +145,13 @@ class MemorySupply:
         else:
             self._books.generation += 1
 
+    def resize(self, booking_id: str, amount: int) -> None:
+        """Book another *amount* on the same zone; what has no room there counts as missing."""
+        booking = self._lift(booking_id)
+        request = replace(booking.request, amount=amount if self.map.nodes else 0)
+        self._put(replace(booking, request=request, missing=0))
+        self._settle()
+
     def rehome(self, booking_id: str, pool: int) -> None:
         """Count a booking with *pool*, as if adopted there: its zone and what lies there stay."""
         booking = self._books.bookings[booking_id]

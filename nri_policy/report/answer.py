@@ -17,6 +17,7 @@ from nri_policy.pools.tree import Pool
 from nri_policy.report.hint import HintReport
 from nri_policy.units import format_cpu
 from nri_policy.wording import counted
+from nri_policy.workload.amounts import Source
 from nri_policy.workload.request import Request, Sort
 
 _SPREAD = 'pick-resources-by-hints.resource-policy.nri.io: "true"'
@@ -45,7 +46,7 @@ def answer_report(
         cpus_are=_cpus_are(view, placed) if cpus else "left as they are",
         mems=mems,
         memory_is=kinds or "left to the kernel",
-        asked=_asked(placed.request),
+        asked=f"{_asked(placed.request)}{_source(placed)}",
         got=_got(placed, cpus),
         better=tuple(_better(view, placed, devices)),
     )
@@ -106,6 +107,19 @@ def _asked(request: Request) -> str:
     parts = [counted(request.exclusive, "CPU")] * bool(request.exclusive)
     parts += [f"{format_cpu(request.shared)} CPU"] * bool(request.shared)
     return " and ".join(parts) or "no CPU"
+
+
+def _source(placed: Placed) -> str:
+    """Return from what that is known, but for an estimate where nothing speaks against it."""
+    if placed.request.sort is Sort.PRESERVE:
+        return ""
+    match placed.request.source:
+        case Source.ANNOTATION:
+            return ", by its annotation"
+        case Source.OBJECT:
+            return ", by the pod's object"
+        case Source.ESTIMATE:
+            return ", by estimate" if placed.container.pod_level else ""
 
 
 def _got(placed: Placed, seen: CPUSet) -> str:

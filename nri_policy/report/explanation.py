@@ -19,6 +19,7 @@ from nri_policy.report.answer import AnswerReport
 from nri_policy.report.classes import ClassItemReport
 from nri_policy.report.hint import HintReport
 from nri_policy.units import format_cpu
+from nri_policy.workload.amounts import Source
 from nri_policy.workload.annotation_values import ASSIGNED_HINTS, HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.peers import Pulls
@@ -40,6 +41,7 @@ class RequestReport(Struct, frozen=True, kw_only=True):
     shared_milli: int
     isolated: str  # no, preferred, required
     cpu_limit_milli: int | None
+    source: Source = Source.ESTIMATE  # of these amounts
 
 
 class CandidateReport(Struct, frozen=True, kw_only=True):
@@ -124,6 +126,7 @@ def _request(request: Request) -> RequestReport:
         shared_milli=request.shared,
         isolated=request.isolated.name.lower(),
         cpu_limit_milli=request.cpu_limit,
+        source=request.source,
     )
 
 

@@ -30,6 +30,7 @@ from nri_policy.settings.values import (
     OnExit,
     Packing,
     PodEvents,
+    PodSpecs,
     Priority,
     Rebalance,
     Unsupported,
@@ -60,6 +61,9 @@ class Agent(Section, frozen=True, kw_only=True):
     node_resource_topology: Flag = field(name="nodeResourceTopology", default=True)
     pod_resource_api: Flag = field(name="podResourceAPI", default=False)
     numa_placement: Flag = field(name="numaPlacement", default=False)
+    pod_specs: Annotated[PodSpecs, values.choice(PodSpecs)] = field(
+        name="podSpecs", default=PodSpecs.AUTO
+    )
 
 
 class Readiness(Section, frozen=True, kw_only=True):

@@ -54,6 +54,13 @@ class Alignment(StrEnum):
     NUMA = "numa"
 
 
+class PodSpecs(StrEnum):
+    """Whether the objects of pods are read, where that is allowed."""
+
+    OFF = "off"
+    AUTO = "auto"
+
+
 class Packing(StrEnum):
     """Which of equal pools exclusive CPUs are taken from: that with most left, or with fewest."""
 

@@ -5,6 +5,7 @@ Others import from these modules:
 | module | what it has |
 |---|---|
 | `affinity` | which other containers a container wants near, or far |
+| `amounts` | what a container asks for, by the best source there is |
 | `annotation_table` | each key, what it accepts, what it steers, and what is said of it |
 | `annotation_values` | what each kind accepts, and what it means |
 | `annotations` | the forms of annotation keys, and which is in force for a container |
@@ -14,4 +15,5 @@ Others import from these modules:
 | `preferences` | what a pod's annotations say about one of its containers, typed |
 | `remarks` | what of a pod's annotations does not do what its owner may expect, for people |
 | `request` | what a container is entitled to |
+| `requirements` | requests and limits in a pod's owner's words |
 """

@@ -12,6 +12,7 @@ from enum import IntEnum, StrEnum
 from msgspec import Struct
 
 from nri_policy.workload.hints import Hint
+from nri_policy.workload.requirements import Requirements
 
 
 class QoS(StrEnum):
@@ -43,18 +44,6 @@ class ContainerState(IntEnum):
     STOPPED = 0
     CREATED = 1
     RUNNING = 2
-
-
-class Pod(Struct, frozen=True, kw_only=True):
-    """A pod sandbox."""
-
-    id: str
-    uid: str
-    name: str
-    namespace: str
-    qos: QoS
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
 
 
 class Resources(Struct, frozen=True, kw_only=True):
@@ -97,6 +86,19 @@ class Resources(Struct, frozen=True, kw_only=True):
         return ""
 
 
+class Pod(Struct, frozen=True, kw_only=True):
+    """A pod sandbox."""
+
+    id: str
+    uid: str
+    name: str
+    namespace: str
+    qos: QoS
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    amounts: Resources | None = None  # of all its containers together; None: not known
+
+
 class Container(Struct, frozen=True, kw_only=True):
     """A container of a pod."""
 
@@ -109,6 +111,8 @@ class Container(Struct, frozen=True, kw_only=True):
     resources: Resources
     hints: tuple[Hint, ...] = ()  # what is near to it, before its annotations were asked
     resized: bool = False  # the resources are newer than the pod's annotations
+    requirements: Requirements | None = None  # by its pod's object; None: not known
+    pod_level: bool | None = None  # whether its pod has resources as a whole; None: not known
     cgroup: str = ""  # the runtime's name for it (OCI's cgroupsPath)
 
     @property

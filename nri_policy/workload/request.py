@@ -14,10 +14,10 @@ from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
 from nri_policy.settings import FullCores, Level, Priority, Settings
 from nri_policy.workload.affinity import Affinity
+from nri_policy.workload.amounts import Source, amounts_of
 from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import Asked
 from nri_policy.workload.hints import Hint, hints_of
-from nri_policy.workload.oom_score import memory_request
 from nri_policy.workload.pod import Container, QoS
 
 # A thousand million CPUs: more is as much as this to every machine, and sums of it stay in 64 bits
@@ -33,6 +33,7 @@ _FRACTION = (
     " would be its own"
 )
 _BY_SETTING = "the setting preferSharedCPUs asks for that"
+_POD_LEVEL = "its pod has its resources as a whole, and it has no limit of CPU that it requests"
 _MANY = "two CPUs or more are isolated only with the annotation prefer-isolated-cpus"
 
 
@@ -79,6 +80,8 @@ class Request(Struct, frozen=True, kw_only=True):
     scheduling_class: Asked | None = None
     blockio_class: Asked | None = None
     unsupported: tuple[str, ...] = ()  # keys of its annotations that have no effect yet
+    pod_memory: int = 0  # bytes of its pod's limit: `memory` is what of these is booked with it
+    source: Source = Source.ESTIMATE  # of the amounts
     because: str = ""  # why it gets no CPUs of its own, or no isolated ones: ends a sentence
 
     @property
@@ -108,27 +111,31 @@ def request_of(
 
     *capacity* is the node's memory in bytes, by which the kubelet reckons OOM scores.
     """
-    milli, limit = _amounts(container, preferences)
-    memory, memory_limit = _memory(container, preferences, capacity)
+    amounts = amounts_of(container, preferences.requirements, capacity)
+    milli = min(amounts.milli, _MOST)
     sort, because = _sort(container, preferences, settings)
     exclusive, isolated = 0, Isolation.NO
     if sort is Sort.NORMAL and container.pod.qos is QoS.GUARANTEED:
-        exclusive, isolated, because = _exclusive(milli, preferences, settings)
+        exclusive, isolated, because = 0, Isolation.NO, _POD_LEVEL
+        if amounts.whole:
+            exclusive, isolated, because = _exclusive(milli, preferences, settings)
     return Request(
         sort=sort,
         qos=container.pod.qos,
         exclusive=exclusive,
         shared=0 if sort is Sort.PRESERVE else milli - 1000 * exclusive,
         isolated=isolated,
-        cpu_limit=limit,
+        cpu_limit=None if amounts.limit is None else min(amounts.limit, _MOST),
         burst_level=preferences.unlimited_burstable or settings.unlimited_burstable,
         priority=settings.default_cpu_priority
         if preferences.cpu_priority is None
         else preferences.cpu_priority,
         hide_hyperthreads=preferences.hide_hyperthreads,
         movable=not preferences.static_cpus,
-        memory=memory,
-        memory_limit=memory_limit,
+        memory=amounts.memory,
+        memory_limit=amounts.memory_limit,
+        pod_memory=amounts.pod_memory,
+        source=amounts.source,
         memory_kinds=preferences.memory_kinds or _USUAL_KINDS,
         memory_preserve=preferences.memory_preserve,
         cold_start=preferences.cold_start,
@@ -144,45 +151,6 @@ def request_of(
         unsupported=preferences.unsupported,
         because=because,
     )
-
-
-def _amounts(container: Container, preferences: Preferences) -> tuple[int, int | None]:
-    """Return requested and limiting milli-CPU, neither beyond what any machine has."""
-    request, limit = _cpu_amounts(container, preferences)
-    return min(request, _MOST), None if limit is None else min(limit, _MOST)
-
-
-def _cpu_amounts(container: Container, preferences: Preferences) -> tuple[int, int | None]:
-    """Return requested and limiting milli-CPU: exact where annotated, else as the cgroup has it."""
-    exact = preferences.requirements
-    if exact is not None:
-        request = exact.cpu_limit if exact.cpu_request is None else exact.cpu_request
-        return request or 0, exact.cpu_limit
-    limit = container.resources.cpu_limit
-    if container.pod.qos is QoS.GUARANTEED and limit is not None:
-        return (
-            limit,
-            limit,
-        )  # request and limit are equal, and the quota is exact where shares are rounded
-    return container.resources.cpu_request, limit
-
-
-def _memory(
-    container: Container, preferences: Preferences, capacity: int
-) -> tuple[int, int | None]:
-    """Return the bytes requested and the limit: exact where annotated, else as the cgroup has it.
-
-    A Burstable container's request is in its OOM score only (nri.md §7).
-    """
-    limit = container.resources.memory_limit or None
-    exact = preferences.requirements
-    if exact is not None:
-        request = exact.memory_limit if exact.memory_request is None else exact.memory_request
-        return request or 0, exact.memory_limit
-    if container.pod.qos is not QoS.BURSTABLE:
-        return limit or 0, limit
-    estimate = memory_request(container.resources.oom_score_adj, capacity) or 0
-    return estimate if limit is None else min(estimate, limit), limit
 
 
 def _sort(container: Container, preferences: Preferences, settings: Settings) -> tuple[Sort, str]:

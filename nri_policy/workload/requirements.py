@@ -30,6 +30,13 @@ class Requirements(Struct, frozen=True, kw_only=True):
     memory_limit: int | None = None
 
 
+class PodRequirements(Struct, frozen=True, kw_only=True):
+    """What a pod's object says that its containers ask for."""
+
+    containers: Mapping[str, Requirements]  # by name
+    pod_level: bool  # whether the pod has resources as a whole (KEP-2837)
+
+
 class _Entry(msgspec.Struct):
     requests: dict[str, Any] | None = None
     limits: dict[str, Any] | None = None

@@ -165,7 +165,7 @@ def test_any_scenario_file_is_steps_or_an_error(text: bytes) -> None:
 def test_any_manifests_and_names_are_answered_or_declined(
     manifests: list[Any], replicas: int, name: str
 ) -> None:
-    making = Making(kubelet=Kubelet(), convert=container_of)
+    making = Making(kubelet=Kubelet(), convert=container_of, exact=False)
     with suppress(ValueError):
         for wanted in parse_wanted(yaml.safe_dump_all(manifests), replicas, making):
             wanted.starts(name)

@@ -18,6 +18,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     KINDS,
     Created,
+    Described,
     Drifted,
     Elapsed,
     Equipped,
@@ -71,6 +72,7 @@ events = st.one_of(
     st.from_type(Drifted),
     st.from_type(ResizeEnded),
     st.from_type(Equipped),
+    st.from_type(Described),
     st.builds(
         Synchronized,
         containers=st.lists(containers, max_size=3).map(tuple),

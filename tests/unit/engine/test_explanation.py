@@ -66,6 +66,7 @@ def test_every_candidate_shows_its_values_and_what_it_lost_on() -> None:
         "shared_milli": 0,
         "isolated": "no",
         "cpu_limit_milli": 2000,
+        "source": "estimate",
     }
     assert lost_on(shown) == {
         "NUMA node #0": "capacity",

@@ -6,14 +6,16 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.kubelet.hypothetical import MAX_TEXT, Making, parse_wanted
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.plugin.convert import container_of
 from nri_policy.workload.pod import QoS
+from nri_policy.workload.requirements import Requirements
 from tests.support.daemon import pod
 
-MAKING = Making(kubelet=Kubelet(), convert=container_of)
+MAKING = Making(kubelet=Kubelet(), convert=container_of, exact=False)
 TEMPLATE: dict[str, Any] = {key: pod("template", "2")[key] for key in ("metadata", "spec")}
 
 
@@ -137,3 +139,16 @@ def test_claims_of_a_pod_are_named() -> None:
     manifest["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
     (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING)
     assert wanted.claims == ("gpu",)
+
+
+def test_where_the_node_would_read_the_pod_its_containers_ask_for_what_it_says() -> None:
+    manifest = pod("new", "1500m")
+    manifest["spec"]["resources"] = {"limits": {"cpu": 4, "memory": "1Gi"}}
+    manifest["spec"]["containers"].append({"name": "log"})
+    found = {}
+    for exact in (False, True):
+        (wanted,) = parse_wanted(json.dumps(manifest), 0, replace(MAKING, exact=exact))
+        found[exact] = {each.container.name: each.container for each in wanted.starts("new")}
+    assert found[True]["log"].requirements == Requirements()
+    assert {each.pod_level for each in found[True].values()} == {True}
+    assert {(each.requirements, each.pod_level) for each in found[False].values()} == {(None, None)}

@@ -30,6 +30,7 @@ from nri_policy.settings import (
     OnExit,
     Packing,
     PodEvents,
+    PodSpecs,
     Priority,
     Problem,
     Quantity,
@@ -163,7 +164,7 @@ spec:
       usePodQoSAsDefaultClass: true
       classes:
         slow: [{Devices: [/dev/sd?], ThrottleReadBps: 50M, ThrottleWriteIOPS: 100, Weight: "10"}]
-  agent: {nodeResourceTopology: false, podResourceAPI: true, numaPlacement: true}
+  agent: {nodeResourceTopology: false, podResourceAPI: true, numaPlacement: true, podSpecs: off}
   readiness: {taint: true, condition: true, whileAway: true}
   instrumentation: {httpEndpoint: "[::1]:8891", prometheusExport: true, reportPeriod: 1m}
   log: {debug: ["*"]}
@@ -245,7 +246,12 @@ status: {nodes: {}}
                 },
             )
         ),
-        agent=Agent(node_resource_topology=False, pod_resource_api=True, numa_placement=True),
+        agent=Agent(
+            node_resource_topology=False,
+            pod_resource_api=True,
+            numa_placement=True,
+            pod_specs=PodSpecs.OFF,
+        ),
         readiness=Readiness(taint=True, condition=True, while_away=True),
         instrumentation=Instrumentation(
             http_endpoint=Endpoint("::1", 8891), prometheus_export=True, report_period=60

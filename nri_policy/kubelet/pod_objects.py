@@ -1,0 +1,190 @@
+"""Pods' objects: what the containers of a pod ask for, in its owner's words.
+
+Owns when the API server is asked, how long that is waited for, and which fields are read. Rule 1:
+nobody waits for it but the first container of a pod, for a moment, and nobody at all while the
+server is slow. Rule 2: who may not read pods is not asking again soon. What is known too late is
+told to whoever wants to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http.client import FORBIDDEN, NOT_FOUND, UNAUTHORIZED
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.kube.errors import APIError
+from nri_policy.kube.pod_reader import PodReader
+from nri_policy.units import parse_bytes, parse_cpu
+from nri_policy.workload.pod import Pod, QoS
+from nri_policy.workload.requirements import PodRequirements, Requirements
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 0.1  # seconds that the first container of a pod waits
+FORBIDDEN_FOR = 3600.0  # seconds until a server is asked again that does not let us read pods
+
+
+class PodObjects:
+    """What the objects of one node's pods say."""
+
+    def __init__(
+        self,
+        reader: PodReader,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.late: Callable[[Pod, PodRequirements], Awaitable[None]] | None = None
+        self._reader = reader
+        self._now = now
+        self._sleep = sleep
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by the pod's sandbox
+        self._found: dict[str, PodRequirements] = {}  # by the same
+        self._missed: set[str] = set()  # who went on without an answer
+        self._slow = False  # whether the last one who waited did so in vain
+        self._forbidden_until = 0.0
+        self._failed: int | None = None  # HTTP's code of the last failure, if the last try failed
+
+    @property
+    def readable(self) -> bool:
+        """Whether pods may be read, as far as is known."""
+        return self._now() >= self._forbidden_until
+
+    def ask(self, pod: Pod) -> None:
+        """Ask about a pod, without waiting, unless it requests nothing or that is known already."""
+        known = pod.id in self._found or pod.id in self._tasks
+        if not known and pod.qos is not QoS.BEST_EFFORT and self.readable:
+            self._tasks[pod.id] = asyncio.create_task(self._find(pod), name="pod's object")
+
+    def ask_late(self, pods: Iterable[Pod]) -> None:
+        """Ask about pods that run already."""
+        for pod in pods:
+            self._missed.add(pod.id)
+            self.ask(pod)
+
+    async def ready(self, pod: Pod) -> None:
+        """Wait a moment for what was asked about *pod*, once."""
+        self.ask(pod)
+        task = self._tasks.get(pod.id)
+        if task is None or task.done() or pod.id in self._missed or self._slow:
+            return
+        patience = asyncio.ensure_future(self._sleep(PATIENCE))
+        try:
+            await asyncio.wait({task, patience}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            patience.cancel()
+        self._slow = not task.done()
+
+    def of(self, pod: Pod) -> PodRequirements | None:
+        """Return what the object of *pod* says; None where it is not known, or not yet."""
+        found = self._found.get(pod.id)
+        if found is None and pod.id in self._tasks:
+            self._missed.add(pod.id)
+        return found
+
+    def forget(self, pod_id: str) -> None:
+        """Forget a pod that is gone, or that says something else by now."""
+        self._found.pop(pod_id, None)
+        self._missed.discard(pod_id)
+        task = self._tasks.pop(pod_id, None)
+        if task is not None:
+            task.cancel()
+
+    def restart(self) -> None:
+        """Forget all pods."""
+        for each in [*self._tasks, *self._found]:
+            self.forget(each)
+
+    async def close(self) -> None:
+        """End all questions."""
+        tasks = [*self._tasks.values()]
+        self.restart()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _find(self, pod: Pod) -> None:
+        try:
+            found = await self._reader.read(pod)
+            read = None if found is None else read_object(found)
+        except (APIError, ValueError) as error:
+            self._fail(pod, error)
+            return
+        finally:
+            self._tasks.pop(pod.id, None)
+        self._failed, self._slow = None, False
+        if read is None:
+            return
+        self._found[pod.id] = read
+        if pod.id in self._missed and self.late is not None:
+            self._missed.discard(pod.id)
+            await self.late(pod, read)
+
+    def _fail(self, pod: Pod, error: APIError | ValueError) -> None:
+        """Log why a pod's object is not known, unless the last one failed in the same way."""
+        code = error.code if isinstance(error, APIError) else 0
+        if code == NOT_FOUND:  # it is gone by now, or a static pod's object is not there yet
+            return
+        if code in {FORBIDDEN, UNAUTHORIZED}:
+            self._forbidden_until = self._now() + FORBIDDEN_FOR
+        if code != self._failed:
+            remedy = "; configs/kubernetes/rbac.yaml has what is needed" * (code == FORBIDDEN)
+            name = f"{pod.namespace}/{pod.name}"
+            log.warning("pod-unknown", extra={"pod": name, "reason": f"{error}{remedy}"})
+        self._failed = code
+
+
+class _Part(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of an object; fields that are not named here are skipped."""
+
+
+class _Resources(_Part, frozen=True):
+    requests: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+
+
+class _Container(_Part, frozen=True):
+    name: str
+    resources: _Resources = _Resources()
+
+
+class _Spec(_Part, frozen=True):
+    containers: list[_Container]
+    init_containers: list[_Container] = []
+    resources: _Resources | None = None
+
+
+class _Pod(_Part, frozen=True):
+    spec: _Spec
+
+
+def read_object(found: Mapping[str, Any]) -> PodRequirements:
+    """Return what a pod's object says of its containers; raises ValueError."""
+    spec = msgspec.convert(found, _Pod).spec
+    whole = spec.resources
+    return PodRequirements(
+        containers={
+            each.name: _requirements(each.resources)
+            for each in (*spec.init_containers, *spec.containers)
+        },
+        pod_level=whole is not None and bool(whole.requests or whole.limits),
+    )
+
+
+def _requirements(resources: _Resources) -> Requirements:
+    def cpu(amounts: Mapping[str, Any]) -> int | None:
+        return parse_cpu(amounts["cpu"]) if "cpu" in amounts else None
+
+    def memory(amounts: Mapping[str, Any]) -> int | None:
+        return parse_bytes(amounts["memory"]) if "memory" in amounts else None
+
+    return Requirements(
+        cpu_request=cpu(resources.requests),
+        cpu_limit=cpu(resources.limits),
+        memory_request=memory(resources.requests),
+        memory_limit=memory(resources.limits),
+    )
