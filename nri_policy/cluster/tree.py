@@ -197,7 +197,7 @@ class Tree:
         amounts: Amounts,
         times: int,
         *,
-        reported: int = 0,  # noqa: ARG002 - only zones count pods themselves
+        reported: int = 0,
     ) -> bool:
         """Take what pods of an assignment request off the leaf that it names, *times* times.
 
@@ -205,16 +205,20 @@ class Tree:
         Return False if it names neither a leaf nor a host.
         """
         leaf = self.find(levels, values)
-        if leaf is not None:
-            self.rows.add(leaf, amounts, -times)
-            return True
-        if levels[0] != HOSTNAME:
-            return False
-        self._hosts_assigned = True  # also to one that is not there yet
-        host = self._host_at.get(values[0])
-        if host is not None:
-            self.rows.add(host, amounts, -times)
-        return True
+        by_host = levels[0] == HOSTNAME
+        if leaf is None and by_host:
+            self._hosts_assigned = True  # also to one that is not there yet
+        host = self._host_at.get(values[0]) if by_host else None
+        self._assume_at(leaf, host, amounts, times, reported)
+        return leaf is not None or by_host
+
+    def _assume_at(
+        self, leaf: int | None, host: int | None, amounts: Amounts, times: int, _reported: int
+    ) -> None:
+        """Take amounts off the *leaf* that an assignment names, else off the *host*."""
+        at = host if leaf is None else leaf
+        if at is not None:
+            self.rows.add(at, amounts, -times)
 
     def _from(self, leaf: int) -> range:
         """Return the leaves of the host whose first one is *leaf*."""

@@ -122,25 +122,14 @@ class ZoneTree(Tree):
         if leaf is not None:
             self._note_host(leaf)
 
-    def assume(
-        self,
-        levels: Sequence[str],
-        values: Sequence[str],
-        amounts: Amounts,
-        times: int,
-        *,
-        reported: int = 0,
-    ) -> bool:
-        """Take what pods of an assignment request off the zone that it names, as `Tree` does."""
-        leaf = self.find(levels, values)
+    def _assume_at(
+        self, leaf: int | None, host: int | None, amounts: Amounts, times: int, reported: int
+    ) -> None:
+        """Take amounts off the zone that an assignment names; its *host* has other pods."""
         if leaf is not None:
             self.rows.add(leaf, amounts, reported - times)
-        if levels[0] != HOSTNAME:
-            return leaf is not None
-        host = self._host_at.get(values[0])
         if host is not None:
             self._note_host(host)
-        return True
 
     def _note_host(self, leaf: int) -> None:
         for each in self._from(leaf):
