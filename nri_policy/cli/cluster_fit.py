@@ -51,7 +51,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
     " cluster.",
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="How to reach the cluster.")
-@click.option("--config", type=_FILE, help="The settings: a ClusterPlacement document.")
+@click.option("--settings", type=_FILE, help="A ClusterPlacement document.")
 @click.option(
     "--assumed",
     is_flag=True,
@@ -65,7 +65,7 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     asked: Path,
     files: tuple[Path, ...],
     kubeconfig: Path | None,
-    config: Path | None,
+    settings: Path | None,
     assumed: bool,
     service: str | None,
     ca: Path | None,
@@ -77,7 +77,7 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 
     Each node is listed with its score, or with the reason why not. Exits with 1 if none has room.
     """
-    if service is not None and (files or kubeconfig or config):
+    if service is not None and (files or kubeconfig or settings):
         raise click.UsageError(
             "--service takes no cluster and no settings: the service has its own"
         )
@@ -89,7 +89,7 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         with document_errors():
             given = _read(files)
             snapshot = read_snapshot(given.cluster if files else _fetched(kubeconfig))
-            rows = node_fits(snapshot, pod, _settings(config, given), assumed=assumed)
+            rows = node_fits(snapshot, pod, _settings(settings, given), assumed=assumed)
     if form == "table":
         print_drawing(_draw(rows, assumed=assumed))
     else:
@@ -116,10 +116,10 @@ def _read(files: Sequence[Path]) -> Files:
     return given
 
 
-def _settings(config: Path | None, given: Files) -> ClusterSettings:
-    if config is None and given.settings is not None:
+def _settings(path: Path | None, given: Files) -> ClusterSettings:
+    if path is None and given.settings is not None:
         return read_settings(given.settings)
-    return read_cluster_settings(config)
+    return read_cluster_settings(path)
 
 
 def _fetched(kubeconfig: Path | None) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def _lease_name(
 
 
 @click.command
-@click.option("--config", type=_PATH, help="The settings: a ClusterPlacement document.")
+@click.option("--settings", "file", type=_PATH, help="A ClusterPlacement document.")
 @click.option(
     "--kubeconfig",
     type=_PATH,
@@ -78,7 +78,7 @@ def _lease_name(
     help="How each line of the log on stderr is written: key=value, or JSON.",
 )
 def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
-    config: Path | None,
+    file: Path | None,
     kubeconfig: Path | None,
     listen: str,
     port: int,
@@ -100,8 +100,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     except ImportError as error:
         raise Failure(f"{error}: install nri-policy[cluster]") from error
     set_up(Form(log_format))
-    file = None if config is None else PlacementFile(config)
-    settings = read_cluster_settings(config)
+    settings = read_cluster_settings(file)
     where = server.Listen(
         host=listen, port=port, certificate=tls_cert, key=tls_key, client_ca=client_ca
     )
@@ -119,7 +118,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
                 settings,
                 client,
                 where,
-                file=file,
+                file=None if file is None else PlacementFile(file),
                 lease=lease,
                 groups=groups,
                 readiness=readiness,

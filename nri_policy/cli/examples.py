@@ -67,7 +67,7 @@ _PLAIN = {
     },
     "cluster run": {
         "nri-policy cluster run --kubeconfig admin.conf": "for a kube-scheduler on the same host",
-        "nri-policy cluster run --config placement.yaml --listen :: --tls-cert tls.crt"
+        "nri-policy cluster run --settings placement.yaml --listen :: --tls-cert tls.crt"
         " --tls-key tls.key --client-ca ca.crt": "in a pod, for kube-schedulers of that authority",
     },
     "cluster fit": {

@@ -96,7 +96,7 @@ class Shop:
         """Run the service, which is killed at the end if it has not ended by then."""
         arguments = ["cluster", "run", "--groups", "--port", "0", *more]
         arguments += ["--lease", lease] if lease else []
-        files = ["--kubeconfig", str(self.kubeconfig), "--config", str(self.settings)]
+        files = ["--kubeconfig", str(self.kubeconfig), "--settings", str(self.settings)]
         command = [sys.executable, "-m", program, *arguments, *files]
         path = self.log.with_name(f"{log}.log")
         with path.open("ab") as output, subprocess.Popen(command, stderr=output) as process:

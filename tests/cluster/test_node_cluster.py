@@ -96,7 +96,7 @@ def placing(node: Node, folder: Path) -> Iterator[Path]:
     config.write_text(yaml.safe_dump(SETTINGS | {"spec": levels}))
     arguments = ["cluster", "run", "--groups", "--port", "0", "--lease", LEASE]
     kubeconfig = node.cluster.kubeconfig(str(token["status"]["token"]))
-    files = ["--kubeconfig", str(kubeconfig), "--config", str(config)]
+    files = ["--kubeconfig", str(kubeconfig), "--settings", str(config)]
     command = [sys.executable, "-m", "nri_policy.cli", *arguments, *files]
     with log.open("wb") as output, subprocess.Popen(command, stderr=output) as process:
         try:

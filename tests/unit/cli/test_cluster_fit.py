@@ -162,9 +162,9 @@ def test_settings_count(files: list[str], tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     head = "apiVersion: config.nri/v1alpha1\nkind: ClusterPlacement\n"
     settings.write_text(f"{head}spec: {{extender: {{strategy: MostAllocated}}}}\n")
-    assert "  16  node-1" in run(*files, "--config", str(settings))[1]
+    assert "  16  node-1" in run(*files, "--settings", str(settings))[1]
     settings.write_text(f"{head}spec: {{extender: {{strategy: Most}}}}\n")
-    code, text = run(*files, "--config", str(settings))
+    code, text = run(*files, "--settings", str(settings))
     assert code == 78
     assert "line 3, column 19: spec.extender.strategy: 'Most' is not one of" in text
 
