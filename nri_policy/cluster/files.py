@@ -92,7 +92,9 @@ def _read_yaml(text: bytes, name: str, not_json: str) -> list[Any]:
     """
     try:
         return yamltext.read_all(text.decode())
-    except (yamltext.YAMLTextError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise DocumentError(name, f"the text is not UTF-8 (at position {error.start})") from None
+    except yamltext.YAMLTextError as error:
         is_json = re.match(rb'\s*\{\s*"', text) is not None
         raise DocumentError(name, not_json if is_json else str(error)) from None
 

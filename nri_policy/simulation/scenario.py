@@ -151,7 +151,7 @@ def read_scenario(path: Path) -> list[Step]:
     """
     marks: yamltext.Marks = {}
     try:
-        document = yamltext.read(path.read_bytes(), marks=marks)
+        document = yamltext.read(_bytes(path), marks=marks)
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -188,10 +188,16 @@ def read_step(step: object, *, folder: Path) -> Step:
         raise ScenarioError(f"{kind}: {error}") from error
 
 
+def _bytes(path: Path) -> bytes:
+    """Return what a file holds, so much of it that it is seen to be too much."""
+    with path.open("rb") as file:
+        return file.read(yamltext.MAX_SIZE + 1)
+
+
 def _load(path: Path) -> list[Any]:
     """Return the documents of a YAML file, empty ones left out."""
     try:
-        return yamltext.read_all(path.read_text(encoding="utf-8-sig"))
+        return yamltext.read_all(_bytes(path).decode("utf-8-sig"))
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:

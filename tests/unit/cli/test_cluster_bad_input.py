@@ -87,6 +87,14 @@ def test_numbers_that_make_no_sense_are_named(tmp_path: Path, cluster: str, prob
     assert problem in refusal("tree", "--cluster", str(path))
 
 
+def test_a_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    for text in (b"kind: P\xff", b"kind: P\xed\xa0\x80", b'{"kind": "P\xed\xa0\x80"}'):
+        path.write_bytes(text)
+        said = refusal("place", "-f", str(path), *SYNTHETIC)
+        assert said.startswith(f"nri-policy: {path}: the text is not UTF-8 (at position ")
+
+
 def test_yaml_may_begin_with_a_brace(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text("{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}\n")

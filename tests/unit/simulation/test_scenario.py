@@ -163,6 +163,14 @@ def test_an_error_names_file_and_step(tmp_path: Path, text: str, message: str) -
     assert message in str(caught.value)
 
 
+def test_a_file_without_an_end_is_not_read_to_it(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="/dev/zero: the text is longer than 1048576 bytes"):
+        read_scenario(Path("/dev/zero"))
+    step = {"apply": {"file": "/dev/zero"}}
+    with pytest.raises(ScenarioError, match="/dev/zero: the text is longer than 1048576 bytes"):
+        read_step(step, folder=tmp_path)
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"none\.yaml: cannot be read: No such file"):
         read_scenario(tmp_path / "none.yaml")
