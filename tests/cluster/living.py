@@ -178,6 +178,14 @@ class Cluster:
             patch = {"status": {"conditions": [condition]}}
             self.api.asked("PATCH", f"/api/v1/nodes/{node}/status", patch, content=MERGE)
 
+    @contextmanager
+    def cleaned(self) -> Iterator[None]:
+        """Begin with the usual settings, and delete at the end what a test has made."""
+        self.shop.write_settings()
+        yield
+        self.set_ready(True)
+        self.clear()
+
     def clear(self) -> None:
         """Delete all Jobs and Deployments, and wait until their pods and groups are gone."""
         for path in (JOBS, DEPLOYMENTS):

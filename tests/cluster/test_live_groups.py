@@ -20,11 +20,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _is_clean(cluster: Cluster) -> Iterator[None]:
-    """Delete what a test has made."""
-    cluster.shop.write_settings()
-    yield
-    cluster.set_ready(True)
-    cluster.clear()
+    with cluster.cleaned():
+        yield
 
 
 def test_no_node_is_ready_for_a_while(cluster: Cluster) -> None:
@@ -135,8 +132,8 @@ def has_not_failed(cluster: Cluster, job: str) -> bool:
 def test_a_job_without_room_beside_its_failed_node_runs_again_elsewhere(cluster: Cluster) -> None:
     """With `failFast`, the default: it loses all its places, and does not count as failed."""
     with cluster.shop.service():
-        cluster.submit("one", 6, **IGNORE_DISRUPTIONS)
-        cluster.until_running("one", 6)
+        cluster.submit("one", 3, cpu=4, **IGNORE_DISRUPTIONS)
+        cluster.until_running("one", 3)
         before = {*cluster.hosts("job-one")}
         (failed, *_) = before
         cluster.set_ready(False, failed)
@@ -144,7 +141,7 @@ def test_a_job_without_room_beside_its_failed_node_runs_again_elsewhere(cluster:
             if pod["spec"]["nodeName"] == failed:
                 cluster.evict(pod["metadata"]["name"])
         cluster.api.until(
-            lambda: cluster.running("one") == 6 and not before & {*cluster.hosts("job-one")},
+            lambda: cluster.running("one") == 3 and not before & {*cluster.hosts("job-one")},
             "all run in the other rack",
         )
         assert has_not_failed(cluster, "one")

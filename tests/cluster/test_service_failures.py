@@ -34,11 +34,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _is_clean(cluster: Cluster) -> Iterator[None]:
-    """Delete what a test has made."""
-    cluster.shop.write_settings()
-    yield
-    cluster.set_ready(True)
-    cluster.clear()
+    with cluster.cleaned():
+        yield
 
 
 class Replica:
