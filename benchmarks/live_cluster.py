@@ -5,7 +5,7 @@ does after a restart. Nobody else works there: no scheduler, no controllers, no 
 in MiB as the kernel says, CPU time that of the whole process.
 
     python -m tools.control_plane kube-apiserver kubectl
-    python -m benchmarks.live_cluster [NODES [PODS]]
+    python -m benchmarks.live_cluster [NODES [PODS]]  # or: make bench ARGS=live_cluster
 """
 
 from __future__ import annotations
