@@ -106,6 +106,14 @@ def anonymous(container: Container) -> dict[int, int]:
     return {node: count for node, count in found.items() if count}
 
 
+def pages_moved(container: Container, nodes: set[int]) -> set[int]:
+    """Return the nodes that the container's memory is on, once it is on *nodes* or long after.
+
+    The kernel moves and counts pages beside the write of the cpuset.
+    """
+    return eventually(lambda: set(anonymous(container)), lambda found: found == nodes)
+
+
 def log() -> str:
     """Return the kernel's log."""
     done = subprocess.run(["busybox", "dmesg"], capture_output=True, text=True, check=True)
