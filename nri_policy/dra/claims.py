@@ -20,14 +20,13 @@ from nri_policy.dra.objects import Claim, ObjectError, PodClaims, Result, read_c
 from nri_policy.dra.slices import Slices
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.pod_reader import PodReader
+from nri_policy.kube.pod_reader import MAX_ASKING, PodReader
 from nri_policy.workload.hints import ClaimedDevice
 from nri_policy.workload.pod import Pod
 
 log = logging.getLogger(__name__)
 
 CLAIMS = Kind(group="resource.k8s.io", version="v1", plural="resourceclaims")
-MAX_ASKING = 8  # pods that the API server is asked about at once
 
 
 class Allocated(Struct, frozen=True, kw_only=True):
