@@ -182,9 +182,5 @@ def daemon(
 ) -> Iterator[Daemon]:
     """A daemon that takes part from the start; a module overrides `settings` and `host_root`."""
     daemon = Daemon(tmp_path, settings=settings, host_root=host_root, nri_socket=runtime.nri_socket)
-    try:
-        daemon.start()
+    with daemon.running():
         yield daemon
-        daemon.stop()
-    finally:
-        daemon.close()

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,16 @@ class Daemon:
         assert self._process is not None
         if status := self._process.terminate():
             raise RuntimeError(f"the daemon ended with {status}; its log:\n{self.tail()}")
+
+    @contextmanager
+    def running(self) -> Iterator[Daemon]:
+        """Start it, yield it, and ask it to end; whatever happens, it is gone then."""
+        try:
+            self.start()
+            yield self
+            self.stop()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """End it, in whatever state it is."""

@@ -47,12 +47,8 @@ def daemon(
     daemon = Daemon(
         tmp_path, settings=settings, host_root=host_root, nri_socket=socket, program=program
     )
-    try:
-        daemon.start()
+    with daemon.running():
         yield daemon
-        daemon.stop()
-    finally:
-        daemon.close()
 
 
 def is_booked(daemon: Daemon, pod: Pod) -> bool:
