@@ -46,7 +46,7 @@ from nri_policy.settings import Reload, Settings, SettingsError
 from nri_policy.settings.sources.cluster_settings import ClusterSettings
 from nri_policy.settings.sources.file import SettingsFile, watch
 from nri_policy.settings.sources.kubernetes import Kubernetes
-from nri_policy.singleton import only_instance
+from nri_policy.singleton import succeed
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +90,7 @@ async def run(file: SettingsFile, options: Options) -> None:
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     options.containers_dir.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
-        stack.enter_context(only_instance(options.state_dir / "lock"))
-        stack.enter_context(only_instance(options.containers_dir / LOCK))
+        await succeed((options.state_dir / "lock", options.containers_dir / LOCK), stack)
         source: ClusterSettings | SettingsFile = file
         client = None if connect is None else Client(connect)
         if client is not None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
+
+SUCCESSION = 3.0  # seconds for a predecessor to end in; NRI gives a plugin 5 s to register
+LOOK = 0.1  # seconds between looks whether it has
 
 
 class AlreadyRunningError(Exception):
@@ -42,6 +46,29 @@ def only_instance(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(file)
+
+
+async def succeed(
+    paths: Iterable[Path],
+    stack: AsyncExitStack,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Hold the lock files *paths* as long as *stack* lasts, once a predecessor has let go of them.
+
+    A runtime that restarts starts its plugins anew while those of before are still ending, and
+    never again where one fails. Raises as `only_instance` does, after SUCCESSION seconds.
+    """
+    looks = round(SUCCESSION / LOOK)
+    for path in paths:
+        while True:
+            try:
+                stack.enter_context(only_instance(path))
+                break
+            except AlreadyRunningError:
+                if not looks:
+                    raise
+                looks -= 1
+            await sleep(LOOK)
 
 
 def _open(path: Path) -> int:

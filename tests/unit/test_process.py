@@ -16,6 +16,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from nri_policy import singleton
 from nri_policy.engine.event import Reconfigured
 from nri_policy.hardware import synthetic
 from nri_policy.nri.plugin import Identity
@@ -85,8 +86,11 @@ def test_a_hangup_before_the_first_settings_are_read_does_not_end_the_daemon(
     assert [*tmp_path.iterdir()] == [], "bad settings leave nothing behind"
 
 
-def test_two_daemons_never_show_containers_things_in_one_folder(tmp_path: Path) -> None:
+def test_two_daemons_never_show_containers_things_in_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each would take the other's containers for gone."""
+    monkeypatch.setattr(singleton, "SUCCESSION", 0)
     (tmp_path / "settings.yaml").write_text(
         "{apiVersion: config.nri/v1alpha1, kind: TopologyAwarePolicy,"
         " spec: {reservedResources: {cpu: 750m}}}"

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import pytest
 
-from nri_policy.singleton import AlreadyRunningError, only_instance
+from nri_policy.singleton import LOOK, SUCCESSION, AlreadyRunningError, only_instance, succeed
 
 HOLDER = """
 import sys
@@ -38,6 +40,55 @@ def test_a_second_instance_is_told_who_the_first_is(tmp_path: Path) -> None:
         first.kill()  # the lock goes with its holder, however that ends
     with only_instance(path):
         assert path.read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 0), (0, 2), (2, 3)])
+def test_a_daemon_waits_for_one_that_is_ending(tmp_path: Path, first: int, second: int) -> None:
+    """It needs both locks, and is patient for their sake only once."""
+    paths = (tmp_path / "state", tmp_path / "containers")
+    slept: list[float] = []
+
+    async def check() -> None:
+        with ExitStack() as one, ExitStack() as other:
+            one.enter_context(only_instance(paths[0]) if first else ExitStack())
+            other.enter_context(only_instance(paths[1]) if second else ExitStack())
+
+            async def sleep(seconds: float) -> None:
+                slept.append(seconds)
+                if len(slept) == first:
+                    one.close()
+                if len(slept) == first + second:
+                    other.close()
+
+            async with AsyncExitStack() as stack:
+                await succeed(paths, stack, sleep)
+                for path in paths:
+                    with pytest.raises(AlreadyRunningError):
+                        only_instance(path).__enter__()
+            for path in paths:
+                with only_instance(path):
+                    pass
+
+    asyncio.run(check())
+    assert slept == [LOOK] * (first + second)
+
+
+def test_a_daemon_gives_up_on_one_that_stays(tmp_path: Path) -> None:
+    paths = (tmp_path / "state", tmp_path / "containers")
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def check() -> None:
+        async with AsyncExitStack() as stack:
+            await succeed(paths, stack, sleep)
+
+    with only_instance(paths[1]), pytest.raises(AlreadyRunningError, match="containers"):
+        asyncio.run(check())
+    assert sum(slept) == pytest.approx(SUCCESSION)
+    with only_instance(paths[0]):
+        pass
 
 
 def test_the_lock_is_free_again_after_its_use(tmp_path: Path) -> None:
