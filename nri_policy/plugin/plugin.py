@@ -255,7 +255,7 @@ class PolicyPlugin:
         except CallRefused:
             self._confirmations.forget(container.id)  # not every runtime says that it has given up
             raise
-        await self.writing.narrow(moved=bool(decision.changes))
+        await self.writing.make_room(moved=bool(decision.changes))
         response = nri_pb2.CreateContainerResponse(
             update=self._update_queue.take(container.id, untold=WITH_CREATION, creating=True)
         )
@@ -278,6 +278,9 @@ class PolicyPlugin:
         self._take_in(pod, container)
         self._decisions.decide(Started(container_id=container.id, now=self._now()))
         self._confirmations.enter(container.id, Phase.STARTING)
+        placed = self._node.view.placed.get(container.id)
+        if placed is not None and placed.grant.exclusive:
+            await self.writing.cleared(placed.grant.exclusive)
         await self.enforcement.settle(container.id)
 
     async def post_create_container(

@@ -5,9 +5,11 @@ of the node wait for it. So nri.md §3.7a: write first, tell later.
 
 Rule 1: a container is written here if it runs, nothing about it is under way, nothing but its CPUs
 changes, its cgroup was seen and took the last write. Everybody else is told in the next answer.
-Rule 2: who gives up CPUs has left them before the answer that gives them to another; what takes
-longer than `MAX_BATCH` is in that answer, and written all the same: the later hand has the same
-value.
+Rule 2: who gives up CPUs has left them before another runs there: before the answer to a resize,
+and before a container that was created starts. The files are written beside the runtime's own work
+on the creation, which its answer does not wait for, as long as all cgroups could be written so far.
+Else it does: what could not be written, or takes longer than `MAX_BATCH`, is in that answer, and
+written all the same: the later hand has the same value.
 Rule 3: who gets more is written `SETTLE` after the event, with the decisions of that moment, never
 before an answer; and no CPU that somebody may still have to leave.
 Rule 4: one batch at a time, `enforcement`'s included.
@@ -31,6 +33,7 @@ from nri_policy.plugin.update_queue import UpdateQueue
 log = logging.getLogger(__name__)
 
 MAX_BATCH = 0.3  # seconds that an answer waits for files
+MAX_START = 1.0  # seconds that a container's start waits for those that leave its CPUs
 SETTLE = 0.1  # seconds between an event and the writing of those that get more by it
 LAST_SETTLE = 2.0  # seconds between tries, at most, while somebody has to leave first
 SLICE = 128  # cgroups that are written before another batch may come in between: 5 to 10 ms
@@ -66,6 +69,7 @@ class Writing:
         self._wrote = wrote
         self.lock = asyncio.Lock()
         self._batches: set[asyncio.Task[None]] = set()  # that no answer waits for any longer
+        self._proven = False  # whether a cgroup was written since the runtime's list
         self._failed: dict[str, float] = {}  # when a container's cgroup could not be written
         self._probed: float | None = None  # when the probe below last failed
         self.trouble = ""  # why no cgroup can be written, empty if they can
@@ -99,15 +103,40 @@ class Writing:
         For whoever answers a request: what was not done in time is left for the answer. One that
         *moved* nobody waits for no batch that is under way, unless somebody is still to leave.
         """
-        if not self._queue.claimed or not (moved or self._losers()):
+        if self._is_still(moved=moved):
             return
-        batch = asyncio.create_task(self._narrow(), name="narrowing")
-        self._batches.add(batch)
-        batch.add_done_callback(self._batches.discard)
-        if not await self._clock.done_within(MAX_BATCH, batch):
+        if not await self._clock.done_within(MAX_BATCH, self._begin()):
             left = self._losers()
             self._queue.leave_to_runtime(left)
             log.warning("cgroups-slow", extra={"containers": len(left)})
+
+    async def make_room(self, *, moved: bool) -> None:
+        """Do as `narrow` for a container under creation, which runs only after its `cleared`."""
+        if not self._proven or self._failed:
+            await self.narrow(moved=moved)
+        elif not self._is_still(moved=moved):
+            self._begin()
+
+    async def cleared(self, own: CPUSet) -> None:
+        """Return once everybody has left *own*, what a container that starts has for itself.
+
+        As far as a file can do that in time: the runtime is told of others soon.
+        """
+        if not self._on(own):
+            return
+        if not await self._clock.done_within(MAX_START, self._begin()):
+            log.warning("cgroups-slow", extra={"containers": len(self._on(own))})
+        failed = [self._queue.unsent[each] for each in self._on(own) - self._queue.claimed]
+        self._queue.note(failed, hurry=bool(failed))
+
+    def _is_still(self, *, moved: bool) -> bool:
+        return not self._queue.claimed or not (moved or self._losers())
+
+    def _begin(self) -> asyncio.Task[None]:
+        batch = asyncio.create_task(self._narrow(), name="narrowing")
+        self._batches.add(batch)
+        batch.add_done_callback(self._batches.discard)
+        return batch
 
     async def release(self) -> None:
         """Do as `narrow` for an answer that gives no CPUs away, unless somebody else hears in it.
@@ -170,6 +199,7 @@ class Writing:
     async def probe(self, container_ids: Iterable[str]) -> None:
         """Find out whether cgroups can be written, on the first of these that is here."""
         self._failed.clear()
+        self._proven = False
         await self._probe(container_ids)
 
     async def _probe(self, container_ids: Iterable[str]) -> None:
@@ -186,6 +216,7 @@ class Writing:
             if done[cgroup].error:
                 self.trouble, self._probed = done[cgroup].error, self._clock.now()
                 log.warning("not-writable", extra={"cgroup": cgroup, "reason": self.trouble})
+            self._proven = not self.trouble
             return
 
     def _is_ours(self, container_id: str, now: float) -> bool:
@@ -202,6 +233,15 @@ class Writing:
             and container_id not in self._confirmations.sent
             and now - self._failed.get(container_id, -RETRY) >= RETRY
         )
+
+    def _on(self, own: CPUSet) -> set[str]:
+        """Return who is still to leave one of these CPUs."""
+        unsent, ledger = self._queue.unsent, self._ledger
+        return {
+            each
+            for each, change in unsent.items()
+            if (has := ledger.in_force(each)) and (has.cpus - change.cpus) & own
+        }
 
     def _losers(self) -> set[str]:
         queue, ledger = self._queue, self._ledger
@@ -294,6 +334,7 @@ class Writing:
                 left.append(each)
                 continue
             self._failed.pop(each, None)
+            self._proven = True
             if outcome.cpus == placement.cpus:
                 done.append(placement)
         self._queue.leave_to_runtime(left)

@@ -32,6 +32,7 @@ __all__ = ["host_root", "settings"]  # fixtures
 log = logging.getLogger(__name__)
 
 TRIES = int(os.environ.get("NRI_POLICY_RACE", "8"))
+NEIGHBOURS = 20  # containers that an owner takes a CPU from
 ENDS = 4  # containers that end at another moment of a registration each
 LONGEST = 0.1  # seconds that an overlap may live after both have started
 
@@ -88,6 +89,21 @@ def test_an_exclusive_cpu_is_taken_from_a_container_that_is_just_starting(
         daemon.counted("event=synchronized"),
     )
     assert max(lived) < LONGEST
+
+
+@pytest.mark.usefixtures("daemon")
+def test_an_owner_starts_on_cpus_that_all_its_neighbours_have_left(kubelet: Kubelet) -> None:
+    """The first has them leave before the answer to its creation, the next beside it."""
+    names = [f"n{number}" for number in range(NEIGHBOURS)]
+    pod = kubelet.run_pod("neighbours", dict.fromkeys(names, BEST_EFFORT))
+    neighbours = [pod.create(name) for name in names]
+    for each in neighbours:
+        each.start()
+    for number in range(3):
+        own = kubelet.run(f"owner{number}", guaranteed(1000))
+        taken = cgroup.cpuset(own.cgroup).cpus
+        assert all(cgroup.cpuset(each.cgroup).cpus.isdisjoint(taken) for each in neighbours)
+        own.pod.delete()
 
 
 @pytest.fixture

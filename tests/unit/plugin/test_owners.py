@@ -23,13 +23,14 @@ from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.report import explanation_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.containers import Container, CRIError
+from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.history import History
 from nri_policy.units import parse_bytes, parse_cpu
 from nri_policy.workload.pod import ContainerState
 from tests.support import nodes
 from tests.support.daemon import PATIENT, Served, pod, served
+from tests.support.gate import Gate
 
 TWO_SOCKETS = "package:2 numa:1 core:2 pu:2"
 ONE_POOL = "package:1 numa:1 core:4 pu:1"
@@ -50,21 +51,8 @@ def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let requests wait for files however slow this machine is, and hear what there is to hear."""
     monkeypatch.setattr(enforcement, "MAX_WAIT", 20.0)
     monkeypatch.setattr(writing, "MAX_BATCH", 20.0)
+    monkeypatch.setattr(writing, "MAX_START", 20.0)
     monkeypatch.setattr(update_queue, "PAUSE", 0.0)
-
-
-class Gate:
-    """Keeps one container where it is in its life, until it is opened."""
-
-    def __init__(self, runtime: EmbeddedRuntime, where: str, name: str) -> None:
-        self.reached, self.open = asyncio.Event(), asyncio.Event()
-        self._at = where, name
-        runtime.between = self
-
-    async def __call__(self, where: str, container: Container) -> None:
-        if (where, container.pod.manifest.metadata.name) == self._at:
-            self.reached.set()
-            await self.open.wait()
 
 
 class Unwritable(SimulatedCgroups):
@@ -457,7 +445,7 @@ async def test_a_resize_that_seemed_refused_counts_when_it_is_seen_in_force_afte
         await it.start(pod("next"))
         assert slow.cpus == it.daemon.node.view.sent[slow.id][0]
         assert len(slow.cpus) == 3
-        assert owners(it) == {}
+        await until(lambda: owners(it) == {})
 
 
 async def test_who_is_refused_a_resize_is_looked_at_for_a_while_only(

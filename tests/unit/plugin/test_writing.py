@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ from nri_policy.clock import Clock
 from nri_policy.cpuset import CPUSet
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.plugin import enforcement, telling, update_queue, writing
+from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.units import parse_cpu
 from tests.support.daemon import Served, pod, served
+from tests.support.gate import Gate
 
 ONE_POOL = "package:1 numa:1 core:8 pu:1"
 
@@ -29,6 +31,7 @@ ONE_POOL = "package:1 numa:1 core:8 pu:1"
 def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let answers wait for files however slow this machine is, and gains for no time."""
     monkeypatch.setattr(writing, "MAX_BATCH", 20.0)
+    monkeypatch.setattr(writing, "MAX_START", 20.0)
     monkeypatch.setattr(writing, "SETTLE", 0.0)
 
 
@@ -89,7 +92,7 @@ async def sharers(it: Served, number: int) -> list[Container]:
 
 
 @pytest.mark.usefixtures("busy")
-async def test_who_loses_cpus_has_left_them_before_the_answer_and_the_runtime_is_not_told(
+async def test_who_loses_cpus_has_left_them_before_the_first_answer_and_the_runtime_is_not_told(
     tmp_path: Path,
 ) -> None:
     async with host(tmp_path) as it:
@@ -106,6 +109,75 @@ async def test_who_loses_cpus_has_left_them_before_the_answer_and_the_runtime_is
         assert at_creation == [[CPUSet.parse("1-7") - own.cpus] * 3]
         assert [told(each) for each in shared] == [CPUSet.parse("1-7")] * 3
         assert it.daemon._update_queue.ledger.untold.keys() == {each.id for each in shared}
+
+
+@asynccontextmanager
+async def proven(folder: Path, number: int) -> AsyncIterator[tuple[Served, list[Container], Held]]:
+    """Run a daemon that has written cgroups, beside containers that run on CPUs 1-7."""
+    async with host(folder, Held) as it:
+        shared = await sharers(it, number)
+        await it.start(pod("before", "2"))
+        await it.runtime.delete_pod(it.runtime.pod("before"))
+        await confirmed(it)
+        cgroups = it.daemon._cgroups
+        assert isinstance(cgroups, Held)
+        yield it, shared, cgroups
+
+
+@pytest.mark.usefixtures("busy")
+async def test_the_files_are_written_beside_the_creation_and_before_the_start(
+    tmp_path: Path,
+) -> None:
+    """Only who starts on CPUs that others are still to leave waits for them."""
+    async with proven(tmp_path, 3) as (it, shared, cgroups):
+        cgroups.open.clear()
+        own = await it.runtime.create_container(await it.runtime.run_pod(pod("own", "2")), "main")
+        await it.start(pod("third"))
+        await until(it.daemon.plugin.writing.lock.locked)
+        assert [each.cpus for each in shared] == [CPUSet.parse("1-7")] * 3
+        gate = Gate(it.runtime, "started", "own")
+        starting = asyncio.create_task(it.runtime.start_container(own))
+        await until(lambda: it.daemon._update_queue.confirmations.phase(own.id) is Phase.STARTING)
+        assert not gate.reached.is_set()
+        cgroups.open.set()
+        await gate.reached.wait()
+        assert [each.cpus for each in shared] == [CPUSet.parse("1-7") - own.cpus] * 3
+        gate.open.set()
+        await starting
+        assert [told(each) for each in shared] == [CPUSet.parse("1-7")] * 3
+
+
+async def test_who_could_not_be_written_beside_a_creation_is_told_soon_after_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(update_queue, "PATIENCE_TO_REGISTER", 1e6)
+    monkeypatch.setattr(update_queue, "PATIENCE", 0.0)
+    async with proven(tmp_path, 2) as (it, (stuck, other), cgroups):
+        cgroups.failing.add(stuck.message.linux.cgroups_path)
+        before = it.runtime.synchronizations
+        await it.start(pod("own", "2"))
+        await it.runtime.synchronized(after=before)
+        rest = CPUSet.parse("1-7") - it.runtime.container("own/main").cpus
+        await until(lambda: stuck.cpus == other.cpus == rest)
+        assert told(stuck) == rest
+        await confirmed(it)
+        await it.start(pod("next", "1"))  # its answer waits: not every cgroup can be written
+        rest -= it.runtime.container("next/main").cpus
+        assert [told(stuck), other.cpus] == [rest, rest]
+
+
+async def test_a_start_waits_for_files_no_longer_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writing, "MAX_START", 0.0)
+    monkeypatch.setattr(enforcement, "MAX_WAIT", 0.0)
+    async with proven(tmp_path, 3) as (it, shared, cgroups):
+        cgroups.open.clear()
+        await it.start(pod("own", "2"))
+        cgroups.open.set()
+        assert "cgroups-slow" in caplog.text
+        rest = CPUSet.parse("1-7") - it.runtime.container("own/main").cpus
+        await until(lambda: all(each.cpus == rest for each in shared))
 
 
 @pytest.mark.usefixtures("busy")
