@@ -229,14 +229,14 @@ class Enforcement:
             if self._ledger.in_force(each) is None and not newer:
                 self._ledger.seen(each, cpuset_of(found))
 
-    async def settle(self, container_id: str) -> None:
-        """Look now if a container that starts is in doubt or takes CPUs from others."""
+    async def settle(self, container_id: str, *, starts: bool = True) -> None:
+        """Look now if a container is in doubt, or one that *starts* takes CPUs from others."""
         placed = self._node.view.placed.get(container_id)
         if placed is None or self._cgroups is None:
             return
-        own, others = placed.grant.exclusive, len(self._confirmations.sent) > 1
+        takes = starts and placed.grant.exclusive and len(self._confirmations.sent) > 1
         unsent = self._is_unsent(container_id)
-        if not (unsent or self._confirmations.lost(container_id) or (own and others)):
+        if not (unsent or self._confirmations.lost(container_id) or takes):
             return
         look = asyncio.create_task(self.look(container_id), name="look")
         self._looks.add(look)

@@ -290,7 +290,7 @@ class PolicyPlugin:
         self._hear()
         self._take_in(pod, container)
         self._confirmations.enter(container.id, Phase.CREATED)
-        await self.enforcement.settle(container.id)
+        await self.enforcement.settle(container.id, starts=False)
 
     async def post_start_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container

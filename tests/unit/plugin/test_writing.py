@@ -23,6 +23,7 @@ from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.units import parse_cpu
 from tests.support.daemon import Served, pod, served
 from tests.support.gate import Gate
+from tests.support.patience import HANGS
 
 ONE_POOL = "package:1 numa:1 core:8 pu:1"
 
@@ -121,18 +122,26 @@ async def proven(folder: Path, number: int) -> AsyncIterator[tuple[Served, list[
         await confirmed(it)
         cgroups = it.daemon._cgroups
         assert isinstance(cgroups, Held)
-        yield it, shared, cgroups
+        try:
+            yield it, shared, cgroups
+        finally:
+            cgroups.open.set()
 
 
 @pytest.mark.usefixtures("busy")
 async def test_the_files_are_written_beside_the_creation_and_before_the_start(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only who starts on CPUs that others are still to leave waits for them."""
+    monkeypatch.setattr(enforcement, "MAX_WAIT", 2 * HANGS)
     async with proven(tmp_path, 3) as (it, shared, cgroups):
+        # what was answered about it shows in no cgroup before it starts
+        await it.runtime.create_container(await it.runtime.run_pod(pod("never")), "main")
         cgroups.open.clear()
-        own = await it.runtime.create_container(await it.runtime.run_pod(pod("own", "2")), "main")
-        await it.start(pod("third"))
+        async with asyncio.timeout(HANGS):
+            new = await it.runtime.run_pod(pod("own", "2"))
+            own = await it.runtime.create_container(new, "main")
+            await it.start(pod("third"))
         await until(it.daemon.plugin.writing.lock.locked)
         assert [each.cpus for each in shared] == [CPUSet.parse("1-7")] * 3
         gate = Gate(it.runtime, "started", "own")
