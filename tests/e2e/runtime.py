@@ -1,9 +1,10 @@
 """A private container runtime: its own folder, sockets and cgroups, beside the system's and others.
 
-Five runtime handlers: `runc` is the real thing; `played` is runc behind `oci_wrapper`, which
+Six runtime handlers: `runc` is the real thing; `played` is runc behind `oci_wrapper`, which
 records cpusets, limits of disks and scheduling attributes instead of applying them, so that
 containers can be placed on hardware that is not here; `slow` is runc that takes two seconds to
-create a container, `late` one that takes three to update it; `moody` updates as `mood` says.
+create a container, `hooked` gives it a hook that takes as long; `late` takes three to update it;
+`moody` updates as `mood` says.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nri_policy.cpuset import CPUSet
-from tests.e2e import cgroup, oci_wrapper
+from tests.e2e import cgroup, oci_hook, oci_wrapper
 from tests.e2e.kubelet import Kubelet
 from tests.e2e.process import Process
 
@@ -65,6 +66,13 @@ class Runtime(ABC):
             wait = f'case " $* " in *" {command} "*) sleep {seconds};; esac'
             slow.write_text(f'#!/bin/sh\n{wait}\nexec {shlex.quote(str(runc))} "$@"\n')
             slow.chmod(0o755)
+        hooked = self.handlers["hooked"] = self.folder / "hooked"
+        hook = shlex.join([sys.executable, "-IS", oci_hook.__file__])
+        hooked.write_text(
+            f'#!/bin/sh\ncase " $* " in *" create "*) {hook} "$@";; esac\n'
+            f'exec {shlex.quote(str(runc))} "$@"\n'
+        )
+        hooked.chmod(0o755)
         #: What `moody` makes of updates while this file is there: `refused`, or a second `late`.
         self.mood = self.folder / "mood"
         moody = self.handlers["moody"] = self.folder / "moody"

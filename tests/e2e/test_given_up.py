@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +98,36 @@ def test_a_creation_that_was_given_up_holds_its_cpus_as_long_as_it_has_a_process
     finally:
         hasty.close()
         kubelet.close()
+
+
+@pytest.mark.parametrize("runtime", [CRIO], indirect=True)
+def test_a_daemon_that_restarts_during_a_slow_hook_leaves_the_container_its_cpus(
+    runtime: Runtime, kubelet: Kubelet, daemon: Daemon
+) -> None:
+    """CRI-O lists nothing that it is creating; a process in its cgroup shows it."""
+    hooked = runtime.kubelet("hooked")
+    try:
+        guest = kubelet.run("guest", BEST_EFFORT)
+        pod = hooked.run_pod("hooked", {"main": guaranteed(1000)})
+        before = cgroup.children(pod.cgroup_parent)
+
+        def waits_for_hook() -> bool:
+            new = cgroup.children(pod.cgroup_parent) - before
+            return any(
+                "conmon" not in each and cgroup.processes(f"{pod.cgroup_parent}/{each}")
+                for each in new
+            )
+
+        with ThreadPoolExecutor(1) as threads:
+            creating = threads.submit(pod.create, "main")
+            assert eventually(waits_for_hook, bool)
+            daemon.kill()
+            daemon.start()
+            assert is_booked(daemon, pod)
+            late = kubelet.run("late", BEST_EFFORT)
+            own = creating.result()
+        own.start()
+        assert own.cpus().isdisjoint(guest.cpus() | late.cpus())
+        assert daemon.containers()["default/hooked/main"]["cpus"] == str(own.cpus())
+    finally:
+        hooked.close()
