@@ -1,6 +1,6 @@
 """Give the container of a bundle a hook that takes two seconds: `runc create`'s arguments follow.
 
-Its first process is there while the hook runs, and waits for it. Runs on the standard library alone.
+Its first process is there while the hook runs, and waits. Runs on the standard library alone.
 """
 
 from __future__ import annotations
