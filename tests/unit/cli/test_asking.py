@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import fromstring
@@ -17,8 +18,9 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from nri_policy.audit.cgroup import folder_of
-from nri_policy.cli import main
+from nri_policy.cli import asking, main
 from nri_policy.cli.audit import _draw
+from nri_policy.control.client import connected
 from nri_policy.kubelet.manifest import PodManifest, read_pod
 from nri_policy.report import AuditReport
 from nri_policy.settings import Settings
@@ -544,8 +546,11 @@ def test_a_socket_that_nobody_serves_any_more_is_code_3(tmp_path: Path) -> None:
     assert "Connection refused" in result.stderr
 
 
-def test_something_else_at_the_socket_is_code_3(tmp_path: Path) -> None:
+def test_something_else_at_the_socket_is_code_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever listens closes at once."""
+    monkeypatch.setattr(asking, "connected", partial(connected, patience=0.5))
 
     async def both() -> Result:
         async def closing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
