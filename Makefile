@@ -67,7 +67,6 @@ kubernetes: $(BUILT)
 	$(PY) -m tools.settings_schema
 	$(PY) -m tools.cluster_schema
 	GOBIN=$(CURDIR)/$(VENV)/bin go install helm.sh/helm/v3/cmd/helm@v3.16.4
-	$(VENV)/bin/pip install --quiet 'kubernetes-validate>=1.34'
 	$(PY) -m pytest tests/unit/test_kubernetes.py
 
 # the documentation's, by the program itself

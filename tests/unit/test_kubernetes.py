@@ -282,7 +282,7 @@ def test_openshift_gets_the_account_its_constraints() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("source", [*VARIANTS, "kustomize/openshift", "cluster", "chart"])
 def test_manifests_fit_the_published_schemas(source: str, version: str) -> None:
-    validate: Any = pytest.importorskip("kubernetes_validate").validate
+    validate: Any = import_module("kubernetes_validate").validate
     text = (
         rendered(turnNRIOn=True, cluster={"enabled": True}, readiness={"enabled": True})
         if source == "chart"
