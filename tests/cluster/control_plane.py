@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.certificates import write_certificates
 from tests.support.exchanges import Answered, ask
+from tests.support.ports import free_port
 from tools.control_plane import KUBERNETES, is_at_hand, program
 
 ADMIN = "the-admin"  # tokens
@@ -282,11 +282,3 @@ def kubelet(node: str) -> str:
 
 def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
-
-
-def free_port() -> int:
-    """Return a port on loopback that nobody listens on."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port

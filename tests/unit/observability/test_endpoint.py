@@ -21,6 +21,7 @@ from nri_policy.settings import Instrumentation
 from tests.support.daemon import Served, pod, served
 from tests.support.metrics_client import anywhere, ask, asked, exposed, port_of, scrape, value
 from tests.support.patience import HANGS
+from tests.support.ports import free_port
 
 ADDRESS = "127.0.0.1"
 
@@ -29,12 +30,6 @@ ADDRESS = "127.0.0.1"
 async def scraped(folder: Path) -> AsyncIterator[tuple[Served, int]]:
     async with served(folder, listening=False) as node, exposed(node.daemon) as port:
         yield node, port
-
-
-def free_port() -> int:
-    with socket.create_server((ADDRESS, 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def at(port: int, *, export: bool = True) -> Instrumentation:

@@ -21,6 +21,7 @@ from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support.daemon import PATIENT, pod
 from tests.support.metrics_client import ask
 from tests.support.patience import HANGS
+from tests.support.ports import free_port
 
 
 class Run:
@@ -108,12 +109,6 @@ async def running(folder: Path, *options: str, **spec: Any) -> AsyncIterator[Run
             run.process.kill()
             await run.process.communicate()
         run._manager.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 async def test_the_service_manager_hears_of_a_whole_life(tmp_path: Path) -> None:
