@@ -21,7 +21,7 @@ from tests.e2e.containerd import Containerd
 from tests.e2e.crio import Crio
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet
-from tests.e2e.runtime import Runtime
+from tests.e2e.runtime import PATIENCE, Runtime
 from tools import runtimes
 from tools.debs import DebsError
 
@@ -29,6 +29,8 @@ HERE = Path(__file__).parent
 NEWEST, CRIO = "newest", "cri-o"
 BUILT = {NEWEST: f"containerd {runtimes.CONTAINERD}", CRIO: f"CRI-O {runtimes.CRIO}"}
 RUNTIMES = (*packages.SUITES, *BUILT)
+
+MakeRuntime = Callable[..., Runtime]  # of a name and a patience
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,19 +83,19 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def make_runtime(programs: Mapping[str, packages.Programs]) -> Callable[[str], Runtime]:
+def make_runtime(programs: Mapping[str, packages.Programs]) -> MakeRuntime:
     """What makes one of the RUNTIMES, which is not started yet."""
 
-    def make(name: str) -> Runtime:
+    def make(name: str, patience: int = PATIENCE) -> Runtime:
         if name in programs:
-            return Containerd(programs[name])
+            return Containerd(programs[name], patience=patience)
         folder = runtimes.containerd() if name == NEWEST else runtimes.crio()
         if folder is None:
             pytest.skip(f"{BUILT[name]} is not built; `{runtimes.COMMAND}` builds it")
         if name == NEWEST:
-            return Containerd(packages.programs_in(folder, folder / "runc"))
+            return Containerd(packages.programs_in(folder, folder / "runc"), patience=patience)
         try:
-            return Crio(packages.crio(folder))
+            return Crio(packages.crio(folder), patience=patience)
         except DebsError as error:
             unavailable(f"what CRI-O needs cannot be fetched: {error}")
 
@@ -112,27 +114,33 @@ def running(runtime: Runtime, archive: Path) -> Iterator[Runtime]:
 
 
 @pytest.fixture(scope="module")
+def patience() -> int:
+    """What the runtimes have with plugins, in seconds."""
+    return PATIENCE
+
+
+@pytest.fixture(scope="module")
 def containerds(
-    make_runtime: Callable[[str], Runtime], archive: Path
+    make_runtime: MakeRuntime, archive: Path, patience: int
 ) -> Iterator[Mapping[str, Runtime]]:
     """Every version of containerd, all of them running at once."""
     with ExitStack() as stack:
         yield {
-            suite: stack.enter_context(running(make_runtime(suite), archive))
+            suite: stack.enter_context(running(make_runtime(suite, patience), archive))
             for suite in packages.SUITES
         }
 
 
 @pytest.fixture(scope="module")
-def newest(make_runtime: Callable[[str], Runtime], archive: Path) -> Iterator[Runtime]:
+def newest(make_runtime: MakeRuntime, archive: Path, patience: int) -> Iterator[Runtime]:
     """A containerd and a runc that have scheduling classes: none of Debian's do yet."""
-    with running(make_runtime(NEWEST), archive) as runtime:
+    with running(make_runtime(NEWEST, patience), archive) as runtime:
         yield runtime
 
 
 @pytest.fixture(scope="module")
-def crio(make_runtime: Callable[[str], Runtime], archive: Path) -> Iterator[Runtime]:
-    with running(make_runtime(CRIO), archive) as runtime:
+def crio(make_runtime: MakeRuntime, archive: Path, patience: int) -> Iterator[Runtime]:
+    with running(make_runtime(CRIO, patience), archive) as runtime:
         yield runtime
 
 

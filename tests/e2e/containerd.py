@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.e2e import cgroup, image
 from tests.e2e.packages import Programs
 from tests.e2e.process import Process
-from tests.e2e.runtime import Runtime
+from tests.e2e.runtime import PATIENCE, Runtime
 
 
 class Containerd(Runtime):
@@ -21,12 +21,13 @@ class Containerd(Runtime):
         self,
         programs: Programs,
         *,
+        patience: int = PATIENCE,
         emulated: bool = False,
         systemd: bool = False,
         handler: str = "runc",
         inside: Sequence[str] = (),
     ) -> None:
-        """On an *emulated* machine plugins have a minute to answer, and no program many threads.
+        """Give plugins *patience*, in seconds; on an *emulated* machine no program many threads.
 
         By *systemd* it has systemd make the cgroups. Pods that name no *handler* have this one.
         What its command begins with is *inside*.
@@ -38,7 +39,7 @@ class Containerd(Runtime):
         if emulated:
             self._environment["GOMAXPROCS"] = "2"
         (self.folder / "config.toml").write_text(
-            _config(self, programs, patience=60 if emulated else 2, handler=handler)
+            _config(self, programs, patience=patience, handler=handler)
         )
 
     def start(self) -> None:
@@ -88,7 +89,8 @@ class Containerd(Runtime):
 def _config(its: Containerd, programs: Programs, *, patience: int, handler: str) -> str:
     """Return the configuration: nothing outside its folder, nothing that a small host lacks.
 
-    *patience* is for plugins to answer, in seconds; *handler* that of pods which name none.
+    *patience* is for plugins to register and to answer, in seconds; *handler* that of pods which
+    name none.
     """
     folder = its.folder
     if programs.version < (2, 0):
@@ -144,6 +146,7 @@ disable = false
 socket_path = "{its.nri_socket}"
 plugin_path = "{folder}/nri/plugins"
 plugin_config_path = "{folder}/nri/conf.d"
+plugin_registration_timeout = "{patience}s"
 plugin_request_timeout = "{patience}s"
 
 {images}{runtimes}

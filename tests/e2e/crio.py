@@ -9,7 +9,7 @@ from typing import ClassVar
 from tests.e2e import image, registry
 from tests.e2e.packages import CrioPrograms
 from tests.e2e.process import Process
-from tests.e2e.runtime import Runtime
+from tests.e2e.runtime import PATIENCE, Runtime
 
 
 class Crio(Runtime):
@@ -17,12 +17,13 @@ class Crio(Runtime):
 
     scope: ClassVar[str] = "crio-"
 
-    def __init__(self, programs: CrioPrograms) -> None:
+    def __init__(self, programs: CrioPrograms, *, patience: int = PATIENCE) -> None:
+        """Give plugins *patience*, in seconds."""
         super().__init__(programs.runc)
         self._programs = programs
         self._registries = self.folder / "registries.conf"
         self._registries.touch()
-        (self.folder / "crio.conf").write_text(_config(self, programs))
+        (self.folder / "crio.conf").write_text(_config(self, programs, patience))
         accepted = {"default": [{"type": "insecureAcceptAnything"}]}
         (self.folder / "policy.json").write_text(json.dumps(accepted))
 
@@ -51,7 +52,7 @@ class Crio(Runtime):
             kubelet.close()
 
 
-def _config(its: Crio, programs: CrioPrograms) -> str:
+def _config(its: Crio, programs: CrioPrograms, patience: int) -> str:
     """Return the configuration: nothing outside its folder, nothing that a small host lacks."""
     folder = its.folder
     handlers = "".join(
@@ -100,4 +101,6 @@ enable_nri = true
 nri_listen = "{its.nri_socket}"
 nri_plugin_dir = "{folder}/nri/plugins"
 nri_plugin_config_dir = "{folder}/nri/conf.d"
+nri_plugin_registration_timeout = "{patience}s"
+nri_plugin_request_timeout = "{patience}s"
 """

@@ -26,6 +26,9 @@ from tests.e2e import cgroup, oci_hook, oci_wrapper
 from tests.e2e.kubelet import Kubelet
 from tests.e2e.process import Process
 
+#: Seconds that a plugin has to register and to answer: more than a slow machine needs.
+PATIENCE = 60
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:

@@ -17,7 +17,7 @@ from nri_policy.cli import main
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.packages import SUITES, Programs
-from tests.e2e.runtime import Runtime
+from tests.e2e.runtime import PATIENCE, Runtime
 
 SCRIPT = Path(__file__).parents[2] / "configs/kustomize/containerd-1.7/turn-nri-on.sh"
 
@@ -51,7 +51,7 @@ def test_a_runtime_with_nri_on_is_fit_and_goes_on(runtime: Runtime, daemon: Daem
     found = doctor(runtime, daemon.control)
     socket = ("ok", f"the runtime listens at {runtime.nri_socket}")
     assert said(found, "nri") == [
-        ("ok", "NRI is on; plugins have 5 s to register, 2 s to answer"),
+        ("ok", f"NRI is on; plugins have {PATIENCE} s to register, {PATIENCE} s to answer"),
         socket,
     ]
     ((verdict, text),) = said(found, "runtime")

@@ -75,6 +75,12 @@ def kubelet(runtime: Runtime) -> Iterator[Kubelet]:
     kubelet.close()
 
 
+@pytest.fixture(scope="module")
+def patience() -> int:
+    """So little that a runtime throws a daemon out that is frozen for 2.5 s."""
+    return 2
+
+
 @pytest.fixture
 def levers(tmp_path: Path) -> Levers:
     return Levers(tmp_path / "levers")
