@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
+from nri_policy.control.client import connected
 from tests.e2e import cgroup
 from tests.e2e.conftest import CRIO
 from tests.e2e.daemon import Daemon
@@ -53,7 +54,8 @@ def daemon(
 
 
 def is_booked(daemon: Daemon, pod: Pod) -> bool:
-    return f"default/{pod.name}/main" in daemon.containers()
+    with connected(daemon.control) as client:
+        return f"default/{pod.name}/main" in client.containers()
 
 
 @pytest.mark.parametrize("runtime", [CRIO], indirect=True)
@@ -73,14 +75,18 @@ def test_a_creation_that_failed_gives_its_cpus_back_though_the_pod_stays(
 def test_a_creation_that_was_given_up_holds_its_cpus_as_long_as_it_has_a_process(
     runtime: Runtime, daemon: Daemon
 ) -> None:
-    kubelet, hasty = runtime.kubelet("slow"), runtime.kubelet("slow", seconds=0.5)
+    kubelet, hasty = runtime.kubelet("slow"), runtime.kubelet("slow")
     try:
         kubelet.run("guest", BEST_EFFORT)
         pod = kubelet.run_pod("given-up", {"main": guaranteed(1000)})
         before = cgroup.children(pod.cgroup_parent)
         pod.kubelet = hasty
-        with pytest.raises(grpc.RpcError):
-            pod.create("main")
+        with ThreadPoolExecutor(1) as thread:
+            creating = thread.submit(pod.create, "main")
+            assert eventually(lambda: is_booked(daemon, pod), bool)
+            hasty.close()
+            with pytest.raises(grpc.RpcError):
+                creating.result()
         pod.kubelet = kubelet
 
         def is_there() -> bool:
@@ -96,7 +102,6 @@ def test_a_creation_that_was_given_up_holds_its_cpus_as_long_as_it_has_a_process
         pod.create("main").start()
         assert len(pod.created[0].cpus()) == 1
     finally:
-        hasty.close()
         kubelet.close()
 
 
