@@ -46,6 +46,7 @@ def test_a_resize_that_outlives_a_killed_runtime_counts(runtime: Runtime, daemon
     kubelet = runtime.kubelet("late")
     try:
         grown = kubelet.run("grown", guaranteed(300))
+        before = cgroup.quota(grown.cgroup)
 
         def resize() -> None:
             with suppress(grpc.RpcError):  # the runtime is killed before it can answer
@@ -54,7 +55,6 @@ def test_a_resize_that_outlives_a_killed_runtime_counts(runtime: Runtime, daemon
         resizing = threading.Thread(target=resize)
         resizing.start()
         assert eventually(lambda: booked(daemon, grown), lambda milli: milli == 700) == 700
-        before = cgroup.quota(grown.cgroup)
         runtime.kill()
         runtime.start()
         daemon.await_synchronized()
