@@ -57,7 +57,7 @@ def test_a_cgroup_that_is_changed_by_hand_is_drift_until_it_is_changed_back(
     assert other.cpus() == SHARABLE
     move_by_hand(changed, before)
     assert audit(daemon) == []
-    assert daemon.tail().count("event=drift ") == daemon.tail().count("event=drift-gone ") == 1
+    assert daemon.counted("event=drift ") == daemon.counted("event=drift-gone ") == 1
 
 
 @pytest.fixture
