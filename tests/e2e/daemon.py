@@ -68,9 +68,13 @@ class Daemon:
 
     def start(self) -> None:
         """Start it and wait until it takes part."""
+        self.launch()
+        self.await_synchronized()
+
+    def launch(self) -> None:
+        """Start it, and do not wait for anything."""
         self._process = Process(self._command, os.environ)
         self._seen = 0
-        self.await_synchronized()
 
     def await_synchronized(self) -> None:
         """Wait until it is synchronized once more than when this was last waited for."""

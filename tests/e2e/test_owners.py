@@ -26,6 +26,7 @@ from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed
 from tests.e2e.runtime import Runtime
 from tests.e2e.test_real_host import host_root, settings
 from tests.e2e.waiting import eventually
+from tests.support.patience import HANGS
 
 __all__ = ["host_root", "settings"]  # fixtures
 
@@ -34,18 +35,25 @@ log = logging.getLogger(__name__)
 TRIES = int(os.environ.get("NRI_POLICY_RACE", "8"))
 NEIGHBOURS = 20  # containers that an owner takes a CPU from
 ENDS = 4  # containers that end at another moment of a registration each
-LONGEST = 0.1  # seconds that an overlap may live after both have started
+# seconds that an overlap may live after both have started; a few tries run on slow machines too
+LONGEST = 0.1 if "NRI_POLICY_RACE" in os.environ else HANGS
 
 
 @contextmanager
-def starting(starts: Container | Daemon) -> Iterator[None]:
-    """Start a container, or the daemon, in the background."""
-    thread = threading.Thread(target=starts.start)
+def starting(container: Container) -> Iterator[None]:
+    """Start a container in the background."""
+    thread = threading.Thread(target=container.start)
     thread.start()
     try:
         yield
     finally:
         thread.join()
+
+
+def decided(daemon: Daemon, container: Container) -> str:
+    """Return the CPUs that the daemon has decided on for a container."""
+    cpus: str = daemon.containers()[f"default/{container.pod.name}/{container.name}"]["cpus"]
+    return cpus
 
 
 def overlap(first: Container, second: Container) -> float:
@@ -55,7 +63,7 @@ def overlap(first: Container, second: Container) -> float:
         cpus = [cgroup.cpuset(each.cgroup).cpus for each in (first, second)]
         if cpus[0].isdisjoint(cpus[1]):
             return time.monotonic() - began
-        assert time.monotonic() < began + 10, f"both on {cpus[0] & cpus[1]} for good"
+        assert time.monotonic() < began + HANGS, f"both on {cpus[0] & cpus[1]} for good"
         time.sleep(0.001)
 
 
@@ -74,8 +82,7 @@ def test_an_exclusive_cpu_is_taken_from_a_container_that_is_just_starting(
         first = cgroup.cpuset(guest.cgroup).cpus
         immediate = first.isdisjoint(cgroup.cpuset(own.cgroup).cpus)
         lived.append(0.0 if immediate else overlap(guest, own))
-        decided = {each.cpus for each in (cgroup.cpuset(guest.cgroup), cgroup.cpuset(own.cgroup))}
-        assert len(decided) == 2
+        assert cgroup.cpuset(guest.cgroup).cpus != cgroup.cpuset(own.cgroup).cpus
         guest.pod.delete()
         owner.delete()
     late = [seconds for seconds in lived if seconds]
@@ -128,9 +135,8 @@ def test_what_a_slow_creation_loses_is_made_up_for_before_the_container_runs(
             daemon.kill()
             daemon.start()
     assert guest.cpus().isdisjoint(own.cpus())
-    decided = daemon.containers()
-    assert decided["default/guest/main"]["cpus"] == str(guest.cpus())
-    assert decided["default/owner/main"]["cpus"] == str(own.cpus())
+    assert decided(daemon, guest) == str(guest.cpus())
+    assert decided(daemon, own) == str(own.cpus())
 
 
 def test_a_resize_that_the_runtime_refuses_frees_nothing(kubelet: Kubelet, daemon: Daemon) -> None:
@@ -148,7 +154,7 @@ def test_a_resize_that_the_runtime_refuses_frees_nothing(kubelet: Kubelet, daemo
     guest = kubelet.run("guest", BEST_EFFORT)
     assert guest.cpus().isdisjoint(before)
     daemon.await_line("the runtime refused its resize")
-    assert daemon.containers()["default/full/main"]["cpus"] == str(before)
+    assert decided(daemon, full) == str(before)
     assert cgroup.cpuset(full.cgroup).cpus == before
     assert "the runtime refused its resize" in daemon.ask("explain", "full").stdout
     assert kubelet.run("last", BEST_EFFORT).cpus().isdisjoint(before)
@@ -164,13 +170,13 @@ def test_a_container_that_is_stopped_before_its_start_moves_nobody(
     again.stop()
     never.stop()
     guest = kubelet.run("guest", BEST_EFFORT)
-    before = guest.cpus()
+    before = eventually(guest.cpus, lambda cpus: str(cpus) == decided(daemon, guest))
     daemon.kill()
     daemon.start()
     assert guest.cpus() == before
     kubelet.call("StopPodSandbox", pod_sandbox_id=never.pod.id)
     own = kubelet.run("own", guaranteed(1000))
-    before = guest.cpus()
+    before = eventually(guest.cpus, lambda cpus: str(cpus) == decided(daemon, guest))
     daemon.kill()
     daemon.start()
     assert (guest.cpus(), own.cpus().isdisjoint(before)) == (before, True)
@@ -180,7 +186,7 @@ def test_a_container_that_is_stopped_before_its_start_moves_nobody(
     except grpc.RpcError:
         return  # this runtime starts nothing that was stopped
     assert again.cpus().isdisjoint(own.cpus())
-    assert daemon.containers()["default/again/main"]["cpus"] == str(again.cpus())
+    assert decided(daemon, again) == str(again.cpus())
 
 
 def test_a_container_that_ends_while_the_daemon_registers_is_released(
@@ -190,11 +196,11 @@ def test_a_container_that_ends_while_the_daemon_registers_is_released(
         ends = kubelet.run(f"ends{number}", guaranteed(1000))
         pid = ends.pid()
         daemon.kill()
-        with starting(daemon):
-            time.sleep(0.1)  # until the log is the new life's
-            daemon.await_line("event=configured")
-            time.sleep(0.05 * number)
-            os.kill(pid, signal.SIGKILL)
+        daemon.launch()
+        daemon.await_line("event=configured")
+        time.sleep(0.05 * number)
+        os.kill(pid, signal.SIGKILL)
+        daemon.await_synchronized()
         name = f"default/ends{number}/main"
 
         def booked(name: str = name) -> bool:
