@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import HANGS
+
 SCRIPT = Path(__file__).with_suffix(".sh")
 
 TARGET = "[Unit]\nDefaultDependencies=no\n"
@@ -29,7 +31,7 @@ def boot(box: Path, units: Path, results: Path, lower: str = "/") -> str:
     cgroup = _hierarchy() / f"nri-policy-{os.getpid()}"
     command: list[str | Path] = ["sh", SCRIPT, box, cgroup, units, results, lower]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False)
     finally:
         folders = [*cgroup.rglob("*/"), cgroup] if cgroup.exists() else []
         for folder in sorted(folders, reverse=True):

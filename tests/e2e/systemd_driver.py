@@ -13,13 +13,14 @@ from pathlib import Path
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.simulation.embedded import EmbeddedRuntime
+from tests.support.patience import HANGS
 
 UNIT = "nri-policy.service"
 RESULTS = Path("/run/results/seen.json")
 NRI_SOCKET = Path("/var/run/nri/nri.sock")
 PROBE = Path("/sys/fs/cgroup/probe")  # which the unit writes, as it starts
 SCOPE = "cri-containerd-probe.scope"  # whose CPUs it sets
-TIMEOUT_START = 6.0  # seconds, as in the unit's drop-in
+TIMEOUT_START = 15.0  # seconds, as in the unit's drop-in
 
 _SHOWN = "ActiveState,SubState,StatusText,MainPID,NRestarts,Result"
 
@@ -43,7 +44,7 @@ def depth() -> str:
 
 async def until(**wanted: str) -> dict[str, str]:
     """Return how the unit is once it is as *wanted*: texts that its properties begin with."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANGS
     while time.monotonic() < deadline:
         now = shown()
         if all(now.get(name, "").startswith(text) for name, text in wanted.items()):
@@ -60,7 +61,7 @@ async def lead() -> dict[str, dict[str, str]]:
     seen["waiting"] = await until(ActiveState="activating", StatusText="waiting")
     seen["probe"] = {"depth": depth()}
     seen["scope"] = shown(SCOPE, "AllowedCPUs")
-    await asyncio.sleep(began + 2 * TIMEOUT_START - time.monotonic())
+    await asyncio.sleep(began + TIMEOUT_START + 2 - time.monotonic())
     seen["waiting beyond its time"] = shown()
     NRI_SOCKET.parent.mkdir(parents=True, exist_ok=True)
     async with EmbeddedRuntime(NRI_SOCKET, online_cpus=CPUSet(range(4)), memory_nodes=CPUSet([0])):

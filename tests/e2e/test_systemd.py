@@ -26,8 +26,8 @@ DROP_IN = f"""\
 [Service]
 ProtectHome=read-only
 BindReadOnlyPaths={PROJECT}
-TimeoutStartSec=6s
-WatchdogSec=4s
+TimeoutStartSec=15s
+WatchdogSec=10s
 StandardError=append:/run/results/log
 # What the daemon's own process may do, in the file of a real cgroup.
 ExecStartPre=-sh -c 'echo 7 > /sys/fs/cgroup/probe/cgroup.max.depth'
