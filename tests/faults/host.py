@@ -24,10 +24,10 @@ from nri_policy.settings import from_spec
 from nri_policy.simulation.adaptation import Timeouts
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.faults.levers import Levers
+from tests.support.patience import HANGS
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 0.5  # seconds that the runtime waits for an answer
-PATIENCE = 30.0  # seconds until something is taken to hang
 _DISK = 4 << 20  # bytes
 
 
@@ -57,7 +57,7 @@ class DaemonProcess:
         loop, end = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._pidfd, end.set)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(HANGS):
                 await end.wait()
         finally:
             loop.remove_reader(self._pidfd)
@@ -193,7 +193,7 @@ class Host:
         """Wait until the daemon takes part, after so many synchronizations."""
         waiting = asyncio.ensure_future(self.runtime.synchronized(after=after))
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(HANGS):
                 while not (waiting.done() and self.runtime.plugins):
                     if not self.process.alive:
                         raise Died(self.tail())
@@ -223,7 +223,7 @@ class Host:
         assert self._nursery.stdin is not None
         assert self._nursery.stdout is not None
         self._nursery.stdin.close()
-        self._nursery.wait(PATIENCE)
+        self._nursery.wait(HANGS)
         self._nursery.stdout.close()
         shutil.rmtree(self.folder)
 
