@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections import Counter
 
 import hypothesis
@@ -45,10 +46,21 @@ def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 class OneForTheHost(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives all end-to-end tests to one process: they share the host's cgroups."""
+    """Gives all end-to-end tests to one process: they share the host's cgroups.
+
+    The tests of one real node, which is made for a module and a Kubernetes, stay together too.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith("tests/cluster/"):
+            module, _, test = nodeid.partition("::")
+            return f"{module} {test.partition('[')[2].rstrip(']').partition('-')[0]}"
         return "e2e" if nodeid.startswith("tests/e2e/") else nodeid
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many processes share the tests: one of them mostly waits for runtimes."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneForTheHost:

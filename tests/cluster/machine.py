@@ -7,15 +7,19 @@ cgroups are the host's.
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import os
+import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
 ADDRESS = "10.111.0.1"  # of the node: a kubelet takes none of loopback's
 _SCRIPT = Path(__file__).with_name("machine.sh")
 _MOUNT_POINT = Path("/var/lib/kubelet")
+_OURS = 0o1700  # mode of a mount point that we have made: a kubelet gives it another
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET of sched.h
 
 
@@ -26,11 +30,13 @@ class Machine:
         """Keep its files in *folder*; show the CPUs and memory nodes of *hardware*'s /sys."""
         self.folder = folder
         self.hardware = hardware
-        self._made_mount_point = False
+        self._mount_point = os.open(_MOUNT_POINT.parent, os.O_RDONLY)
 
     def __enter__(self) -> Self:
-        self._made_mount_point = not _MOUNT_POINT.exists()
-        _MOUNT_POINT.mkdir(parents=True, exist_ok=True)
+        fcntl.flock(self._mount_point, fcntl.LOCK_SH)  # while we need it nobody removes it
+        with suppress(FileExistsError):
+            _MOUNT_POINT.mkdir()
+            _MOUNT_POINT.chmod(_OURS)
         script = [_SCRIPT, self.folder, self.hardware or "", ADDRESS]
         self._holder = subprocess.Popen(
             ["unshare", "--mount", "--net", *script],
@@ -47,8 +53,11 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self._holder.kill()
         self._holder.communicate()
-        if self._made_mount_point:
-            _MOUNT_POINT.rmdir()
+        with suppress(BlockingIOError):  # another machine needs it
+            fcntl.flock(self._mount_point, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if stat.S_IMODE(_MOUNT_POINT.stat().st_mode) == _OURS:
+                _MOUNT_POINT.rmdir()
+        os.close(self._mount_point)
 
     @property
     def inside(self) -> tuple[str, ...]:
