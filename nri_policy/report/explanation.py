@@ -202,6 +202,12 @@ def _because(explanation: Explanation) -> str | None:
             return None if request.exclusive else f"It shares CPUs because {request.because}."
 
 
+def _hinted(hints: Iterable[Hint]) -> str:
+    """Return what the *hints* are of."""
+    kinds = {hint.kind in {HintKind.DEVICES, *ASSIGNED_HINTS} for hint in hints}
+    return "devices and mounts" if len(kinds) > 1 else "devices" if True in kinds else "mounts"
+
+
 def _by_hints(tree: PoolTree, pool: int, hints: Iterable[Hint], decided: str) -> str | None:
     """Return why hints decided for *pool*; None where others did, or some are elsewhere."""
     nodes = CPUSet.union(tree.pools[pool].memory.values())
@@ -211,8 +217,7 @@ def _by_hints(tree: PoolTree, pool: int, hints: Iterable[Hint], decided: str) ->
     )
     if decided not in {"hints", "hint_depth"} or not places or not inside:
         return None
-    kinds = {hint.kind in {HintKind.DEVICES, *ASSIGNED_HINTS} for hint in hints}
-    what = "devices and mounts" if len(kinds) > 1 else "devices" if True in kinds else "mounts"
+    what = _hinted(hints)
     if len(places) == 1:
         return f"it is the smallest pool with room that contains its {what.removesuffix('s')}"
     count = "both" if len(places) == 2 else f"all {len(places)}"
@@ -239,6 +244,9 @@ def _why(
         reason = _by_hints(explanation.tree, pool, request.hints, decided)
         return reason or REASONS[decided]
     if [each.pool for each in candidates if each.fits] == [name]:
+        if request.strict_hints and request.hints:
+            near = _hinted(request.hints)
+            return f"its hints are strict, and no other pool near its {near} has room"
         return f"no other pool has room{_closest(explanation)}"
     return None
 
