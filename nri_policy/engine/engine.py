@@ -55,6 +55,7 @@ from nri_policy.engine.pod_level import (
     settle_memory,
     share_memory,
 )
+from nri_policy.engine.quota import NO_QUOTA, as_granted
 from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.reconfiguration import reconfigure
@@ -292,8 +293,9 @@ class Engine:
             resizing = state.resizing.get(container_id) or Resizing(
                 before=placed, sent=state.sent[container_id], kept=EMPTY
             )
-        merged = overlay(placed.container.resources, event.resources)
         container = placed.container
+        asked = as_granted(event.resources, container.resources, container.pod.qos)
+        merged = overlay(container.resources, asked)
         if event.pod is not None:
             container = replace(container, pod=replace(container.pod, amounts=event.pod))
         if merged != container.resources:
@@ -403,6 +405,9 @@ class Engine:
         for listed, (known, stored) in recalled:
             cpus, mems = parse_cpus(listed.resources.cpus), parse_cpus(listed.resources.mems)
             placed = state.placed.get(listed.id)
+            state.quotas.pop(listed.id, None)
+            if listed.resources.cpu_quota == NO_QUOTA:
+                state.quotas[listed.id] = NO_QUOTA
             if placed is not None:
                 state.sent[listed.id] = cpus, mems
                 deadlines[listed.id] = state.cold.get(listed.id)

@@ -67,6 +67,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     mems: CPUSet
     shares: int | None  # cgroup cpu.shares; only for the container asked about
     cause: str  # why, for people
+    quota: int | None = None  # µs a period, NO_QUOTA for none; None: leave alone
     # what to write to files of its cgroup about I/O; empty: leave alone
     limits: Mapping[str, str] = field(default_factory=dict)
 

@@ -47,7 +47,7 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
     )
     new = State(layout)
     new.latest = old.latest
-    new.sent = old.sent.copy()
+    new.sent, new.quotas = old.sent.copy(), old.quotas.copy()
     new.classes, new.equipment = old.classes.copy(), old.equipment
     places = successors(old.layout.tree, layout.tree)
     return Change(

@@ -19,6 +19,7 @@ from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant, Placement
 from nri_policy.engine.layout import Layout
+from nri_policy.engine.quota import quota_of
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Books, Move, Offer
 from nri_policy.pools.supply import supply_of
@@ -58,6 +59,7 @@ class Snapshot(Struct, frozen=True):
 
     placed: dict[str, Placed]
     sent: dict[str, tuple[CPUSet, CPUSet]]
+    quotas: dict[str, int]
     supply: bytes
     memory: Books
     cold: dict[str, float | None]
@@ -83,6 +85,8 @@ class State:
         self.latest = 0  # `Container.created` of the youngest of all so far
         self.placed: dict[str, Placed] = {}  # by container id, in the order of placement
         self.sent: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
+        # CFS quotas that the runtime was told of, µs a period, NO_QUOTA for none
+        self.quotas: dict[str, int] = {}
         self.reserved_milli = 0  # milli-CPU booked on the reserved CPUs
         # who may be booked farther up to make room (§2), or is at the top: milli-CPU, age, id and
         # pool, by container id
@@ -107,6 +111,7 @@ class State:
         snapshot = Snapshot(
             self.placed,
             self.sent,
+            self.quotas,
             self.supply.snapshot(),
             self.memory.snapshot(),
             self.cold,
@@ -133,6 +138,7 @@ class State:
     def _copy(self, snapshot: Snapshot) -> None:
         self.placed = snapshot.placed.copy()
         self.sent = snapshot.sent.copy()
+        self.quotas = snapshot.quotas.copy()
         self.cold = snapshot.cold.copy()
         self.resizing = snapshot.resizing.copy()
         self.classes = snapshot.classes.copy()
@@ -283,6 +289,7 @@ class State:
     def forget(self, container_id: str) -> None:
         """Forget what the runtime was told of a container that is gone."""
         self.sent.pop(container_id, None)
+        self.quotas.pop(container_id, None)
         self.classes.pop(container_id, None)
 
     def await_resize(self, container_id: str, resizing: Resizing) -> None:
@@ -338,17 +345,22 @@ class State:
         cpus = self.cpus(grant, request.hide_hyperthreads, kept) if settings.pin_cpu else EMPTY
         mems = self._mems(placed)
         before, now = self.sent.get(container_id), (cpus, mems)
-        if before == now and not with_shares:
+        told = self.quotas.get(container_id)
+        quota = quota_of(placed.container, request, grant, told, pinned=settings.pin_cpu)
+        if before == now and quota == told and not with_shares:
             return None
         if before is not None and before[1] and mems and before[1] != mems:
             cause = f"{cause}; its memory was on nodes {before[1]} before"
         self.sent[container_id] = now
+        if quota is not None:
+            self.quotas[container_id] = quota
         return Placement(
             container_id=container_id,
             cpus=cpus,
             mems=mems,
             shares=shares_of(request.milli) if with_shares and cpus else None,
             cause=cause,
+            quota=quota if with_shares or before is None or quota != told else None,
         )
 
     def announce_all(self, container_ids: Iterable[str], cause: str) -> tuple[Placement, ...]:
@@ -388,7 +400,7 @@ class State:
                     if before is not None and before[1] is mems and before[0] != cpus:
                         now = cpus, mems
                 # who keeps what it had is not like the others
-                if now is None or member in self.resizing:
+                if now is None or member in self.resizing or member in self.quotas:
                     if (placement := self.announce(member, cause, with_shares=False)) is not None:
                         placements.append(placement)
                 else:

@@ -22,11 +22,12 @@ from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import place
 from nri_policy.engine.pod_level import settle_memory
+from nri_policy.engine.quota import NO_QUOTA, as_granted, with_limit
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
-from nri_policy.settings import FullCores, Level, Priority
+from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
 from nri_policy.wording import some
 from nri_policy.workload.amounts import Source, resized_requirements
 from nri_policy.workload.pod import Container, QoS, Resources, shares_of
@@ -48,6 +49,7 @@ _STEERING: dict[str, Any] = {
     "pick_by_hints": False,
     "affinities": (),
     "full_cores": FullCores.OFF,
+    "exclusive_quota": ExclusiveQuota.NONE,
     "scheduling_class": None,
     "blockio_class": None,
     "unsupported": (),
@@ -62,9 +64,9 @@ def recall(
     """Return a container that the runtime lists as it was known, and its stored grant, if any."""
     stored = held.get(container.id)
     if stored is None:
-        return container, None
+        return with_limit(container), None
     if (stored.pod_uid, stored.full_name) != (container.pod.uid, container.full_name):
-        return container, None
+        return with_limit(container), None
     known = replace(
         container,
         pod=replace(container.pod, amounts=stored.pod_amounts or container.pod.amounts),
@@ -83,7 +85,7 @@ def update_from_list(known: Container, milli: int, listed: Container) -> Contain
 
     Its CPU shares may be those that we have set for *milli* rather than what it asked for.
     """
-    old, new = known.resources, listed.resources
+    old, new = known.resources, as_granted(listed.resources, known.resources, known.pod.qos)
     merged = replace(
         old,
         cpu_shares=old.cpu_shares if new.cpu_shares == shares_of(milli) else new.cpu_shares,
@@ -98,19 +100,27 @@ def update_from_list(known: Container, milli: int, listed: Container) -> Contain
     return replace(known, state=state, resources=merged, resized=True, requirements=requirements)
 
 
-def in_force(listed: Container, found: Resources, known: Resources | None, milli: int) -> Container:
+def in_force(
+    listed: Container,
+    found: Resources,
+    known: Resources | None,
+    milli: int,
+    told: CPUSet | None = None,
+) -> Container:
     """Return a container that the runtime lists, with the amounts that it has by three witnesses.
 
     A runtime may list what a container was created with (CRI-O after its restart); what is *known*
     of it, if anything, may be from before a resize. So that one counts that agrees with what its
     cgroup was *found* to have. Where none does, both are older, and the cgroup counts. Its shares
-    may be those that we have set for *milli*.
+    may be those that we have set for *milli*. One without a quota shows by its CPUs, those that it
+    was *told* of last, that what is known came into force.
     """
-    said = listed.resources
+    said, qos = listed.resources, listed.pod.qos
+    latest = found.cpu_shares or (found.cpu_quota == NO_QUOTA and parse_cpus(found.cpus) == told)
     known = said if known is None else _with_amounts(said, known)
-    if has(found, known, milli) and (found.cpu_shares or not has(found, said, milli)):
+    if has(found, known, milli, qos) and (latest or not has(found, said, milli, qos)):
         return replace(listed, resources=known)
-    if has(found, said, milli):
+    if has(found, said, milli, qos):
         return listed
     says = found.cpu_shares not in (0, known.cpu_shares, shares_of(milli))
     now = replace(known, cpu_shares=found.cpu_shares) if says else known
@@ -136,11 +146,12 @@ def _with_amounts(listed: Resources, known: Resources) -> Resources:
     )
 
 
-def has(found: Resources, asked: Resources, milli: int) -> bool:
+def has(found: Resources, asked: Resources, milli: int, qos: QoS) -> bool:
     """Return whether a cgroup was *found* to have what was *asked* for, as far as it says.
 
-    Its shares may be those that we have set for *milli*.
+    Its shares may be those that we have set for *milli*, its quota may have been taken away.
     """
+    found = as_granted(found, asked, qos)
     same_shares = found.cpu_shares in (0, asked.cpu_shares, shares_of(milli))
     return same_shares and _agrees(found, asked)
 
@@ -212,6 +223,8 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
         grant = _recalled_grant(stored, pools)
         keep(state, container, candidate.request, grant)
         state.sent[container.id] = candidate.cpus, candidate.mems
+        if stored.quota is not None:
+            state.quotas[container.id] = stored.quota
         if stored.classes is not None:
             state.classes[container.id] = stored.classes
         if container.id in state.cold:

@@ -18,6 +18,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.layout import Layout
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.engine.state import Placed, Resizing
 from nri_policy.engine.synchronization import entitlement
 from nri_policy.pools.memory import MemorySupply
@@ -34,6 +35,7 @@ class Holding(Struct, frozen=True, kw_only=True):
     cpus: CPUSet  # where it may run; empty where the policy leaves that alone
     classes: Classes | None = None
     home: str | None = None  # the name of the pool that it was moved up from, where it goes back to
+    unthrottled: bool = False  # it has no CFS quota, for its CPUs are its own
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     layout: Layout
     placed: Mapping[str, Placed]  # by container id, in the order of placement
     sent: Mapping[str, tuple[CPUSet, CPUSet]]  # CPUs and memory nodes that the runtime has
+    quotas: Mapping[str, int]  # CFS quotas that it was told of, µs a period, NO_QUOTA for none
     resizing: Mapping[str, Resizing]  # resizes whose end has not been heard, by container id
     # containers on pmem alone -> when they get dram, seconds since the epoch; None: not started
     cold: Mapping[str, float | None]
@@ -104,6 +107,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
             home=None if grant.home is None else pools[grant.home].name,
             cpus=self.cpus(placed, hide_hyperthreads=placed.request.hide_hyperthreads),
             classes=self.classes.get(placed.container.id),
+            unthrottled=self.quotas.get(placed.container.id) == NO_QUOTA,
         )
 
     def holdings(self) -> Iterator[Holding]:
@@ -121,6 +125,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
             mems=mems,
             shares=None,
             cause="again",
+            quota=self.quotas.get(container_id),
             limits=updatable_limits(self.classes.get(container_id), self.equipment),
         )
 
@@ -157,6 +162,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
             requirements=placed.container.requirements,
             pod_level=placed.container.pod_level,
             pod_amounts=placed.container.pod.amounts,
+            quota=self.quotas.get(container_id),
         )
 
 
@@ -167,6 +173,7 @@ def view_of(engine: Engine) -> NodeView:
         layout=state.layout,
         placed=tables.placed,
         sent=tables.sent,
+        quotas=tables.quotas,
         resizing=tables.resizing,
         cold=tables.cold,
         classes=tables.classes,

@@ -183,5 +183,7 @@ def _fill(resources: nri_pb2.LinuxResources, placement: Placement) -> None:
     cpu.mems = str(placement.mems)
     if placement.shares is not None:
         cpu.shares.value = placement.shares
+    if placement.quota is not None:
+        cpu.quota.value = placement.quota
     if placement.limits:
         resources.unified.update(placement.limits)

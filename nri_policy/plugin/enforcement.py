@@ -367,7 +367,12 @@ class Enforcement:
     def _in_force(self, case: Case) -> bool:
         cpus, mems = case.placement.cpus, case.placement.mems
         found = EMPTY if case.found is None else parse_cpus(case.found.mems)
-        return (not cpus or case.cpus == cpus) and (not mems or found == mems)
+        quota, has = case.placement.quota, case.found.cpu_quota if case.found else 0
+        return (
+            (not cpus or case.cpus == cpus)
+            and (not mems or found == mems)
+            and (quota is None or not has or (has > 0) == (quota > 0))
+        )
 
     def _confirm(self, container_id: str) -> None:
         self._confirmations.confirm(container_id)

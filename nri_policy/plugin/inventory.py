@@ -11,8 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from msgspec.structs import replace
 
+from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.engine.synchronization import in_force
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import Phase
@@ -148,6 +150,8 @@ class Inventory:
             said = listed.resources
             cpus, mems = said.cpus and found.cpus, said.mems and found.mems
             listed = in_force(listed, found, *self._known(listed.id, held))
+            if found.cpu_quota == NO_QUOTA and listed.resources.cpu_quota:
+                listed = replace(listed, resources=replace(listed.resources, cpu_quota=NO_QUOTA))
         elif (
             listed.id not in self._update_queue.unsent
             and not self._update_queue.confirmations.lost(listed.id)
@@ -164,9 +168,17 @@ class Inventory:
 
     def _known(
         self, container_id: str, held: Mapping[str, StoredGrant]
-    ) -> tuple[Resources | None, int]:
-        """Return what is known of a container's amounts, and the milli-CPU it was placed with."""
-        placed, stored = self._node.view.placed.get(container_id), held.get(container_id)
+    ) -> tuple[Resources | None, int, CPUSet]:
+        """Return what is known of a container's amounts, and the milli-CPU it was placed with.
+
+        And the CPUs that it was told of, if they are its own.
+        """
+        view = self._node.view
+        placed, stored = view.placed.get(container_id), held.get(container_id)
         if placed is not None:
-            return placed.container.resources, placed.request.milli
-        return (None, 0) if stored is None else (stored.resources, stored.request.milli)
+            return placed.container.resources, placed.request.milli, view.sent[container_id][0]
+        if stored is None:
+            return None, 0, EMPTY
+        grant, hidden = stored.grant, stored.request.hide_hyperthreads
+        own = view.layout.cpus_of(grant, EMPTY, hidden) if grant.exclusive else EMPTY
+        return stored.resources, stored.request.milli, own

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
+from nri_policy.engine.quota import as_granted
 from nri_policy.engine.requested import overlay
 from nri_policy.engine.synchronization import NO_LIMIT
 from nri_policy.hardware.locality import Locator
@@ -237,7 +238,10 @@ class Pods:
         """
         if not 0 < change.memory_limit < NO_LIMIT:
             change = replace(change, memory_limit=0)
-        asked = overlay(self._totals[pod_id], change)
+        total = self._totals[pod_id]
+        if pod_id in self.guaranteed:
+            change = as_granted(change, total, QoS.GUARANTEED)
+        asked = overlay(total, change)
         if pod_id in self.guaranteed and asked.cpu_limit is not None:
             asked = replace(asked, cpu_shares=shares_of(asked.cpu_limit))
         return asked

@@ -16,8 +16,9 @@ from typing import NoReturn
 
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.synchronization import has, in_force
-from nri_policy.node import Node
+from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.synchronization import has, in_force, parse_cpus
+from nri_policy.node import Node, Placed
 from nri_policy.nri.errors import CallRefused
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.decisions import Decisions
@@ -117,7 +118,7 @@ class Resizes:
                 return
             placed = self._node.view.placed[container_id]
             asked = placed.container.resources
-            refused = found is None or not has(found, asked, placed.request.milli)
+            refused = found is None or not self._shows(found, placed)
             if refused:
                 self._overdue[container_id] = asked
                 self._doubt(container_id)
@@ -140,8 +141,9 @@ class Resizes:
                 continue
             before, placed = resizing.before, self._node.view.placed[each.id]
             asked, milli = placed.container.resources, placed.request.milli
-            same = has(each.resources, before.container.resources, before.request.milli)
-            if same and not has(each.resources, asked, milli):
+            qos = each.pod.qos
+            same = has(each.resources, before.container.resources, before.request.milli, qos)
+            if same and not has(each.resources, asked, milli, qos):
                 self._overdue[each.id] = asked
                 self._doubt(each.id)
                 self._decisions.decide(ResizeEnded(container_id=each.id, refused=True))
@@ -173,6 +175,17 @@ class Resizes:
         self._doubts = {each: until for each, until in self._doubts.items() if time < until}
         if not self._doubts:
             self._doubtful.clear()
+
+    def _shows(self, found: Resources, placed: Placed) -> bool:
+        """Whether a cgroup was *found* to have what its container asks for by now.
+
+        One without a quota shows that by its CPUs, as far as these are its own.
+        """
+        container, milli = placed.container, placed.request.milli
+        told, _ = self._node.view.sent[container.id]
+        return has(found, container.resources, milli, container.pod.qos) and (
+            found.cpu_quota != NO_QUOTA or parse_cpus(found.cpus) == told
+        )
 
     def _resized_late(self, container_id: str, found: Resources) -> None:
         name = self._node.view.placed[container_id].container.full_name

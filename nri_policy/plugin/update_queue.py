@@ -95,6 +95,8 @@ class UpdateQueue:
             new = self.own(change)
             if new.shares is None and before is not None:
                 new = replace(new, shares=before.shares)
+            if new.quota is None and before is not None:
+                new = replace(new, quota=before.quota)
             if before is not None and before.limits:
                 new = replace(new, limits=join_changes(before.limits, new.limits))
             self._unsent[each] = new

@@ -228,6 +228,7 @@ class Writing:
             and bool(change.cpus)
             and (not change.mems or change.mems == has.mems)
             and change.shares is None
+            and change.quota is None
             and not change.limits
             and self._confirmations.phase(container_id) is Phase.RUNNING
             and container_id not in self._confirmations.sent

@@ -28,6 +28,7 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     updated_by: tuple[str, ...] | None = None  # whose events changed it last
     cpu_seconds: float | None = None  # used so far; only where that was asked for
     classes: ClassesReport | None = None  # that it is in
+    quota: str | None = None  # that we have set of its CPU time, instead of the kubelet's
     home: str | None = None  # the pool that it made way from, where it goes back to
 
     @property
@@ -35,6 +36,8 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The pool, and the one that it made way from."""
         return ", from ".join(filter(None, (self.pool, self.home)))
 
+
+NO_QUOTA = "none (exclusive)"
 
 Containers = dict[str, ContainerReport]  # by namespace/pod/name
 
@@ -62,6 +65,7 @@ def container_report(
         error=error,
         updated_by=updated_by,
         classes=classes_report(holding.classes),
+        quota=NO_QUOTA if holding.unthrottled else None,
         home=holding.home,
     )
 

@@ -24,6 +24,7 @@ from nri_policy.settings.values import (
     Audit,
     CPUAmount,
     Endpoint,
+    ExclusiveQuota,
     FullCores,
     Level,
     Listed,
@@ -202,6 +203,9 @@ class Settings(Section, frozen=True, kw_only=True):
     packing: Annotated[Packing, values.choice(Packing)] = Packing.SPREAD
     full_cores: Annotated[FullCores, values.choice(FullCores)] = field(
         name="fullCores", default=FullCores.OFF
+    )
+    exclusive_quota: Annotated[ExclusiveQuota, values.choice(ExclusiveQuota)] = field(
+        name="exclusiveQuota", default=ExclusiveQuota.NONE
     )
     make_way: MakeWay = field(name="makeWay", default=MakeWay())
     audit: Annotated[Audit, values.choice(Audit)] = Audit.REPORT

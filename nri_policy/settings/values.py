@@ -76,6 +76,13 @@ class FullCores(StrEnum):
     REQUIRE = "require"
 
 
+class ExclusiveQuota(StrEnum):
+    """The CFS quota of a container that has nothing but CPUs of its own."""
+
+    NONE = "none"  # its cpuset is its limit
+    KEEP = "keep"  # as the kubelet set it
+
+
 class Audit(StrEnum):
     """What is done about a running container whose cgroup is not as decided."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from nri_policy.hardware.machine import MemoryKind
-from nri_policy.settings import FullCores, Level, Priority
+from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
 from nri_policy.wording import did_you_mean, quoted
 from nri_policy.workload.annotation_values import (
     USUAL_HINTS,
@@ -25,6 +25,7 @@ from nri_policy.workload.annotation_values import (
     read_boolean,
     read_class,
     read_cold_start,
+    read_exclusive_quota,
     read_full_cores,
     read_hint_filter,
     read_hint_kinds,
@@ -49,6 +50,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     prefer_reserved: bool | None = None
     cpu_priority: Priority | None = None
     full_cores: FullCores | None = None
+    exclusive_quota: ExclusiveQuota | None = None
     hide_hyperthreads: bool = False
     static_cpus: bool = False
     cpu_preserve: bool = False
@@ -139,6 +141,17 @@ ANNOTATIONS = (
             "whether another container may use the other threads of its cores. `require`: no, it"
             " gets whole cores. `prefer`: no, if whole cores need no wider part of the machine."
             " Without it, the setting `fullCores` decides"
+        ),
+    ),
+    Annotation(
+        name="exclusive-quota",
+        steers="exclusive_quota",
+        read=read_exclusive_quota,
+        value="`none`, `keep`",
+        help=(
+            "the CFS quota of a container that has exclusive CPUs only. `none`: it has none, for its"
+            " CPUs are its limit. `keep`: the kubelet's, which can throttle it. Without it, the"
+            " setting `exclusiveQuota` decides"
         ),
     ),
     Annotation(

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import REQUESTABLE, MemoryKind
-from nri_policy.settings import FullCores, Level, Priority, class_name
+from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority, class_name
 from nri_policy.units import parse_duration
 from nri_policy.workload.annotations import AnnotationError, Found, yaml_map
 
@@ -67,6 +67,7 @@ _BOOLEANS = {  # Go's strconv.ParseBool
 }
 _PRIORITIES = {str(priority): priority for priority in Priority} | {"default": None}
 _FULL_CORES = {str(each): each for each in FullCores}
+_QUOTAS = {str(each): each for each in ExclusiveQuota}
 _LEVELS = {str(level): level for level in Level}
 _MEMORY = {**{str(kind): {kind} for kind in REQUESTABLE}, "mixed": {*REQUESTABLE}}
 _HINTS: dict[str, set[HintKind]] = {
@@ -97,6 +98,11 @@ def read_priority(found: Found) -> Priority | None:
 def read_full_cores(found: Found) -> FullCores:
     """Return whether cores are shared with others; AnnotationError."""
     return _option(found, _FULL_CORES, f"one of {', '.join(_FULL_CORES)}")
+
+
+def read_exclusive_quota(found: Found) -> ExclusiveQuota:
+    """Return whether exclusive CPUs come with a quota; AnnotationError."""
+    return _option(found, _QUOTAS, f"one of {', '.join(_QUOTAS)}")
 
 
 def read_level(found: Found) -> Level:

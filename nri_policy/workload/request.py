@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
-from nri_policy.settings import FullCores, Level, Priority, Settings
+from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority, Settings
 from nri_policy.workload.affinity import Affinity
 from nri_policy.workload.amounts import Source, amounts_of
 from nri_policy.workload.annotation_table import Preferences
@@ -76,6 +76,7 @@ class Request(Struct, frozen=True, kw_only=True):
     pick_by_hints: bool
     affinities: tuple[Affinity, ...]
     full_cores: FullCores = FullCores.OFF
+    exclusive_quota: ExclusiveQuota = ExclusiveQuota.NONE
     zone: Hint | None = None  # the scheduler's; never strict
     scheduling_class: Asked | None = None
     blockio_class: Asked | None = None
@@ -146,6 +147,7 @@ def request_of(
         full_cores=settings.full_cores
         if preferences.full_cores is None
         else preferences.full_cores,
+        exclusive_quota=preferences.exclusive_quota or settings.exclusive_quota,
         scheduling_class=preferences.scheduling_class,
         blockio_class=preferences.blockio_class,
         unsupported=preferences.unsupported,

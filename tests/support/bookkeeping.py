@@ -6,13 +6,14 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.grant import Decision, Grant
+from nri_policy.engine.grant import Decision, Grant, Placement
 from nri_policy.engine.layout import Layout
 from nri_policy.pools.tree import Pool
+from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
 
 
@@ -22,23 +23,40 @@ class Runtime:
     def __init__(self) -> None:
         self.cpus: dict[str, CPUSet] = {}
         self.mems: dict[str, CPUSet] = {}
+        self.quotas: dict[str, int] = {}  # of those that had to hear of one
+        self.moved: list[str] = []  # whose CPUs or nodes the last decision changed
+
+    def list(self, containers: Iterable[Container]) -> None:
+        """The runtime lists *containers* with these quotas."""
+        for each in containers:
+            self.quotas[each.id] = each.resources.cpu_quota
 
     def apply(self, decision: Decision) -> None:
         """Apply a decision; every change must change something, and not who was asked about."""
         if decision.placement is not None:
-            self.cpus[decision.placement.container_id] = decision.placement.cpus
-            self.mems[decision.placement.container_id] = decision.placement.mems
+            self._set(decision.placement)
+        self.moved = []
         for change in decision.changes:
-            told = self.cpus.get(change.container_id), self.mems.get(change.container_id)
-            assert told != (change.cpus, change.mems), f"{change} changes nothing"
-            assert change.container_id != decision.container_id
-            self.cpus[change.container_id] = change.cpus
-            self.mems[change.container_id] = change.mems
+            each = change.container_id
+            told = self.cpus.get(each), self.mems.get(each), self.quotas.get(each)
+            now = change.cpus, change.mems, told[2] if change.quota is None else change.quota
+            assert told != now, f"{change} changes nothing"
+            assert each != decision.container_id
+            if told[:2] != now[:2]:
+                self.moved.append(each)
+            self._set(change)
+
+    def _set(self, placement: Placement) -> None:
+        self.cpus[placement.container_id] = placement.cpus
+        self.mems[placement.container_id] = placement.mems
+        if placement.quota is not None:
+            self.quotas[placement.container_id] = placement.quota
 
     def forget(self, container_id: str) -> None:
         """The container is gone."""
         self.cpus.pop(container_id, None)
         self.mems.pop(container_id, None)
+        self.quotas.pop(container_id, None)
 
 
 def check(engine: Engine, runtime: Runtime) -> None:

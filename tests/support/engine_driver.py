@@ -6,7 +6,7 @@ from typing import Any
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Event, Reconfigured, Resized, Stopped
+from nri_policy.engine.event import Created, Event, Reconfigured, Resized, Stopped, Synchronized
 from nri_policy.engine.grant import Decision, Grant
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.hardware.machine import Machine
@@ -32,6 +32,8 @@ class EngineDriver:
         except BaseException:
             assert self.engine.state.snapshot() == before
             raise
+        if isinstance(event, Synchronized):
+            self.runtime.list(event.containers)
         self.runtime.apply(self.decision)
         return self.decision
 
@@ -85,8 +87,10 @@ class EngineDriver:
         return self.engine.layout.tree.pools[self.grant(container).pool].name
 
     def changed(self) -> dict[str, str]:
-        """Return the CPUs of the others that the last decision changed, by container id."""
-        return {change.container_id: str(change.cpus) for change in self.decision.changes}
+        """Return the CPUs of the others that the last decision moved, by container id."""
+        moved = self.runtime.moved
+        changes = self.decision.changes
+        return {each.container_id: str(each.cpus) for each in changes if each.container_id in moved}
 
     def free(self) -> CPUSet:
         """Return the sharable CPUs that are no one's own."""

@@ -80,7 +80,7 @@ def test_a_cpuset_that_can_be_a_grant_is_kept(
     container: Container, cpus: str, mems: str, pool: str
 ) -> None:
     driver = synchronized(at(container, cpus, mems))
-    assert driver.decision == replace(driver.decision, changes=(), warnings=())
+    assert (driver.changed(), driver.decision.warnings) == ({}, ())
     assert (driver.cpus(container), driver.pool(container)) == (cpus, pool)
     assert driver.engine.state.placed[container.id].explanation.kind is DecisionKind.KEPT
 
@@ -174,6 +174,7 @@ def test_of_two_of_an_id_the_running_newest_one_exists() -> None:
     stopping = replace(new, state=ContainerState.CREATED, created=new.created + 1)
     for order in ([old, new, stopping], [stopping, new, old], [new, old, new]):
         driver = EngineDriver()
+        driver.runtime.cpus[old.id], driver.runtime.mems[old.id] = CPUSet([8, 9]), CPUSet([2])
         driver.handle(Synchronized(containers=tuple(order)))
         assert list(driver.engine.state.placed) == [old.id]
         assert str(driver.grant(old).exclusive) == "8-9"
@@ -295,6 +296,8 @@ def test_a_restart_takes_in_what_was_resized_meanwhile(*, resized: bool) -> None
     if not resized:  # with the shares that we have set
         shown = replace(container.resources, cpu_shares=shares_of(2000))
     driver = EngineDriver()
+    driver.runtime.cpus.update(before.runtime.cpus)
+    driver.runtime.mems.update(before.runtime.mems)
     driver.handle(Synchronized(containers=(listed(before, container, shown),), held=held))
     grant, kept = driver.grant(container), before.grant(container)
     assert len(grant.exclusive) == (3 if resized else 2)

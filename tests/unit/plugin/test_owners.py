@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from nri_policy.audit import presence
 from nri_policy.cpuset import CPUSet
 from nri_policy.daemon import Daemon, Environment
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.kube.events import Event, Subject
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.plugin import enforcement, overlaps, resizes, update_queue, writing
@@ -530,7 +531,8 @@ async def test_what_a_cgroup_has_counts_where_the_list_and_the_store_are_older(
             await resized_meanwhile(it.runtime)
             await it.runtime.synchronized(after=1)
         resized, guest = it.runtime.containers
-        assert resized.message.linux.resources.cpu.quota.value == 100_000, "what it lists"
+        listed = resized.message.linux.resources.cpu
+        assert (listed.shares.value, listed.quota.value) == (1024, NO_QUOTA), "what it lists"
         assert it.daemon.node.view.placed[resized.id].request.milli == 3000
         await until(lambda: len(resized.cpus) == 3)
         assert owners(it) == {}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.event import Event, Resized
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.kubelet.manifest import ResourceChange, read_part
 from nri_policy.node import NodeView
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxMemory, LinuxResources
@@ -66,7 +67,7 @@ async def test_memory_comes_first_and_stays(tmp_path: Path) -> None:
         own = node.runtime.container("own/main")
         with pytest.raises(CRIError, match="16 exclusive CPUs"):
             await node.runtime.resize(own.pod, "main", amounts("16", "2Mi"))
-        assert (own.memory_limit, own.quota) == (2 << 20, 200_000)
+        assert (own.memory_limit, own.quota) == (2 << 20, NO_QUOTA)
         assert quota(node.runtime, "own") == 200_000
 
 
@@ -77,7 +78,7 @@ async def test_a_pod_of_several_is_refused_when_its_container_asks(tmp_path: Pat
         with pytest.raises(CRIError, match="16 exclusive CPUs"):
             await node.runtime.resize(node.runtime.pod("own"), "second", amounts("16"))
         assert quota(node.runtime, "own") == 1_700_000
-        assert node.runtime.container("own/second").quota == 100_000
+        assert node.runtime.container("own/second").quota == NO_QUOTA
 
 
 @pytest.mark.parametrize("rounded", [2046, 0])

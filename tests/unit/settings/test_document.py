@@ -20,6 +20,7 @@ from nri_policy.settings import (
     DeviceLimits,
     EffectiveSetting,
     Endpoint,
+    ExclusiveQuota,
     FullCores,
     Instrumentation,
     IOClass,
@@ -91,6 +92,7 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         alignment=Alignment.NONE,
         packing=Packing.SPREAD,
         full_cores=FullCores.OFF,
+        exclusive_quota=ExclusiveQuota.NONE,
         make_way=MakeWay(movers=4),
         audit=Audit.REPORT,
         on_exit=OnExit.KEEP,
@@ -146,6 +148,7 @@ spec:
   alignment: numa
   packing: tight
   fullCores: off
+  exclusiveQuota: keep
   makeWay: {movers: 2}
   audit: off
   events: refusals
@@ -200,6 +203,7 @@ status: {nodes: {}}
         alignment=Alignment.NUMA,
         packing=Packing.TIGHT,
         full_cores=FullCores.OFF,
+        exclusive_quota=ExclusiveQuota.KEEP,
         audit=Audit.OFF,
         events=PodEvents.REFUSALS,
         on_exit=OnExit.WIDEN,
@@ -292,6 +296,7 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("readiness.taint", "yes", "'yes' is not true or false"),
         ("packing", "loose", "'loose' is not one of spread, tight"),
         ("fullCores", True, "true is not one of off, prefer, require"),
+        ("exclusiveQuota", "off", "'off' is not one of none, keep"),
         ("unlimitedBurstable", 3, "3 is not one of system, package, die, numa, l3cache"),
         ("reservedPoolNamespaces", "a", "'a' is not a list of at most 1000 strings"),
         ("reservedPoolNamespaces", ["a", 1], "1 in the list is not a string"),

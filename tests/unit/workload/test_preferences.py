@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nri_policy.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
-from nri_policy.settings import FullCores, Level, Priority
+from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
 from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import USUAL_HINTS, HintFilter, HintKind
 from nri_policy.workload.annotations import AnnotationError
@@ -62,6 +62,7 @@ def test_booleans_are_those_of_go(key: str, field: str) -> None:
         ("prefer-cpu-priority", "none", "cpu_priority", Priority.NONE),
         ("prefer-cpu-priority", "default", "cpu_priority", None),
         ("full-cores", "require", "full_cores", FullCores.REQUIRE),
+        ("exclusive-quota", "keep", "exclusive_quota", ExclusiveQuota.KEEP),
         ("unlimited-burstable", "l3cache", "unlimited_burstable", Level.L3CACHE),
         ("memory-type", "dram", "memory_kinds", {DRAM}),
         ("memory-type", "DRAM,Pmem", "memory_kinds", {DRAM, PMEM}),

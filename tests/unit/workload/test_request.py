@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.hardware.machine import MemoryKind
-from nri_policy.settings import FullCores, Level, Priority
+from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
 from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Isolation, Request, Sort, request_of
@@ -217,6 +217,11 @@ def test_a_guaranteed_containers_quota_is_exact_where_its_shares_end() -> None:
             Level.SYSTEM,
         ),
         (None, None, {}, "full_cores", FullCores.OFF),
+        (None, None, {"exclusiveQuota": "keep"}, "exclusive_quota", ExclusiveQuota.KEEP),
+        (
+            *("exclusive-quota", "none", {"exclusiveQuota": "keep"}),
+            *("exclusive_quota", ExclusiveQuota.NONE),
+        ),
         (None, None, {"fullCores": "prefer"}, "full_cores", FullCores.PREFER),
         ("full-cores", "off", {"fullCores": "require"}, "full_cores", FullCores.OFF),
         (None, None, {}, "priority", Priority.NONE),
