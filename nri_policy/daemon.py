@@ -48,11 +48,10 @@ from nri_policy.observability.exporter import Exporter
 from nri_policy.observability.loop_lag import LoopLag
 from nri_policy.observability.metrics import Elsewhere, Metrics
 from nri_policy.observability.watchdog import Watchdog
-from nri_policy.plugin.enforcement import Cgroups as Writer
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.overlaps import Cpusets, Overlaps
-from nri_policy.plugin.plugin import PolicyPlugin, Sources
+from nri_policy.plugin.plugin import HostCgroups, PolicyPlugin, Sources
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.readiness import Readiness
 from nri_policy.reload import Reloads
@@ -70,7 +69,7 @@ IDENTITY = Identity(name="nri-policy", index="90")
 LEAVING = 10.0  # seconds, at most, for the runtime to hear that we leave
 
 
-class ContainerCgroups(Reader, Writer, Cpusets, Protocol):
+class ContainerCgroups(Reader, HostCgroups, Cpusets, Protocol):
     """The cgroups of a host's containers."""
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
@@ -265,6 +264,7 @@ class Daemon:
                 group.create_task(self.plugin.writing.run(), name="writing"),
                 group.create_task(self.plugin.lasting.run(), name="lasting"),
                 group.create_task(self.plugin.telling.run(self._session), name="telling"),
+                group.create_task(self.plugin.quotas.run(), name="pod quotas"),
                 group.create_task(self.plugin.enforcement.run(), name="enforcement"),
                 group.create_task(
                     self.plugin.resizes.watch(self.plugin.enforcement.observe), name="resizes"
@@ -324,6 +324,7 @@ class Daemon:
             await self.readiness.leave()
             self._update_queue.widen()
             await self.plugin.writing.widen()
+            await self.plugin.quotas.widen()
             called = self._called.synchronized
             delivered = await self._update_queue.leave(self._session, LEAVING, called=called)
             log.log(

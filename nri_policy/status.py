@@ -89,6 +89,8 @@ class Status:
             yield f"no cgroup can be written, so changes wait for the runtime: {writing.trouble}"
         elif count := writing.unwritable:
             yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
+        if trouble := self._plugin.quotas.trouble:
+            yield f"quotas of pods with exclusive CPUs cannot be written: {trouble}"
         if lasting.trouble:
             yield f"systemd may undo cpusets that were written: {lasting.trouble}"
         for cgroup in sorted(self._auditor.presence.strangers):

@@ -1,8 +1,9 @@
 """Reading what the kernel says of a container, from the files of its cgroup and its threads.
 
 Owns where these files are, for cgroup v1 and v2. Nothing is written but the CPUs of a cgroup that
-is there, nothing outside the root is opened, no link is followed that a container could have made,
-and every read is bounded. A container that ends half-way is simply not there.
+is there, and the CFS quota of a pod's, nothing outside the root is opened, no link is followed that
+a container could have made, and every read is bounded. A container that ends half-way is simply not
+there.
 
 The cgroup is the one that the runtime names, not the one that a process says it is in: a container
 may move its processes. For one that was moved out, the oldest thread ever seen in the cgroup is
@@ -11,6 +12,7 @@ remembered by its start time, and its process is looked at wherever it is.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,9 +24,11 @@ from msgspec import Struct
 from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of, visible
 from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, Tree
 from nri_policy.plugin.cpuset_files import Change, Confined, CpusetFiles
+from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.systemd.scopes import scope_of
 from nri_policy.workload.pod import Resources
 
@@ -42,6 +46,7 @@ class _Hierarchy(Struct, frozen=True, kw_only=True):
 
     mount: str
     cpu: str
+    quota: str
     cpu_time: str
     memory: str
     written: str
@@ -52,6 +57,7 @@ class _Hierarchy(Struct, frozen=True, kw_only=True):
 _V1 = _Hierarchy(
     mount="sys/fs/cgroup/cpuset",
     cpu="sys/fs/cgroup/cpu",
+    quota="cpu.cfs_quota_us",
     cpu_time="sys/fs/cgroup/cpuacct",
     memory="sys/fs/cgroup/memory",
     written="cpuset.{}",
@@ -61,6 +67,7 @@ _V1 = _Hierarchy(
 _V2 = _Hierarchy(
     mount="sys/fs/cgroup",
     cpu="sys/fs/cgroup",
+    quota="cpu.max",
     cpu_time="sys/fs/cgroup",
     memory="sys/fs/cgroup",
     written="cpuset.{}",
@@ -99,6 +106,13 @@ def _parent_slices(slice_: str) -> str:
     if not any(names):  # `-.slice`, the root
         return ""
     return "".join("-".join(names[: n + 1]) + ".slice/" for n in range(len(names)))
+
+
+def _path_of_pod(folder: str) -> str | None:
+    """Return where a pod's cgroup is below a mount point; None for one that is none."""
+    if folder.endswith(".slice") and "/" not in folder:
+        return _parent_slices(folder).rstrip("/")
+    return folder_of(folder)
 
 
 class Cgroups:
@@ -216,6 +230,26 @@ class Cgroups:
                 os.close(top)
         return done
 
+    def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:
+        """Take the CFS quota from pods' cgroups, or give one to those that have none.
+
+        *wanted* has them by the runtime's name: µs a period, or NO_QUOTA. Of those that are here.
+        """
+        done = {}
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            top = tree.open(hierarchy.cpu, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            if top is None:
+                return {}
+            try:
+                for folder, quota in wanted.items():
+                    path = _path_of_pod(folder)
+                    if path is not None:
+                        done[folder] = _limit(top, f"{path}/{hierarchy.quota}", quota)
+            finally:
+                os.close(top)
+        return {folder: each for folder, each in done.items() if each is not None}
+
     def kept_by_systemd(self, cgroup: str) -> bool:
         """Return whether systemd writes the cpuset of a cgroup again: a scope, on cgroup v2.
 
@@ -238,8 +272,7 @@ class Cgroups:
 
     def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
         """Return the cgroups below a pod's that have threads, by name, and these."""
-        slice_ = folder.endswith(".slice") and "/" not in folder
-        path = _parent_slices(folder).rstrip("/") if slice_ else folder_of(folder)
+        path = _path_of_pod(folder)
         if path is None:
             return {}
         found = {}
@@ -317,6 +350,33 @@ def _cpu_seconds(top: Folder, path: str, hierarchy: _Hierarchy) -> float | None:
         if name == "usage_usec" and value.isdecimal():
             return int(value) / 1e6
     return None
+
+
+def _limit(top: int, path: str, quota: int) -> Limited | None:
+    """Write a file of CFS quota below *top* where it is on the other side; None if it is not here.
+
+    The period stays in both versions.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return Limited(before=0, error=os.strerror(error.errno or errno.EIO))
+    try:
+        text = os.pread(file, 64, 0).decode("ascii", "replace").partition(" ")[0].strip()
+        before = NO_QUOTA if text == "max" else _number(text)
+        if (before > 0) == (quota == NO_QUOTA):
+            os.ftruncate(file, 0)  # as a shell's `>` does
+            none = "max" if path.endswith(_V2.quota) else str(NO_QUOTA)
+            os.pwrite(file, (none if quota == NO_QUOTA else str(quota)).encode(), 0)
+        return Limited(before=before)
+    except OSError as error:
+        if error.errno == errno.ENODEV:  # it was removed after it was opened
+            return None
+        return Limited(before=0, error=os.strerror(error.errno or errno.EIO))
+    finally:
+        os.close(file)
 
 
 def _cpuset(folder: Folder, hierarchy: _Hierarchy, name: str) -> Cpuset | None:

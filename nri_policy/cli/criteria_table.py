@@ -127,6 +127,8 @@ def _lines(
     if explanation.devices:
         yield "devices", "; ".join(map(_near, explanation.devices))
     yield "asked", f"{answer.asked} → got {answer.got}"
+    if answer.quota:
+        yield "quota", answer.quota
     if explanation.why:
         yield "why here", explanation.why if why else f"{explanation.why} (more: --why)"
     for each in answer.better:

@@ -55,7 +55,7 @@ from nri_policy.engine.pod_level import (
     settle_memory,
     share_memory,
 )
-from nri_policy.engine.quota import NO_QUOTA, as_granted
+from nri_policy.engine.quota import as_granted
 from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.reconfiguration import reconfigure
@@ -405,9 +405,7 @@ class Engine:
         for listed, (known, stored) in recalled:
             cpus, mems = parse_cpus(listed.resources.cpus), parse_cpus(listed.resources.mems)
             placed = state.placed.get(listed.id)
-            state.quotas.pop(listed.id, None)
-            if listed.resources.cpu_quota == NO_QUOTA:
-                state.quotas[listed.id] = NO_QUOTA
+            state.list_quota(listed)
             if placed is not None:
                 state.sent[listed.id] = cpus, mems
                 deadlines[listed.id] = state.cold.get(listed.id)

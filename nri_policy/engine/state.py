@@ -19,7 +19,7 @@ from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant, Placement
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.quota import quota_of
+from nri_policy.engine.quota import NO_QUOTA, quota_of
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Books, Move, Offer
 from nri_policy.pools.supply import supply_of
@@ -291,6 +291,12 @@ class State:
         self.sent.pop(container_id, None)
         self.quotas.pop(container_id, None)
         self.classes.pop(container_id, None)
+
+    def list_quota(self, listed: Container) -> None:
+        """Take in which quota the runtime lists: it need hear of none but one that it has not."""
+        self.quotas.pop(listed.id, None)
+        if listed.resources.cpu_quota == NO_QUOTA:
+            self.quotas[listed.id] = NO_QUOTA
 
     def await_resize(self, container_id: str, resizing: Resizing) -> None:
         """Keep from others what a container's resize frees; *resizing* says how things were."""

@@ -129,6 +129,11 @@ class NodeView(Struct, frozen=True, kw_only=True):
             limits=updatable_limits(self.classes.get(container_id), self.equipment),
         )
 
+    def granted_quota(self, container_id: str) -> int | None:
+        """Return the CFS quota of one from which we took it, µs a period; None of all others."""
+        quota = self.placed[container_id].container.resources.cpu_quota
+        return quota if container_id in self.quotas and quota > 0 else None
+
     def exposed(self, container_id: str) -> dict[str, str]:
         """Return what a container may know of its own resources (§9): shell names and lists."""
         placed = self.placed[container_id]

@@ -111,7 +111,7 @@ class Ledger:
         if known is not None and known == known.overlaid(placement) and known.cpus == cpus:
             self._note_told(each)
         else:
-            self._note_untold(each, now)
+            self.owe(each, now)
 
     def lasts(self, container_id: str) -> None:
         """Enter that nobody undoes what was written."""
@@ -142,9 +142,10 @@ class Ledger:
             in_force = self._in_force.get(each.container_id)
             known = self._known.get(each.container_id)
             if in_force is not None and in_force.has(each) and not (known and known.has(each)):
-                self._note_untold(each.container_id, now)
+                self.owe(each.container_id, now)
 
-    def _note_untold(self, container_id: str, now: float) -> None:
+    def owe(self, container_id: str, now: float) -> None:
+        """Enter that a container is where it is to be, and the runtime has something to hear."""
         self._untold.setdefault(container_id, now)
         self.some_untold.set()
 

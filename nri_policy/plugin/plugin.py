@@ -10,6 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from google.protobuf.message import Message
 from msgspec import Struct
@@ -48,6 +49,7 @@ from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.inventory import Inventory
 from nri_policy.plugin.lasting import Lasting, Scopes
+from nri_policy.plugin.pod_quotas import PodQuotas, QuotaFiles
 from nri_policy.plugin.pods import Assignments, Claims, PodObjects, Pods
 from nri_policy.plugin.resizes import Resizes
 from nri_policy.plugin.telling import Telling
@@ -61,6 +63,10 @@ from nri_policy.workload.requirements import PodRequirements
 log = logging.getLogger(__name__)
 
 
+class HostCgroups(Cgroups, QuotaFiles, Protocol):
+    """The cgroups of containers and pods: `audit.cgroup.Cgroups`."""
+
+
 class Sources(Struct, frozen=True, kw_only=True):
     """What else is asked about containers, and the time."""
 
@@ -69,7 +75,7 @@ class Sources(Struct, frozen=True, kw_only=True):
     claims: Claims | None = None  # None: the cluster is not asked about resource claims
     objects: PodObjects | None = None  # None: nor about what containers ask for
     scopes: Scopes | None = None  # None: systemd cannot be asked to keep what is written
-    cgroups: Cgroups | None = None  # None: only the runtime's events say what is in force
+    cgroups: HostCgroups | None = None  # None: only the runtime's events say what is in force
     now: Callable[[], float] = time.time  # seconds since the epoch
     held: Callable[[], Mapping[str, StoredGrant]] = dict  # what an earlier daemon granted, by id
     equipment: Callable[[], Equipment] = Equipment  # of the host, whatever the runtime
@@ -135,6 +141,7 @@ class PolicyPlugin:
             pods_changed,
             objects=sources.objects,
         )
+        self.quotas = PodQuotas(node, self.pods, update_queue, sources.cgroups)
         self._inventory = Inventory(node, self.pods, update_queue, self.enforcement, sources.held)
         # containers that have ended before the runtime said that they had started
         self._ended_early: set[str] = set()
@@ -206,6 +213,7 @@ class PolicyPlugin:
             "synchronized", extra={"containers": len(present), "changed": len(decision.changes)}
         )
         self._resources.restart()
+        self.quotas.expect_all()
         self.pods.ask_late()
         self._synchronized()
         return self._update_queue.take(untold=WITH_LIST)
@@ -223,10 +231,12 @@ class PolicyPlugin:
         if announced := self.pods.announced(request.pod.id, asked):
             self.resizes.foresee(*announced)
         self.pods.resize(request.pod.id, asked)
+        self.quotas.expect([request.pod.id])
 
     async def stop_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod."""
         self.pods.stop(pod)
+        self.quotas.forget(pod.id)
         left = self._node.of_pod(pod.id)
         self._decisions.decide(PodStopped(pod_id=pod.id))
         for each in left:  # of some a runtime says nothing more
@@ -281,6 +291,7 @@ class PolicyPlugin:
         placed = self._node.view.placed.get(container.id)
         if placed is not None and placed.grant.exclusive:
             await self.writing.cleared(placed.grant.exclusive)
+        await self.quotas.start(pod.id)
         await self.enforcement.settle(container.id)
 
     async def post_create_container(
@@ -333,10 +344,10 @@ class PolicyPlugin:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
         """Hear that a resize is in force."""
-        del pod
         self._hear()
         self.resizes.end(container.id)
         self.enforcement.expect()
+        self.quotas.expect([pod.id])
 
     async def stop_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
@@ -346,7 +357,6 @@ class PolicyPlugin:
         One that was never started has not ended: containerd says so of it all the same, starts it
         whenever it is asked to, and lists it at the next registration.
         """
-        del pod
         self._hear()
         phase = self._confirmations.phase(container.id)
         if phase is Phase.STARTING:
@@ -356,6 +366,7 @@ class PolicyPlugin:
         self._forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
         self._update_queue.ended(container.id)
+        self.quotas.expect([pod.id])
         await self.writing.release()
         return nri_pb2.StopContainerResponse(
             update=self._update_queue.take(container.id, untold=WITH_STOP)
@@ -438,6 +449,7 @@ class PolicyPlugin:
             if instead_of is not None and self._node.view.layout.machine is not instead_of:
                 return False
             self._decisions.reconfigure(Reconfigured(settings=settings, machine=machine))
+            self.quotas.expect_all()
             if machine is not None and self.pods.locator is not None:
                 self.pods.locator.renew(machine)
         return True
@@ -449,6 +461,7 @@ class PolicyPlugin:
         """
         async with self._node.turn:
             self._decisions.decide(Described(pod_id=pod.id, said=said))
+            self.quotas.expect([pod.id])
             await self.writing.narrow()
 
     async def equip(self) -> None:

@@ -132,6 +132,9 @@ class Pods:
         # sandbox -> what all containers of the pod ask for, those to come too, as one container
         self.guaranteed: dict[str, Container] = {}
         self.folders: dict[str, str] = {}  # sandbox -> its containers' parent cgroup, while it runs
+        self.overheads: dict[
+            str, int
+        ] = {}  # sandbox -> CFS quota beyond its containers', µs a period
         self._totals: dict[str, Resources] = {}  # sandbox -> what its containers ask for in all
         self.locator = locator
         self._node = node
@@ -178,6 +181,7 @@ class Pods:
             del self.exclusive[ended]
         self.guaranteed.clear()
         self._totals.clear()
+        self.overheads.clear()
         for pod in running:
             self._expect(pod)
         for container in containers:
@@ -257,6 +261,7 @@ class Pods:
         self.folders.pop(pod.id, None)
         self.guaranteed.pop(pod.id, None)
         self._totals.pop(pod.id, None)
+        self.overheads.pop(pod.id, None)
 
     async def ready(self, pod: nri_pb2.PodSandbox) -> None:
         """Wait a little for what was asked about a pod's devices and amounts."""
@@ -306,6 +311,8 @@ class Pods:
     def _expect(self, pod: nri_pb2.PodSandbox) -> None:
         """Note what a pod asks for, as far as its sandbox says."""
         self._totals[pod.id] = resources_of(pod.linux.pod_resources)
+        if overhead := pod.linux.pod_overhead.cpu.quota.value:
+            self.overheads[pod.id] = overhead
         whole = nri_pb2.Container(
             id=pod.id, linux=nri_pb2.LinuxContainer(resources=pod.linux.pod_resources)
         )

@@ -160,9 +160,20 @@ class UpdateQueue:
         self.claimed.clear()
         self.refused.clear()
         self._responded = -PAUSE
-        self.note([*still, *changes])
+        self.note([*still, *(each for each in changes if not self._can_wait(each))])
         if self.leaving:
             self._widen()
+
+    def _can_wait(self, change: Placement) -> bool:
+        """Have a container told at leisure of which only the quota changes, and return True.
+
+        It runs where it is to; and after an upgrade that can be all of a node's owners of CPUs.
+        """
+        has = self.ledger.in_force(change.container_id)
+        if change.quota is None or change.limits or has is None or not has.has(change):
+            return False
+        self.ledger.owe(change.container_id, self.clock.now())
+        return True
 
     def take(
         self, asked: str = "", *, untold: int = 0, creating: bool = False
@@ -435,5 +446,6 @@ def _unmanaged_placement(view: NodeView, container_id: str) -> Placement:
         cpus=machine.online if cpus else EMPTY,
         mems=nodes if mems else EMPTY,
         shares=None,
+        quota=view.granted_quota(container_id),
         cause="the policy leaves",
     )

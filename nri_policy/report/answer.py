@@ -14,6 +14,7 @@ from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
 from nri_policy.node import NodeView, Placed, misfit
 from nri_policy.pools.tree import Pool
+from nri_policy.report.container import NO_QUOTA
 from nri_policy.report.hint import HintReport
 from nri_policy.units import format_cpu
 from nri_policy.wording import counted
@@ -33,6 +34,7 @@ class AnswerReport(Struct, frozen=True, kw_only=True):
     asked: str
     got: str
     better: tuple[str, ...]  # what would make it better, or would have
+    quota: str | None = None  # of its CPU time, where we have set it
 
 
 def answer_report(
@@ -48,6 +50,7 @@ def answer_report(
         memory_is=kinds or "left to the kernel",
         asked=f"{_asked(placed.request)}{_source(placed)}",
         got=_got(placed, cpus),
+        quota=NO_QUOTA if view.holding(placed).unthrottled else None,
         better=tuple(_better(view, placed, devices)),
     )
 

@@ -11,6 +11,7 @@ from nri_policy.audit.first_process import FirstProcess
 from nri_policy.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
 from nri_policy.plugin.cpuset_files import Change, Confined
+from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.simulation.containers import Container, RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources
@@ -89,6 +90,10 @@ class SimulatedCgroups:
             return Confined(cpus=now)
         container.write_cpus(target, cause=self._runtime.cause)
         return Confined(cpus=target, written=True)
+
+    def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:  # noqa: ARG002 - the other's
+        """Return nothing: the cgroups of pods are not simulated."""
+        return {}
 
     def kept_by_systemd(self, cgroup: str) -> bool:  # noqa: ARG002 - the other's
         """Return that no systemd is simulated."""

@@ -149,7 +149,7 @@ ANNOTATIONS = (
         read=read_exclusive_quota,
         value="`none`, `keep`",
         help=(
-            "the CFS quota of a container that has exclusive CPUs only. `none`: it has none, for its"
+            "the CFS quota of a container that has exclusive CPUs only. `none`: it has none, as its"
             " CPUs are its limit. `keep`: the kubelet's, which can throttle it. Without it, the"
             " setting `exclusiveQuota` decides"
         ),

@@ -63,9 +63,38 @@ def children(path: str) -> set[str]:
 
 def quota(path: str) -> str:
     """Return the limit of CPU time of the cgroup *path*, as its file has it."""
+    return _quota_file(path).read_text().strip()
+
+
+def limit(path: str, quota: int) -> None:
+    """Set the limit of CPU time of the cgroup *path*, in µs of a period, as a kubelet does."""
+    _quota_file(path).write_text(str(quota))
+
+
+def limit_of(path: str) -> int | None:
+    """Return that limit, None if there is none."""
+    text, _, _ = _quota_file(path).read_text().strip().partition(" ")
+    return None if text in ("max", "-1") else int(text)
+
+
+def throttled(path: str) -> int:
+    """Return how often the cgroup *path* had used up its quota."""
+    lines = (_folder(path, "cpu") / "cpu.stat").read_text().splitlines()
+    return int(dict(line.split() for line in lines)["nr_throttled"])
+
+
+def seconds(path: str) -> float:
+    """Return the CPU time that the cgroup *path* has used."""
+    if _hierarchy_of("cpuacct") is not None:
+        return int((_folder(path, "cpuacct") / "cpuacct.usage").read_text()) / 1e9
+    lines = (_folder(path) / "cpu.stat").read_text().splitlines()
+    return int(dict(line.split() for line in lines)["usage_usec"]) / 1e6
+
+
+def _quota_file(path: str) -> Path:
     folder = _folder(path, "cpu")
     unified = folder / "cpu.max"
-    return (unified if unified.exists() else folder / "cpu.cfs_quota_us").read_text().strip()
+    return unified if unified.exists() else folder / "cpu.cfs_quota_us"
 
 
 @contextmanager

@@ -8,7 +8,9 @@ import pytest
 from nri_policy.audit.cgroup import MOST_THREADS, Cgroups, folder_of
 from nri_policy.audit.comparison import Observed
 from nri_policy.cpuset import CPUSet
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.plugin.cpuset_files import Change, Confined
+from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.workload.pod import Resources
 from tests.unit.audit.host import Root
 
@@ -272,3 +274,36 @@ def test_the_cpu_time_of_cgroups_that_are_here_is_read(root: Root) -> None:
     (root.path / folder / POD / "1" / file).write_text(text)
     used = Cgroups(root.path).cpu_seconds([f"/{POD}/1", f"/{POD}/2", ""])
     assert used == {f"/{POD}/1": 1.5}
+
+
+def quota_file(root: Root, path: str) -> Path:
+    """Return the file that holds the quota of a cgroup."""
+    v1 = root.version == 1
+    folder = root.path / ("sys/fs/cgroup/cpu" if v1 else "sys/fs/cgroup") / path
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / ("cpu.cfs_quota_us" if v1 else "cpu.max")
+
+
+@pytest.mark.parametrize("name", ["/kubepods.slice/kubepods-pod1.slice", "kubepods-pod1.slice"])
+def test_a_pod_s_quota_is_taken_away_and_given_back_once(name: str, root: Root) -> None:
+    file = quota_file(root, "kubepods.slice/kubepods-pod1.slice")
+    file.write_text("200000\n" if root.version == 1 else "200000 100000\n")
+    cgroups, none = Cgroups(root.path), "-1" if root.version == 1 else "max"
+    assert cgroups.limit({name: 300_000}) == {name: Limited(before=200_000)}
+    assert file.read_text().startswith("200000"), "it has one"
+    assert cgroups.limit({name: NO_QUOTA}) == {name: Limited(before=200_000)}
+    assert file.read_text() == none
+    assert cgroups.limit({name: NO_QUOTA}) == {name: Limited(before=NO_QUOTA)}
+    assert cgroups.limit({name: 300_000}) == {name: Limited(before=NO_QUOTA)}
+    assert file.read_text() == "300000"
+
+
+def test_a_pod_without_a_cgroup_here_has_no_quota(root: Root) -> None:
+    quota_file(root, "kubepods/pod1")
+    assert Cgroups(root.path).limit({"/kubepods/pod1": NO_QUOTA, "/../etc": NO_QUOTA}) == {}
+
+
+def test_why_a_pod_s_quota_cannot_be_written_is_said(root: Root) -> None:
+    quota_file(root, "kubepods/pod1").mkdir()
+    (done,) = Cgroups(root.path).limit({"/kubepods/pod1": NO_QUOTA}).values()
+    assert done.error == "Is a directory"

@@ -1,0 +1,178 @@
+"""Pod quotas: the CFS quota of the cgroups of pods; spec placement.md §3.1.
+
+A pod's cgroup has the sum of its containers' quotas, which throttles them as their own would. Its
+quota is taken away while all containers that have started have none, and else it is what the
+kubelet wrote. The runtime knows nothing of it, so the file is written here.
+
+Rule 1: a request waits for a file only where a container starts, `MAX_WAIT` at most. Rule 2: a
+kubelet that resizes a pod writes its quota after the last request that we hear of (nri.md §3.10),
+so we look again until `DOUBT` is over, and every `RECHECK` at those that systemd may have undone.
+Rule 3: only a cgroup that is the pod's own is written: one that has its uid in its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import NoReturn, Protocol
+
+from msgspec import Struct
+
+from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.node import Node
+from nri_policy.plugin.confirmation import LIVING
+from nri_policy.plugin.pods import Pods
+from nri_policy.plugin.update_queue import UpdateQueue
+from nri_policy.workload.pod import QoS
+
+log = logging.getLogger(__name__)
+
+MAX_WAIT = 0.2  # seconds that a start waits for files
+DOUBT = 10.0  # seconds after an event in which the kubelet may write
+LOOK = 0.5  # seconds between looks in that time
+RECHECK = 60.0  # seconds between looks at other times
+
+
+class Limited(Struct, frozen=True, kw_only=True):
+    """What became of one cgroup's quota."""
+
+    before: int  # µs a period, NO_QUOTA for none
+    error: str = ""  # why it is not what it was to be
+
+
+class QuotaFiles(Protocol):
+    """The pods' cgroups: `audit.cgroup.Cgroups`."""
+
+    def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:
+        """Take the quota from cgroups, or give one to those that have none; of those found here.
+
+        *wanted* has them by the runtime's name: µs a period, or NO_QUOTA.
+        """
+        ...
+
+
+class PodQuotas:
+    """The quotas of the pods of one runtime."""
+
+    def __init__(
+        self, node: Node, pods: Pods, update_queue: UpdateQueue, files: QuotaFiles | None
+    ) -> None:
+        """Write *files*, if there are any."""
+        self._node = node
+        self._pods = pods
+        self._queue = update_queue
+        self._phase = update_queue.confirmations.phase
+        self._clock = update_queue.clock
+        self._files = files
+        self._kept: dict[str, int] = {}  # what the kubelet wrote, of the pods without it
+        self._doubts: dict[str, float] = {}  # pods to be looked at, and until when
+        self._doubtful = asyncio.Event()  # set while there are any
+        self._turn = asyncio.Lock()
+        self._looks: set[asyncio.Task[None]] = set()  # that no start waits for any longer
+        self.trouble = ""  # why quotas of pods cannot be written, empty if they can
+
+    async def start(self, pod_id: str) -> None:
+        """Set the quota of a pod of which a container starts."""
+        if self._files is None or not self._concerns(pod_id):
+            return
+        look = asyncio.create_task(self._look([pod_id]), name="pod quota")
+        self._looks.add(look)
+        look.add_done_callback(self._looks.discard)
+        if not await self._clock.done_within(MAX_WAIT, look):
+            log.warning("cgroups-slow", extra={"pod": pod_id})
+
+    def expect(self, pod_ids: Iterable[str]) -> None:
+        """Look at pods soon: their containers have changed, or the kubelet writes their quota."""
+        until = self._clock.now() + DOUBT
+        self._doubts.update({each: until for each in pod_ids if each in self._pods.guaranteed})
+        if self._doubts:
+            self._doubtful.set()
+
+    def expect_all(self) -> None:
+        """Look at all pods soon."""
+        self.expect([*self._pods.guaranteed])
+
+    def forget(self, pod_id: str) -> None:
+        """Forget a pod that is gone."""
+        self._kept.pop(pod_id, None)
+        self._doubts.pop(pod_id, None)
+
+    async def run(self) -> NoReturn:
+        """Look whenever something may have changed, and now and then."""
+        while True:
+            doubtful = asyncio.ensure_future(self._doubtful.wait())
+            try:
+                await self._clock.done_within(RECHECK, doubtful)
+            finally:
+                doubtful.cancel()
+            try:
+                await self._look(
+                    [*self._doubts] or [*filter(self._concerns, self._pods.guaranteed)]
+                )
+            except Exception:
+                log.exception("pod-quotas-failed")
+            now = self._clock.now()
+            self._doubts = {each: until for each, until in self._doubts.items() if now < until}
+            if self._doubts:
+                await self._clock.sleep(LOOK)
+            else:
+                self._doubtful.clear()
+
+    async def widen(self) -> None:
+        """Give all pods their quota back: the policy leaves."""
+        await self._look([*filter(self._concerns, self._pods.guaranteed)])
+
+    def _concerns(self, pod_id: str) -> bool:
+        """Whether a pod may be without its quota, or is to be."""
+        if pod_id in self._kept:
+            return True
+        quotas = self._node.view.quotas
+        return any(quotas.get(each) == NO_QUOTA for each in self._node.of_pod(pod_id))
+
+    async def _look(self, pod_ids: Collection[str]) -> None:
+        """Write the quotas of these pods as far as they are not what they are to be."""
+        if self._files is None:
+            return
+        async with self._turn:
+            due = {each: quota for each in pod_ids if (quota := self._due(each)) is not None}
+            folders = {each: self._pods.folders[each] for each in due}
+            wanted = {folders[each]: quota for each, quota in due.items()}
+            if not wanted:
+                return
+            done = await asyncio.to_thread(self._files.limit, wanted)
+            for each, quota in due.items():
+                if folders[each] in done:
+                    self._conclude(each, quota, done[folders[each]])
+
+    def _due(self, pod_id: str) -> int | None:
+        """Return the quota that a pod is to have; None: whatever it has."""
+        placed = self._node.view.placed
+        containers = [placed[each].container for each in self._node.of_pod(pod_id)]
+        started = [each.id for each in containers if self._phase(each.id) in LIVING]
+        folder = self._pods.folders.get(pod_id, "")
+        uid = containers[0].pod.uid if containers else ""
+        if not started or not uid or uid.replace("-", "_") not in folder.replace("-", "_"):
+            return None
+        quotas = self._node.view.quotas
+        if not self._queue.leaving and all(quotas.get(each) == NO_QUOTA for each in started):
+            return NO_QUOTA
+        if pod_id in self._kept:
+            return self._kept[pod_id]
+        # that of a pod that an earlier life of the daemon took it from
+        limits = [each.resources.cpu_quota for each in containers]
+        if min(limits) <= 0 or containers[0].pod.qos is not QoS.GUARANTEED:
+            return None
+        whole = [each.pod.amounts.cpu_quota for each in containers if each.pod.amounts is not None]
+        return max(sum(limits), *whole, 0) + self._pods.overheads.get(pod_id, 0)
+
+    def _conclude(self, pod_id: str, quota: int, done: Limited) -> None:
+        if done.error and done.error != self.trouble:
+            log.warning("pod-quota-not-written", extra={"pod": pod_id, "reason": done.error})
+        self.trouble = done.error
+        if done.error:
+            return
+        if quota != NO_QUOTA:
+            self._kept.pop(pod_id, None)
+        elif done.before > 0:
+            self._kept[pod_id] = done.before
