@@ -328,6 +328,7 @@ class PolicyPlugin:
         """Return where a resized container must run now, and who has to move for it."""
         self._hear()
         self.pods.resized(pod.id)
+        self.quotas.expect([pod.id])
         whole = self.pods.amounts(pod.id)
         decision = self.resizes.begin(container.id, resources_of(resources), whole)
         self._update_queue.supersede(container.id)

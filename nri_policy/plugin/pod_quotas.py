@@ -24,7 +24,7 @@ from nri_policy.node import Node
 from nri_policy.plugin.confirmation import LIVING
 from nri_policy.plugin.pods import Pods
 from nri_policy.plugin.update_queue import UpdateQueue
-from nri_policy.workload.pod import QoS
+from nri_policy.workload.pod import Container, QoS
 
 log = logging.getLogger(__name__)
 
@@ -157,14 +157,17 @@ class PodQuotas:
         quotas = self._node.view.quotas
         if not self._queue.leaving and all(quotas.get(each) == NO_QUOTA for each in started):
             return NO_QUOTA
-        if pod_id in self._kept:
-            return self._kept[pod_id]
-        # that of a pod that an earlier life of the daemon took it from
         limits = [each.resources.cpu_quota for each in containers]
         if min(limits) <= 0 or containers[0].pod.qos is not QoS.GUARANTEED:
-            return None
+            return self._kept.get(pod_id)
+        # never less than its containers have: version 1 of cgroups refuses that
+        least = max(limits) if any(each.pod_level for each in containers) else sum(limits)
+        return max(least, self._kept.get(pod_id) or self._recall(pod_id, containers))
+
+    def _recall(self, pod_id: str, containers: Iterable[Container]) -> int:
+        """Return what the kubelet gave a pod whose quota an earlier life of the daemon took."""
         whole = [each.pod.amounts.cpu_quota for each in containers if each.pod.amounts is not None]
-        return max(sum(limits), *whole, 0) + self._pods.overheads.get(pod_id, 0)
+        return max(whole, default=0) + self._pods.overheads.get(pod_id, 0)
 
     def _conclude(self, pod_id: str, quota: int, done: Limited) -> None:
         if done.error and done.error != self.trouble:

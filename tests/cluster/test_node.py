@@ -12,7 +12,7 @@ import yaml
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from tests.cluster.node import NAME, Node, pod
-from tests.e2e import image, packages
+from tests.e2e import cgroup, image, packages
 from tests.e2e.cgroup import Amounts
 from tests.e2e.daemon import PROGRAM, Daemon
 from tests.support.exchanges import NRT
@@ -57,18 +57,20 @@ def test_the_pods_of_the_documentation_have_in_their_cgroups_what_it_says(
     ]
     amounts = {f"{name}/{container}": node.amounts(name, container) for name, container in names}
     assert amounts == {
-        "database/main": Amounts(shares=4096, quota=400_000, memory=2 * GIB),
+        "database/main": Amounts(shares=4096, quota=-1, memory=2 * GIB),
         "web/main": Amounts(shares=512, quota=200_000, memory=GIB // 2),
         "batch/main": Amounts(shares=2, quota=-1, memory=UNLIMITED),
-        "ticker/main": Amounts(shares=1024, quota=100_000, memory=GIB // 4),
-        "packets/main": Amounts(shares=4096, quota=400_000, memory=GIB),
-        "training/main": Amounts(shares=6144, quota=600_000, memory=2 * GIB),
-        "server/main": Amounts(shares=3072, quota=300_000, memory=GIB),
+        "ticker/main": Amounts(shares=1024, quota=-1, memory=GIB // 4),
+        "packets/main": Amounts(shares=4096, quota=-1, memory=GIB),
+        "training/main": Amounts(shares=6144, quota=-1, memory=2 * GIB),
+        "server/main": Amounts(shares=3072, quota=-1, memory=GIB),
         "server/proxy": Amounts(shares=256, quota=25_000, memory=GIB // 8),
         "cache/main": Amounts(shares=1536, quota=150_000, memory=GIB),
         "agent/main": Amounts(shares=102, quota=-1, memory=UNLIMITED),
         "vm/main": Amounts(shares=2048, quota=200_000, memory=GIB),
     }
+    of_pods = {each: cgroup.limit_of(node.cgroup_of_pod(each)) for each in ("database", "server")}
+    assert of_pods == {"database": None, "server": 325_000}, "the proxy shares"
     exclusive = {"database/main": 4, "training/main": 6, "server/main": 3}
     isolated = {"packets/main": 4, "ticker/main": 1}
     cpus: dict[str, CPUSet] = {}
