@@ -43,7 +43,9 @@ def to_come(runtime: EmbeddedRuntime) -> dict[str, int]:
         ):
             continue
         quota = pod.message.linux.pod_resources.cpu.quota.value
-        left = quota - sum(each.quota for each in there)
+        spec = pod.manifest.spec  # what is in force has lost its quota where its CPUs are its own
+        limits = (spec.limit(pod.manifest.container(each.name), "cpu") for each in there)
+        left = quota - 100 * sum(limits)
         if pod.ready and left > 0 and "burstable" not in pod.message.linux.cgroup_parent:
             rest[pod.id] = left // 100  # of periods of 100 ms
     return rest

@@ -77,6 +77,7 @@ def test_a_pod_goes_where_it_would_be_placed_and_nothing_changes() -> None:
         "cpus": "8-9",
         "exclusive": "8-9",
         "shared_milli": 0,
+        "quota": "none (exclusive)",
         "isolated": "",
         "mems": "2",
         "shares": 2048,

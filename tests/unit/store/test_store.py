@@ -22,6 +22,7 @@ from nri_policy.engine.event import (
     Stopped,
     Synchronized,
 )
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.node import view_of
 from nri_policy.store import database, writer
 from nri_policy.store import store as store_module
@@ -330,6 +331,7 @@ def test_a_resize_outlives_the_annotation_with_the_old_amounts(tmp_path: Path) -
     assert len(grant.exclusive) == 2
     store.close()
     held = Store(tmp_path, nodes.machine()).held.grants
+    larger = replace(larger, cpu_quota=NO_QUOTA)
     listed = nodes.running(replace(container, resources=larger), grant.exclusive, grant.mems)
     again = Engine(nodes.machine(), nodes.settings())
     decision = again.handle(Synchronized(containers=(listed,), held=held))
