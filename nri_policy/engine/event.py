@@ -96,7 +96,6 @@ class StoredGrant(Struct, frozen=True, kw_only=True):
     requirements: Requirements | None = None  # by its pod's object
     pod_level: bool | None = None  # whether its pod has resources as a whole
     pod_amounts: Resources | None = None
-    quota: int | None = None  # that the runtime was told of, µs a period; None: of none
 
 
 class Synchronized(Struct, frozen=True, kw_only=True, tag="synchronized"):

@@ -366,7 +366,7 @@ class State:
             mems=mems,
             shares=shares_of(request.milli) if with_shares and cpus else None,
             cause=cause,
-            quota=quota if with_shares or before is None or quota != told else None,
+            quota=quota if with_shares or quota != told else None,
         )
 
     def announce_all(self, container_ids: Iterable[str], cause: str) -> tuple[Placement, ...]:

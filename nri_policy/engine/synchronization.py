@@ -22,7 +22,7 @@ from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import place
 from nri_policy.engine.pod_level import settle_memory
-from nri_policy.engine.quota import NO_QUOTA, as_granted, with_limit
+from nri_policy.engine.quota import NO_QUOTA, as_granted, quota_of, with_limit
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.shortage import PlacementError
@@ -223,8 +223,10 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
         grant = _recalled_grant(stored, pools)
         keep(state, container, candidate.request, grant)
         state.sent[container.id] = candidate.cpus, candidate.mems
-        if stored.quota is not None:
-            state.quotas[container.id] = stored.quota
+        pinned = layout.settings.pin_cpu
+        quota = quota_of(container, candidate.request, grant, None, pinned=pinned)
+        if quota is not None:
+            state.quotas[container.id] = quota
         if stored.classes is not None:
             state.classes[container.id] = stored.classes
         if container.id in state.cold:

@@ -167,7 +167,6 @@ class NodeView(Struct, frozen=True, kw_only=True):
             requirements=placed.container.requirements,
             pod_level=placed.container.pod_level,
             pod_amounts=placed.container.pod.amounts,
-            quota=self.quotas.get(container_id),
         )
 
 

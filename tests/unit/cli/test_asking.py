@@ -35,12 +35,14 @@ database/main: placed on NUMA node #1
   CPUs      4-6, exclusive, 1 core and 1 thread on NUMA node #1
   memory    node 1, dram
   asked     3 CPUs → got 3 exclusive
+  quota     none (exclusive)
   why here  NUMA nodes #1, #2 and #3 are equally good, and the lowest number wins (more: --why)"""
 EXPLAINED = """\
 database/main: placed on NUMA node #1
   CPUs      4-6, exclusive, 1 core and 1 thread on NUMA node #1
   memory    node 1, dram
   asked     3 CPUs → got 3 exclusive
+  quota     none (exclusive)
   why here  NUMA nodes #1, #2 and #3 are equally good, and the lowest number wins
 
    pool          memory nodes  depth   left   id  why not
@@ -167,7 +169,7 @@ def test_explain_says_who_drew_the_container(tmp_path: Path) -> None:
 
     def check(control: Path) -> None:
         shown = lines(run(control, "explain", "new"))
-        assert shown[4].split(maxsplit=2)[2] == "affinities favour it most (more: --why)"
+        assert shown[5].split(maxsplit=2)[2] == "affinities favour it most (more: --why)"
         assert shown[shown.index("Drawn") + 1] == (
             "  pulled by default/there/main (+7) on NUMA node #1"
         )

@@ -133,11 +133,15 @@ def test_new_settings_take_the_quota_away_and_bring_it_back() -> None:
     assert driver.runtime.quotas == {own.id: NO_QUOTA}
 
 
-def test_who_is_told_again_hears_of_the_quota_as_well() -> None:
+def test_who_is_told_again_where_to_run_hears_of_that_alone() -> None:
+    """Only so can its cgroup be written without the runtime."""
     driver, container = EngineDriver(), nodes.container(2000)
     driver.create(container)
     (change,) = driver.engine.handle(Drifted(container_ids=(container.id,))).changes
-    assert change.quota == NO_QUOTA
+    assert change.quota is None
+    placement = view_of(driver.engine).placement(container.id)
+    assert placement is not None
+    assert placement.quota == NO_QUOTA
 
 
 def test_no_quota_in_the_list_is_the_one_that_was_granted() -> None:
@@ -190,13 +194,14 @@ def test_a_resize_that_was_missed_is_taken_in_by_its_quota() -> None:
 
 
 def test_a_replay_goes_on_with_what_was_told() -> None:
-    driver, container = EngineDriver(), nodes.container(2000)
-    driver.create(container)
-    driver.resize(container, nodes.resources(1500, 1500))
+    driver, own, shared = EngineDriver(), nodes.container(2000), nodes.container(500)
+    driver.create(own)
+    driver.create(shared)
     picture = Synchronized(
-        containers=(listed(driver, container, 150_000),), held=stored(driver, container)
+        containers=(listed(driver, own, 200_000), listed(driver, shared, 50_000)),
+        held=stored(driver, own) | stored(driver, shared),
     )
-    assert Engine.resume(driver.engine.layout, picture).state.quotas == {container.id: 150_000}
+    assert Engine.resume(driver.engine.layout, picture).state.quotas == {own.id: NO_QUOTA}
 
 
 def test_no_quota_in_a_cgroup_agrees_with_any_that_a_guaranteed_one_was_granted() -> None:
