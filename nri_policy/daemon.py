@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -108,6 +108,7 @@ class Daemon:
         self._now = host.sources.now
         self._store = Store(host.state_dir, machine)
         self.synchronized = asyncio.Event()
+        self._deadlines = asyncio.Event()  # set while there may be any
         self.metrics = Metrics(version("nri-policy"), self._now(), elsewhere=self._count_elsewhere)
         self.node = Node(
             Engine(machine, settings, self._store.held.earlier), took=self.metrics.took
@@ -207,6 +208,8 @@ class Daemon:
         self.node.observe(DecisionEvents(host.record).decided)
         self.node.observe(self.topology.feed.decided)
         self.node.observe(self.metrics.decided)
+        self.node.observe(self.readiness.decided)
+        self.node.observe(self._note_deadlines)
         self.node.observe(self._keep)
 
     @asynccontextmanager
@@ -286,6 +289,22 @@ class Daemon:
         except StoreError as error:
             self.metrics.store_failed()
             log.warning("not-stored", extra={"error": str(error)})
+
+    def _note_deadlines(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+        del event, outcome
+        if view.cold:
+            self._deadlines.set()
+
+    async def meet_deadlines(
+        self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """Look once a second, while there are deadlines: they are minutes away, and may move."""
+        while await self._deadlines.wait():
+            if not self.node.view.cold:
+                self._deadlines.clear()
+                continue
+            await sleep(1.0)
+            await self.plugin.elapse()
 
     def endpoint(self) -> Endpoint:
         """Return what serves probes and metrics, listening nowhere yet."""

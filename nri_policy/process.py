@@ -113,7 +113,7 @@ async def run(file: SettingsFile, options: Options) -> None:
         beside: dict[str, Callable[[], Awaitable[None]]] = {
             "reload": partial(_reload_at, reload, daemon, manager),
             "settings": partial(watch, file, reload.set),
-            "deadlines": partial(_elapse, daemon),
+            "deadlines": daemon.meet_deadlines,
             "audit": daemon.auditor.run,
             "first looks": daemon.auditor.watch_starts,
             "watchdog": partial(_beat, daemon, manager),
@@ -340,13 +340,6 @@ async def _publishing(
         sinks.append(Cluster(client, options.node_name))
     async with daemon.topology.publishing(sinks):
         yield
-
-
-async def _elapse(daemon: Daemon) -> None:
-    """Look once a second whether anything is due: deadlines are minutes away, and may move."""
-    while True:
-        await asyncio.sleep(1.0)
-        await daemon.plugin.elapse()
 
 
 async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceManager) -> None:

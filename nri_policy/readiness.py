@@ -4,7 +4,7 @@ Owns what is written to our own Node, and when (`kube.readiness` has how). Rule 
 daemon waits for it, and without rights or a cluster all else goes on. Rule 2: the daemon only ever
 takes the taint away; who puts it back is the cluster's service, once the Lease is not renewed any
 more (`cluster.silence`). Rule 3: idle it writes nothing but the Lease, and that only where somebody
-is to look at it.
+is to look at it. Rule 4: while the settings ask for nothing, it rests.
 
 | | when |
 |---|---|
@@ -16,6 +16,7 @@ is to look at it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,6 +27,7 @@ from typing import NoReturn
 
 from nri_policy.backoff import backoff
 from nri_policy.clock import Clock
+from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.kube.client import LEASES, NODES, Client, Object
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.readiness import (
@@ -38,6 +40,7 @@ from nri_policy.kube.readiness import (
     set_condition,
     set_taint,
 )
+from nri_policy.node import NodeView, Outcome
 from nri_policy.settings import Readiness as Wanted
 from nri_policy.wording import quoted
 
@@ -91,6 +94,7 @@ class Readiness:
         self._renewed_at = _NEVER
         self._watch_until = _NEVER  # a look at the Node goes with each renewal until then
         self._leased: bool | None = None  # whether there is a Lease of ours; None: not known
+        self._reconfigured = asyncio.Event()
 
     def problems(self) -> Iterator[str]:
         """Yield what of the settings is not in force, and why."""
@@ -105,8 +109,18 @@ class Readiness:
     async def run(self) -> NoReturn:
         """Follow ourselves and the settings."""
         while True:
+            self._reconfigured.clear()
             await self.step()
-            await self._clock.sleep(TICK)
+            if _asks(self._wanted()) or self._leased:
+                await self._clock.sleep(TICK)
+            else:
+                await self._reconfigured.wait()
+
+    def decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+        """Look at the settings again where they may be others; an observer of the node."""
+        del outcome, view
+        if isinstance(event, Reconfigured):
+            self._reconfigured.set()
 
     async def step(self) -> None:
         """Write what is due; a failure is kept, and tried again later."""

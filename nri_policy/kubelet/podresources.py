@@ -6,6 +6,7 @@ Owns when the kubelet is asked, and which of its answers are believed. Rule 1: n
 kubelet. Questions run beside the requests of the runtime, end at a deadline, and who wants an
 answer gets what is there. Rule 2: no answer is better than another pod's. Pods have no uid in this
 API, so what is said of a namesake is told by the devices themselves: two pods never share one.
+Rule 3: nobody connects before the first question: a channel to nobody tries again and again.
 
 The kubelet assigns devices before it has the runtime make the pod, so an answer to a question that
 is asked then is complete.
@@ -17,7 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -115,12 +116,10 @@ class Assignments:
         self._listing = asyncio.Lock()
         self._lists = 0  # started so far
         self._listed: _Answers = {}
+        self._channel: grpc.aio.Channel | None = None  # None: nothing was asked yet
         self.answered: Callable[[], None] = lambda: None  # called when more is known
 
     async def __aenter__(self) -> Self:
-        self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
-        self._channel.get_state(try_to_connect=True)  # before anybody waits for an answer
-        self._stub = PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]  # generated
         return self
 
     async def __aexit__(
@@ -132,7 +131,8 @@ class Assignments:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._channel.close()
+        if self._channel is not None:
+            await self._channel.close()
 
     def ask(self, pod: Pod) -> None:
         """Ask about a pod that is about to run."""
@@ -216,6 +216,12 @@ class Assignments:
             # its successor may have been told of its devices, or may have got them just now
             query.older = None
             query.task = self._start(partial(self._one, name))
+
+    @cached_property
+    def _stub(self) -> PodResourcesListerStub:
+        """The kubelet."""
+        self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+        return PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]  # generated
 
     def _query(self, pod: Pod) -> _Query | None:
         query = self._queries.get(_name(pod))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,27 @@ import pytest
 
 from nri_policy.clock import Clock
 from nri_policy.control.client import connected
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Reconfigured, Stopped
+from nri_policy.engine.grant import Decision
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.readiness import NAMESPACE, RENEW, SILENT, TAINT, WHILE_AWAY, condition_of
+from nri_policy.node import view_of
 from nri_policy.nrt.publisher import PublishError, Trouble, Written
 from nri_policy.readiness import GRACE, LOOK, Readiness
 from nri_policy.settings import Readiness as Wanted
+from tests.support import nodes
 from tests.support.cluster_api import ClusterAPI
 from tests.support.daemon import served
+from tests.support.patience import HANGS
 
 Object = dict[str, Any]
 
 OURS = {"key": TAINT, "effect": "NoSchedule"}
 OTHER = {"key": "example.com/other", "effect": "NoSchedule"}
 ALL = Wanted(taint=True, condition=True, while_away=True)
+VIEW = view_of(Engine(nodes.machine(nodes.SMALL), nodes.settings()))
 LEASE = f"{NAMESPACE}/a"
 
 
@@ -37,13 +44,13 @@ class World:
         self.time, self.missing = 0.0, ""
         self.daemon = self.start()
 
-    def start(self) -> Readiness:
+    def start(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> Readiness:
         return Readiness(
             self.client,
             "a",
             wanted=lambda: self.wanted,
             missing=lambda: self.missing,
-            clock=Clock(now=lambda: self.time),
+            clock=Clock(now=lambda: self.time, sleep=sleep),
             date=lambda: self.time,
             delay=lambda failures: 10.0 * failures,
         )
@@ -103,6 +110,28 @@ async def test_without_the_settings_nobody_is_asked(tmp_path: Path) -> None:
     async with world(tmp_path, Wanted()) as here:
         assert await here.advance(700) == []
         assert here.taints == [OTHER, OURS]
+
+
+async def test_it_rests_until_the_settings_ask_for_something(tmp_path: Path) -> None:
+    slept = asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        slept.set()
+        await asyncio.Event().wait()
+
+    async with world(tmp_path, Wanted()) as here:
+        here.daemon = here.start(sleep)
+        following = asyncio.create_task(here.daemon.run())
+        await asyncio.sleep(0)
+        here.daemon.decided(Stopped(container_id="any"), Decision(), VIEW)
+        await asyncio.sleep(0)
+        assert (slept.is_set(), here.api.requests) == (False, [])
+        here.wanted = Wanted(taint=True)
+        here.daemon.decided(Reconfigured(settings=nodes.settings()), Decision(), VIEW)
+        await asyncio.wait_for(slept.wait(), HANGS)
+        assert here.taints == [OTHER]
+        following.cancel()
+        await asyncio.wait({following})
 
 
 async def test_an_idle_daemon_looks_at_its_node_every_ten_minutes(tmp_path: Path) -> None:

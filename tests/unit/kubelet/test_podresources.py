@@ -250,6 +250,27 @@ async def test_without_a_kubelet_there_is_no_answer_and_no_error(
         assert "code=UNAVAILABLE" in caplog.text
 
 
+async def test_nobody_connects_to_the_kubelet_before_the_first_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    channel = grpc.aio.insecure_channel
+
+    def insecure_channel(target: str, **options: Any) -> grpc.aio.Channel:
+        opened.append(target)
+        return channel(target, **options)
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", insecure_channel)
+    async with Assignments(tmp_path / "k", sleep=Time().sleep) as assignments:
+        await asyncio.sleep(0)
+        assert opened == []
+        assignments.ask(pod())
+        await settled(assignments)
+        assignments.ask(pod())
+        await settled(assignments)
+    assert opened == [f"unix:{tmp_path / 'k'}"]
+
+
 async def test_nobody_waits_for_long_for_a_kubelet_that_hangs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,53 @@
+"""Deadlines are met, and nobody looks for any where there are none."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from nri_policy.daemon import Daemon, Environment
+from nri_policy.engine.event import Created, Started, Synchronized
+from nri_policy.plugin.plugin import Sources
+from tests.support import nodes
+from tests.support.patience import HANGS
+
+COLD = {"cold-start.resource-policy.nri.io/pod": "duration: 60s"}
+
+
+async def test_a_cold_start_ends_on_time_and_then_nobody_looks_any_more(tmp_path: Path) -> None:
+    tiered = nodes.machine("package:2(pmem=8GiB) numa:2 core:2")
+    machine = replace(tiered, nodes=tuple(replace(node, normal=True) for node in tiered.nodes))
+    time = 1000.0
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        nonlocal time
+        slept.append(seconds)
+        time += seconds
+        await asyncio.sleep(0)
+
+    host = Environment(state_dir=tmp_path, root=tmp_path, sources=Sources(now=lambda: time))
+    daemon = Daemon(machine, nodes.settings(), host)
+    meeting = asyncio.create_task(daemon.meet_deadlines(sleep))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert slept == []
+    container = nodes.container(500, annotations=COLD)
+    async with daemon.node.turn:
+        daemon.node.handle(Synchronized(containers=()))
+        daemon.node.handle(Created(container=container))
+        daemon.node.handle(Started(container_id=container.id, now=time))
+    on_pmem = daemon.node.view.placed[container.id].grant.mems
+    met = asyncio.Event()
+    daemon.node.observe(lambda _event, _outcome, view: None if view.cold else met.set())
+    await asyncio.wait_for(met.wait(), HANGS)
+    assert daemon.node.view.placed[container.id].grant.mems > on_pmem
+    assert 59.0 <= time - 1000.0 <= 61.0
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(slept) <= 61
+    meeting.cancel()
+    await asyncio.wait({meeting})
+    await daemon.close()
