@@ -7,6 +7,7 @@ Owns how the program ends: 0 done, 1 no, 2 usage, 3 the daemon cannot be reached
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -75,7 +76,9 @@ class _Commands(Program):
     ) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        gc.disable()  # imports leave nothing to collect, and are looked through again and again
         module = import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
+        gc.enable()
         command: click.Command = module.command
         show(command, cmd_name)
         return command

@@ -10,8 +10,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import accumulate, product
+from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from nri_policy.observability import families
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 OTHER = "other"
 
@@ -65,7 +69,7 @@ class Counter:
 
     def _family(self, counts: dict[tuple[str, ...], int]) -> Metric:
         series = self._series
-        family = CounterMetricFamily(series.name, series.text, labels=series.labels)
+        family = families.counter(series.name, series.text, labels=series.labels)
         for values, count in counts.items():
             family.add_metric(values, count)
         return family
@@ -108,7 +112,7 @@ class Durations:
 
     def _family(self, cells: dict[tuple[str, ...], tuple[list[int], float]]) -> Metric:
         series = self._series
-        family = HistogramMetricFamily(series.name, series.text, labels=series.labels)
+        family = families.histogram(series.name, series.text, labels=series.labels)
         for values, (counts, total) in cells.items():
             buckets = [*zip(self._names, accumulate(counts), strict=True)]
             family.add_metric(values, buckets, sum_value=total)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
 
 from nri_policy.node import Node
-from nri_policy.observability.inventory import Picture, families, picture_of
+from nri_policy.observability.inventory import Picture, metrics_of, picture_of
 from nri_policy.observability.metrics import Metrics
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
 
 PATIENCE = 2.0  # seconds that a scrape waits for the loop
 
@@ -46,15 +49,14 @@ class Exporter:
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._taken: _Taken | None = None
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
 
     def text(self, accepted: str) -> tuple[bytes, str]:
         """Return a scrape and its content type, for an Accept header; ScrapeError.
 
         For any thread but the loop's.
         """
+        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - see `families`
+
         encode, content_type = choose_encoder(accepted)
         return encode(self._registry), content_type
 
@@ -67,7 +69,16 @@ class Exporter:
             reading.cancel()
             raise ScrapeError(f"the daemon is busy for more than {PATIENCE:g} seconds") from None
         yield from (make() for make in counted)
-        yield from families(picture)
+        yield from metrics_of(picture)
+
+    @cached_property
+    def _registry(self) -> CollectorRegistry:
+        from prometheus_client import CollectorRegistry, ProcessCollector  # noqa: PLC0415 - as above
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        return registry
 
     async def _read(self) -> tuple[tuple[Callable[[], Metric], ...], Picture]:
         """Return what is counted, and a picture of the state that is not too old."""

@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from prometheus_client.core import GaugeMetricFamily
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement_notes import confined_by
 from nri_policy.node import NodeView, Placed
+from nri_policy.observability import families
 from nri_policy.pools.memory_offer import Booking
 from nri_policy.workload.annotation_table import LATER
 from nri_policy.workload.request import Sort
+
+if TYPE_CHECKING:
+    from prometheus_client.core import GaugeMetricFamily
 
 MILLI = 1000
 
@@ -87,13 +91,13 @@ def shortcomings(
     return found
 
 
-def families(picture: Picture) -> Iterator[GaugeMetricFamily]:
+def metrics_of(picture: Picture) -> Iterator[GaugeMetricFamily]:
     """Yield the metrics of a picture."""
     yield _cpus(picture)
     yield _memory(picture)
     pools = picture.layout.tree.pools
     yield _add_counts(
-        GaugeMetricFamily(
+        families.gauge(
             "nri_policy_containers",
             "Containers that hold something, by the pool that they are booked on.",
             labels=("zone", "class"),
@@ -109,7 +113,7 @@ def families(picture: Picture) -> Iterator[GaugeMetricFamily]:
         (key.partition(".")[0],) for each in picture.placed for key in each.request.unsupported
     )
     yield _add_counts(
-        GaugeMetricFamily(
+        families.gauge(
             "nri_policy_unsupported_annotations",
             "Containers with an annotation that has no effect.",
             labels=("annotation",),
@@ -117,7 +121,7 @@ def families(picture: Picture) -> Iterator[GaugeMetricFamily]:
         {(name,): unsupported[name,] for name in LATER},
     )
     yield _add_counts(
-        GaugeMetricFamily(
+        families.gauge(
             "nri_policy_degraded_containers",
             "Containers that have less than they should.",
             labels=("kind",),
@@ -127,7 +131,7 @@ def families(picture: Picture) -> Iterator[GaugeMetricFamily]:
 
 
 def _cpus(picture: Picture) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
+    family = families.gauge(
         "nri_policy_zone_cpus",
         "CPUs of a pool. Pools overlap: those of a parent include those of its children.",
         labels=("zone", "kind"),
@@ -149,7 +153,7 @@ def _cpus(picture: Picture) -> GaugeMetricFamily:
 
 
 def _memory(picture: Picture) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(
+    family = families.gauge(
         "nri_policy_zone_memory_bytes",
         "Memory near a pool that containers may book. Pools overlap.",
         labels=("zone", "type", "state"),

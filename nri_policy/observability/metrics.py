@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from nri_policy.engine.event import KINDS, Created, Event, Resized, kind
 from nri_policy.engine.explanation import DecisionKind
@@ -18,9 +18,13 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.service import METHODS, Result
+from nri_policy.observability import families
 from nri_policy.observability.counting import Counter, Durations
 from nri_policy.observability.inventory import Shortcoming, shortcomings
 from nri_policy.workload.pod import QoS
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 # seconds: from an answer that nobody notices to one that a runtime has hardly waited for
 REQUEST_BOUNDS = (
@@ -225,56 +229,56 @@ class Metrics:
         """Yield what makes the metrics of one number each."""
         elsewhere = self._elsewhere()
         yield partial(
-            InfoMetricFamily,
+            families.info,
             "nri_policy_build",
             "The version of the daemon.",
             {"version": self._version},
         )
         yield partial(
-            CounterMetricFamily,
+            families.counter,
             "nri_policy_reconnects",
             "How often the plugin registered again.",
             max(0, self._requests.total("Configure", Result.OK) - 1),
         )
         yield partial(_late, dict(elsewhere.late_answers))
         yield partial(
-            CounterMetricFamily,
+            families.counter,
             "nri_policy_nrt_publish_errors",
             "Failed attempts to publish the node's topology.",
             elsewhere.publish_errors,
         )
         yield partial(
-            GaugeMetricFamily,
+            families.gauge,
             "nri_policy_untold_containers",
             "Containers that are in their place, and the runtime was not told yet.",
             elsewhere.untold,
         )
         yield partial(
-            GaugeMetricFamily,
+            families.gauge,
             "nri_policy_fleeting_cpusets",
             "Cpusets that were written, and systemd has not confirmed to keep.",
             elsewhere.fleeting,
         )
         yield partial(
-            GaugeMetricFamily,
+            families.gauge,
             "nri_policy_unwritable_cgroups",
             "Containers whose cgroups could not be written.",
             elsewhere.unwritable,
         )
         yield partial(
-            GaugeMetricFamily,
+            families.gauge,
             "nri_policy_config_last_reload_successful",
             "Whether the latest settings were accepted.",
             float(not self._settings_refused),
         )
         yield partial(
-            GaugeMetricFamily,
+            families.gauge,
             "nri_policy_config_last_reload_success_timestamp_seconds",
             "When the settings in force were accepted, in seconds since the epoch.",
             self._settings_taken,
         )
         yield partial(
-            GaugeMetricFamily,
+            families.gauge,
             "nri_policy_state_generation",
             "Decisions since the daemon started.",
             elsewhere.generation,
@@ -287,7 +291,7 @@ def _lacks(decision: Decision) -> Container[str]:
 
 
 def _late(answers: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(
+    family = families.counter(
         "nri_policy_late_answers",
         "Requests answered safely because the decision would have missed the deadline.",
         labels=("event",),

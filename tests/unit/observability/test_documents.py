@@ -14,7 +14,7 @@ from prometheus_client import ProcessCollector
 from nri_policy.engine.event import Elapsed
 from nri_policy.engine.grant import Decision
 from nri_policy.node import view_of
-from nri_policy.observability.inventory import families, picture_of
+from nri_policy.observability.inventory import metrics_of, picture_of
 from nri_policy.settings import Endpoint, load
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
@@ -79,7 +79,7 @@ def metrics() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     families_ = (
         *(make() for make in metrics.taken()),
-        *families(picture_of(view_of(driver.engine))),
+        *metrics_of(picture_of(view_of(driver.engine))),
     )
     for family in (*families_, *process.collect()):
         for sample in family.samples:

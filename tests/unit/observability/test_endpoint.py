@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.nrt.publisher import Phase, PublishError, Trouble, Written
-from nri_policy.observability import endpoint as module
+from nri_policy.observability import http_server as module
 from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation

@@ -11,7 +11,7 @@ from nri_policy.engine.event import Created, Event, Resized, Stopped, Synchroniz
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import view_of
 from nri_policy.nri.service import Result
-from nri_policy.observability.inventory import families, picture_of
+from nri_policy.observability.inventory import metrics_of, picture_of
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import QoS
 from tests.support import nodes
@@ -40,7 +40,7 @@ class Counted(EngineDriver):
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
         for family in (
             *(make() for make in self.metrics.taken()),
-            *families(picture_of(view_of(self.engine))),
+            *metrics_of(picture_of(view_of(self.engine))),
         ):
             for sample in family.samples:
                 yield sample.name, sample.labels, sample.value

@@ -1,0 +1,171 @@
+"""The server behind the endpoint.
+
+It has threads of its own, so that it can answer for a loop that hangs. Owns what a client may cost:
+a request has a few seconds and a few kilobytes, a connection is for one request, and where there
+are too many connections the oldest one makes way, so that clients that only hold connections do not
+keep the kubelet out. Nothing that a client sends reaches a log.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from nri_policy.settings import Endpoint as Address
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 16
+LONGEST = 5.0  # seconds for a connection, from its first byte to our last
+LARGEST = 8 << 10  # bytes of a request
+_POLL = 0.25  # seconds between two looks at what takes too long
+
+
+def listen(address: Address) -> socket.socket:
+    """Return a listening socket; OSError, which says where."""
+    try:
+        if not address.host and socket.has_dualstack_ipv6():
+            return socket.create_server(
+                ("", address.port), family=socket.AF_INET6, dualstack_ipv6=True
+            )
+        family, _, _, _, name = socket.getaddrinfo(
+            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(name[:2], family=family)
+    except OSError as error:
+        where = f"{address.host}:{address.port}"
+        reason = error.strerror or str(error)
+        raise OSError(
+            f"instrumentation.httpEndpoint {where}: cannot listen there: {reason}"
+        ) from error
+
+
+class Server(ThreadingHTTPServer):
+    """One listening socket, and the connections that came over it."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        answer: Callable[[str, str], tuple[HTTPStatus, bytes, str]],
+    ) -> None:
+        super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()  # made by the superclass, which cannot be given one
+        self.socket = listener
+        self.server_address = listener.getsockname()
+        self.answer = answer
+        self.stopped = False
+        self._open: dict[socket.socket, float] = {}  # connections, and when they came
+        self._served = 0  # these, and those that are about to end
+        self._guard = threading.Lock()
+        self._thread = threading.Thread(
+            target=self.serve_forever, args=(_POLL,), name="http", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening, and end all connections."""
+        self.stopped = True
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+        self._end(older_than=-1.0)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection on a thread; the oldest one makes way if there are too many."""
+        with self._guard:
+            self._open[request] = time.monotonic()
+            self._served += 1
+            oldest = next(iter(self._open)) if len(self._open) > MOST_CONNECTIONS else None
+            if oldest is not None:
+                del self._open[oldest]
+            many = self._served > 2 * MOST_CONNECTIONS
+        if oldest is not None:
+            _hang_up(oldest)
+        if many:  # they end more slowly than new ones come
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def close_request(self, request: Any) -> None:
+        """Forget a connection."""
+        with self._guard:
+            self._open.pop(request, None)
+            self._served -= 1
+        super().close_request(request)
+
+    def service_actions(self) -> None:
+        """End the connections that take too long."""
+        self._end(older_than=LONGEST)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of errors of ours; that clients leave when they want is none."""
+        del request, client_address
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            log.error("failed", extra={"method": "http"}, exc_info=error)
+
+    def _end(self, older_than: float) -> None:
+        now = time.monotonic()
+        with self._guard:
+            late = [each for each, came in self._open.items() if now - came > older_than]
+        for each in late:
+            _hang_up(each)
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Make the thread that serves *connection* see its end."""
+    with suppress(OSError):  # it has ended meanwhile
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+    server_version = "nri-policy"
+    sys_version = ""
+
+    def setup(self) -> None:
+        """Read the request's head, as far as it may go."""
+        super().setup()
+        head = b""
+        while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) <= LARGEST:
+            part = self.request.recv(4096)
+            if not part:
+                break
+            head += part
+        self.rfile = io.BytesIO(head)
+        self._too_large = len(head) > LARGEST
+
+    def parse_request(self) -> bool:
+        """Refuse what is too large, with the status that says so."""
+        if not self._too_large:
+            return super().parse_request()
+        self.requestline = self.request_version = self.command = ""
+        self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        return False
+
+    def do_GET(self) -> None:
+        """Answer."""
+        status, body, content_type = self.server.answer(self.path, self.headers.get("Accept", ""))
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
+        """Say nothing: probes come every few seconds."""
