@@ -76,4 +76,4 @@ def add_notes(state: State, container_id: str, *notes: str) -> None:
     """Add *notes* to the explanation of a container's place."""
     placed = state.placed[container_id]
     explanation = replace(placed.explanation, notes=(*placed.explanation.notes, *notes))
-    state.placed[container_id] = replace(placed, explanation=explanation)
+    state.enter(replace(placed, explanation=explanation))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import assert_never
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cpuset import EMPTY, CPUSet
@@ -82,6 +83,14 @@ from nri_policy.workload.pod import Container, ContainerState
 from nri_policy.workload.request import Request
 
 
+class Touched(Struct, frozen=True):
+    """Whose entries in `Snapshot.placed` came, went or changed in the latest event."""
+
+    mark: object  # of the entries as they are after it
+    before: object  # as they were before it; None where all may be others
+    ids: tuple[str, ...]
+
+
 class Engine:
     """Decides for all containers of one node."""
 
@@ -93,6 +102,7 @@ class Engine:
         """
         self._state = State(layout_of(machine, settings, earlier))
         self._tables = self._state.snapshot()
+        self._touched = Touched(object(), None, ())
         self._unheard = earlier.exclusive  # of containers that no Synchronized has named yet
         self._earlier: CPUSet | None = earlier.reserved  # that stored grants are of
 
@@ -107,6 +117,7 @@ class Engine:
         state = resume(layout, picture, lambda container: read_request(container, layout)[0])
         engine._state, engine._unheard, engine._earlier = state, EMPTY, None  # noqa: SLF001
         engine._tables = state.snapshot()  # noqa: SLF001
+        engine._touched = Touched(object(), None, ())  # noqa: SLF001
         return engine
 
     @property
@@ -123,6 +134,11 @@ class Engine:
     def tables(self) -> Snapshot:
         """The tables of the state after the latest event; they never change."""
         return self._tables
+
+    @property
+    def touched(self) -> Touched:
+        """Whose grants are others after the latest event."""
+        return self._touched
 
     def fork(self) -> Engine:
         """Return an independent engine in the same state, to try events on."""
@@ -143,6 +159,7 @@ class Engine:
         """
         state = self._state
         state.moved.clear()
+        state.touched.clear()
         try:
             match event:
                 case Created():
@@ -178,6 +195,8 @@ class Engine:
         if state.moved and state is self._state:
             decision = replace(decision, moved=self._moved(decision.container_id))
         self._tables = self._state.snapshot()
+        before = self._touched.mark if state is self._state else None
+        self._touched = Touched(object(), before, tuple(self._state.touched))
         return decision
 
     def _moved(self, asked: str | None) -> tuple[Moved, ...]:
@@ -265,7 +284,7 @@ class Engine:
         placed = self._state.placed.get(event.container_id)
         if placed is not None:
             running = replace(placed.container, state=ContainerState.RUNNING)
-            self._state.placed[event.container_id] = replace(placed, container=running)
+            self._state.enter(replace(placed, container=running))
         if self._state.cold.get(event.container_id, 0.0) is None:
             self._heat(event.container_id, event.now)
         return Decision(container_id=event.container_id)
@@ -308,7 +327,7 @@ class Engine:
             request = replace(request, memory=placed.request.memory)
         # one that was degraded asks for more than it has anyway, not now
         if request == placed.request or merged == placed.container.resources:
-            state.placed[container_id] = replace(placed, container=container)
+            state.enter(replace(placed, container=container))
             if resizing is not None:
                 state.resizing[container_id] = resizing
             placement = state.announce(container_id, "asked for", with_shares=True)
@@ -351,7 +370,8 @@ class Engine:
         if placed.explanation.kind is DecisionKind.KEPT:  # for the reasons that it had before
             notes = [each for each in before.explanation.notes if each != note]
             explanation = replace(before.explanation, notes=(*notes, note))
-            placed = state.placed[container_id] = replace(placed, explanation=explanation)
+            placed = replace(placed, explanation=explanation)
+            state.enter(placed)
         if container_id in state.cold:
             state.cold[container_id] = deadline
         return replace(decision, explanation=placed.explanation)
@@ -459,12 +479,12 @@ class Engine:
             placed = state.placed[known.id]
             container, request, _ = read_admitted(known, self.layout)
             _, estimated, _ = read_admitted(placed.container, self.layout)
-            state.placed[container.id] = replace(placed, container=container)
+            state.enter(replace(placed, container=container))
             if container.id in state.resizing:
                 continue
             if same_entitlement(request, estimated):  # one that was degraded has less
                 request = with_entitlement(request, placed.request)
-                state.placed[container.id] = replace(placed, container=container, request=request)
+                state.enter(replace(placed, container=container, request=request))
                 continue
             before, deadline = state.snapshot(), state.cold.get(container.id)
             state.drop(container.id, settle=False)
@@ -500,7 +520,7 @@ class Engine:
         container = update_from_list(known, placed.request.milli, listed)
         if container == known:
             return []
-        state.placed[known.id] = replace(placed, container=container)
+        state.enter(replace(placed, container=container))
         if container.resources == known.resources:
             return []
         request, _ = read_request(container, self.layout)

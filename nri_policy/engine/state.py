@@ -83,7 +83,9 @@ class State:
         # whose pool or zone changed for others in this event, and why, if not for the event itself
         self.moved: dict[str, str | None] = {}
         self.latest = 0  # `Container.created` of the youngest of all so far
-        self.placed: dict[str, Placed] = {}  # by container id, in the order of placement
+        # by container id, in the order of placement; `enter` and `drop` change it, nobody else
+        self.placed: dict[str, Placed] = {}
+        self.touched: dict[str, None] = {}  # ids that these two were called with in this event
         self.sent: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
         # CFS quotas that the runtime was told of, µs a period, NO_QUOTA for none
         self.quotas: dict[str, int] = {}
@@ -182,7 +184,7 @@ class State:
         if grant.sort is Sort.NORMAL:
             self.supply.take(grant.exclusive)
             self.supply.book(grant.pool, grant.shared, grant.shares, grant.preemptible)
-        self.placed[container_id] = placed
+        self.enter(placed)
         self.latest = max(self.latest, placed.container.created)
         self.peers.add(placed.container, grant.pool)
         self._index(placed)
@@ -192,6 +194,11 @@ class State:
             if offer.booking.home.cold:
                 self.cold[container_id] = None
 
+    def enter(self, placed: Placed) -> None:
+        """Have *placed* be what is known of its container; whatever is booked stays as it is."""
+        self.placed[placed.container.id] = placed
+        self.touched[placed.container.id] = None
+
     def shrink_memory(self) -> None:
         """Let widened zones shrink back as far as they fit."""
         self._rezone(self.memory.shrink())
@@ -200,7 +207,7 @@ class State:
         """Book another *amount* for a container, on the memory nodes that it has."""
         placed = self.placed[container_id]
         request = replace(placed.request, memory=amount)
-        self.placed[container_id] = replace(placed, request=request)
+        self.enter(replace(placed, request=request))
         if container_id in self.memory.bookings:
             self.memory.resize(container_id, amount)
 
@@ -214,7 +221,7 @@ class State:
         for move in moves:
             placed = self.placed[move.id]
             placed = replace(placed, grant=replace(placed.grant, mems=move.zone))
-            self.placed[move.id] = placed
+            self.enter(placed)
             if move.id not in self.moved:
                 self.moved[move.id] = None
             members = self._sharing.get(placed.grant.pool, {})
@@ -237,7 +244,7 @@ class State:
         self.away.pop(container.id, None)
         del self.placed[container.id]  # it is the last to be placed now
         placed = replace(placed, grant=grant)
-        self.placed[container.id] = placed
+        self.enter(placed)
         self._sharing[pool][container.id] = self._mems_of_sharer(placed)
         if container.id in self.movers:
             self.movers[container.id] = *self.movers[container.id][:3], pool
@@ -264,6 +271,7 @@ class State:
         if container_id in self.resizing:
             self.end_resize(container_id)
         placed = self.placed.pop(container_id)
+        self.touched[container_id] = None
         container, grant = placed.container, placed.grant
         if grant.sort is Sort.NORMAL:
             self.supply.give(grant.exclusive)

@@ -7,14 +7,14 @@ so it can be kept, compared and read on any thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 
 from nri_policy.classes import Classes, Equipment
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.classification import updatable_limits
-from nri_policy.engine.engine import Engine
+from nri_policy.engine.engine import Engine, Touched
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.layout import Layout
@@ -55,6 +55,17 @@ class NodeView(Struct, frozen=True, kw_only=True):
     latest: int  # `Container.created` of the youngest of all so far
     pools: bytes  # what `Supply.restore` takes
     memory_books: Books
+    touched: Touched
+
+    def changed_since(self, mark: object) -> Collection[str] | None:
+        """Return whose `placed` came, went or changed since the view with that mark, by id.
+
+        That is this one, or the one before it; since any other it is not known: None.
+        """
+        touched = self.touched
+        if mark is touched.mark:
+            return ()
+        return touched.ids if mark is not None and mark is touched.before else None
 
     @property
     def taken(self) -> CPUSet:
@@ -185,6 +196,7 @@ def view_of(engine: Engine) -> NodeView:
         free=state.supply.free_cpus(),
         free_isolated=state.supply.free_isolated_cpus(),
         latest=state.latest,
+        touched=engine.touched,
         pools=tables.supply,
         memory_books=tables.memory,
     )

@@ -364,7 +364,8 @@ class UpdateQueue:
         """Forget the containers that hold nothing any more."""
         placed = self._node.view.placed
         for table in (self._unsent, self._tries, self.refused):
-            for gone in table.keys() - placed.keys():
+            # the difference of the two sets of keys would look at all that are placed
+            for gone in [each for each in table if each not in placed]:
                 del table[gone]
         self.claimed &= self._unsent.keys()
 

@@ -1,8 +1,8 @@
 """Writer: which rows change with a decision, and writing them in one transaction.
 
-Owns what is known to be in the database, so that a commit writes differences only: grants are
-values that are replaced when they change, so one that is the same object is the same row. An
-exception leaves the database as it was, and the writer of no more use.
+Owns what is known to be in the database, so that a commit writes differences only: a view says
+whose grants are others than in the view before it. An exception leaves the database as it was, and
+the writer of no more use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nri_policy.engine.event import Created, Event, Synchronized, kind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import PlacementError
-from nri_policy.node import NodeView, Outcome, Placed
+from nri_policy.node import NodeView, Outcome
 from nri_policy.store.database import Link, StoreContents, checksum, transaction
 from nri_policy.store.forms import encode, encode_decision, encode_event, encode_settings
 
@@ -44,8 +44,8 @@ class Writer:
     def __init__(self, connection: sqlite3.Connection, found: StoreContents) -> None:
         """Take the database and the grants that are in it; sqlite3.Error."""
         self._connection = connection
-        # by container id, as they are in the database; None: to be written anew
-        self._grants: dict[str, Placed | None] = dict.fromkeys(found.grants)
+        self._stored = {*found.grants}  # ids of the containers in the database
+        self._mark: object = None  # of the grants there; None: they are to be written anew
         self._cold: Mapping[str, float | None] = {}  # as in the view that was written
         self._layout: Layout | None = None
         self._layout_id = 0
@@ -73,23 +73,24 @@ class Writer:
         return written
 
     def _write_grants(self, view: NodeView) -> int:
-        """Make the rows of grants those of *state*."""
-        grants, placed = self._grants, view.placed
-        changed = [each for each, value in placed.items() if grants.get(each) is not value]
+        """Make the rows of grants those of *view*."""
+        changed = view.changed_since(self._mark)
+        if changed is None:
+            changed = self._stored | view.placed.keys()
         if view.cold != self._cold:
-            moved = view.cold.items() ^ self._cold.items()
-            changed += [each for each, _ in moved if each in placed]
+            changed = {*changed, *dict(view.cold.items() ^ self._cold.items())}
             self._cold = view.cold
         written = 0
-        for each in dict.fromkeys(changed):
-            form = encode(view.to_store(each))
-            self._connection.execute(_GRANT, (each, checksum(each.encode(), form), form))
-            written += len(form)
-            grants[each] = placed[each]
-        if len(grants) > len(placed):
-            for each in grants.keys() - placed.keys():
+        for each in changed:
+            if each in view.placed:
+                form = encode(view.to_store(each))
+                self._connection.execute(_GRANT, (each, checksum(each.encode(), form), form))
+                self._stored.add(each)
+                written += len(form)
+            elif each in self._stored:
                 self._connection.execute("DELETE FROM grants WHERE container = ?", (each,))
-                del grants[each]
+                self._stored.remove(each)
+        self._mark = view.touched.mark
         return written
 
     def _write_layout(self, layout: Layout) -> int:

@@ -20,11 +20,12 @@ from nri_policy.engine.event import (
     Resized,
     Started,
     Stopped,
+    StoredGrant,
     Synchronized,
 )
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.node import view_of
-from nri_policy.store import database, writer
+from nri_policy.store import database, forms, writer
 from nri_policy.store import store as store_module
 from nri_policy.store.database import Link
 from nri_policy.store.errors import StoreError
@@ -337,3 +338,32 @@ def test_a_resize_outlives_the_annotation_with_the_old_amounts(tmp_path: Path) -
     decision = again.handle(Synchronized(containers=(listed,), held=held))
     assert again.state.placed[container.id].grant == grant
     assert decision.changes == ()
+
+
+def test_only_what_an_event_touches_is_written_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[StoredGrant] = []
+
+    def encode(value: StoredGrant) -> bytes:
+        encoded.append(value)
+        return forms.encode(value)
+
+    store, engine = stores.started(tmp_path, nodes.machine("package:2 numa:4 core:8 pu:2"))
+    running = [nodes.container(100) for _ in range(20)]
+    for container in running:
+        stores.commit(store, engine, Created(container=container))
+    monkeypatch.setattr(writer, "encode", encode)
+    engine.fork().handle(Stopped(container_id=running[0].id))
+    newcomer = nodes.container(1000)
+    stores.commit(store, engine, Created(container=newcomer))
+    assert [each.full_name for each in encoded] == [newcomer.full_name]
+    stores.commit(store, engine, Stopped(container_id=newcomer.id))
+    assert len(encoded) == 1
+    refused = nodes.container(0, annotations={"hide-hyperthreads.resource-policy.nri.io/pod": "?"})
+    assert isinstance(stores.commit(store, engine, Created(container=refused)), AnnotationError)
+    assert len(encoded) == 1
+    engine.handle(Stopped(container_id=running[1].id))  # nobody has stored this
+    stores.commit(store, engine, Stopped(container_id=running[2].id))
+    assert len(encoded) == 1 + 18, "all are written where it is not known who changed"
+    assert stores.on_disk(store.path) == stores.grants(engine)
