@@ -1,7 +1,6 @@
 """Metric families: what a scrape is made of.
 
-Owns when prometheus_client is imported: at the first scrape. It takes as long as a tenth of the
-daemon's start, and until then nobody needs it.
+Owns when prometheus_client is imported: at the first scrape, for nobody needs it before.
 """
 
 from __future__ import annotations
