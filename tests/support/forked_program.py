@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 PROJECT = Path(__file__).parents[2]
@@ -29,7 +30,7 @@ _signal.signal(2, _signal.default_int_handler)  # shells have jobs ignore it
 server = _socket.socket(_socket.AF_UNIX)
 server.connect({socket!r})
 files = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
-call = repr((os.getcwd(), sys.argv[1:], dict(os.environ))).encode()
+call = repr((os.getcwd(), sys.argv[1:], dict(os.environ), {defaults!r})).encode()
 rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)]
 server.sendmsg([len(call).to_bytes(4, "big")], rights)
 server.sendall(call)
@@ -42,25 +43,35 @@ while True:
 """
 
 
+class ForkedProgram:
+    """What is served at a socket."""
+
+    def __init__(self, address: Path) -> None:
+        self._address = address
+
+    def write(self, path: Path, defaults: dict[str, Any]) -> None:
+        """Write a command to *path*; *defaults* is click's default_map."""
+        stub = _STUB.format(python=sys.executable, socket=str(self._address), defaults=defaults)
+        path.write_text(stub)
+        path.chmod(0o755)
+
+
 @contextmanager
-def forked_program(path: Path, defaults: dict[str, Any]) -> Iterator[None]:
-    """Have a command at *path* as long as the block lasts; *defaults* is click's default_map."""
-    address = path.with_suffix(".sock")
-    with socket.socket(socket.AF_UNIX) as listening:
+def forked_program() -> Iterator[ForkedProgram]:
+    """Serve as long as the block lasts."""
+    with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
+        address = Path(folder, "socket")
         listening.bind(str(address))
         listening.listen(16)
-        path.write_text(_STUB.format(python=sys.executable, socket=str(address)))
-        path.chmod(0o755)
-        command = [sys.executable, "-m", __name__, str(listening.fileno()), repr(defaults)]
+        command = [sys.executable, "-m", __name__, str(listening.fileno())]
         with subprocess.Popen(command, cwd=PROJECT, pass_fds=[listening.fileno()]) as server:
             try:
-                yield
+                yield ForkedProgram(address)
             finally:
                 server.kill()
-                address.unlink()
 
 
-def _serve(listening: socket.socket, defaults: dict[str, Any]) -> NoReturn:
+def _serve(listening: socket.socket) -> NoReturn:
     package = import_module("nri_policy.cli")
     for module in pkgutil.iter_modules(package.__path__, "nri_policy.cli."):
         if module.name != "nri_policy.cli.__main__":
@@ -70,17 +81,17 @@ def _serve(listening: socket.socket, defaults: dict[str, Any]) -> NoReturn:
         call, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
-            _run(call, package.main, defaults)
+            _run(call, package.main)
         call.close()
 
 
-def _run(call: socket.socket, program: Any, defaults: dict[str, Any]) -> NoReturn:
+def _run(call: socket.socket, program: Any) -> NoReturn:
     """Be the program for one call, and say how it ended."""
     status = 1
     try:
         size, files, _, _ = socket.recv_fds(call, 4, 3)
         text = call.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
-        folder, arguments, environment = ast.literal_eval(text.decode())
+        folder, arguments, environment, defaults = ast.literal_eval(text.decode())
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
@@ -106,4 +117,4 @@ def _run(call: socket.socket, program: Any, defaults: dict[str, Any]) -> NoRetur
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])), ast.literal_eval(sys.argv[2]))
+    _serve(socket.socket(fileno=int(sys.argv[1])))

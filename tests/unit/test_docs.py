@@ -15,7 +15,6 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from itertools import dropwhile
@@ -29,6 +28,7 @@ from nri_policy.cli.examples import EXAMPLES
 from nri_policy.hardware import synthetic
 from tests.support import nodes
 from tests.support.daemon import pod, served
+from tests.support.forked_program import ForkedProgram, forked_program
 from tests.support.log_calls import log_calls
 
 PROJECT = Path(__file__).parents[2]
@@ -155,24 +155,32 @@ SCENARIO = """\
 - settings: {reservedResources: {cpu: 750m}}
 - apply: [{file: pods/best-effort.yaml}]
 """
-PROGRAM = """\
-#!{python}
-from nri_policy.cli import main
-asking = {{"control_socket": "{folder}/control.sock"}}
-names = "status pools containers explain what-if audit nrt".split()
-main(
-    prog_name="nri-policy",
-    default_map={{
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[ForkedProgram]:
+    with forked_program() as program:
+        yield program
+
+
+@pytest.fixture
+def furnished(program: ForkedProgram, tmp_path: Path) -> Path:
+    """A folder with the program and what else the pages take for granted."""
+    furnish(tmp_path)
+    asking = {"control_socket": f"{tmp_path}/control.sock"}
+    names = ("status", "pools", "containers", "explain", "what-if", "audit", "nrt")
+    defaults = {
         **dict.fromkeys(names, asking),
-        "config": {{"show": asking, "reload": asking}},
-        "doctor": {{"host_root": "{folder}", "state_dir": "{folder}", **asking}},
-    }},
-)
-"""
+        "config": {"show": asking, "reload": asking},
+        "doctor": {"host_root": str(tmp_path), "state_dir": str(tmp_path), **asking},
+    }
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    program.write(programs / "nri-policy", defaults)
+    return tmp_path
 
 
 def furnish(folder: Path) -> None:
-    """Put into *folder* what the pages take for granted."""
     for name in ("configs", "docs", "proto"):
         (folder / name).symlink_to(PROJECT / name)
     (folder / "fish" / "completions").mkdir(parents=True)
@@ -189,10 +197,6 @@ def furnish(folder: Path) -> None:
         synthetic.write(spec, root)
         with tarfile.open(folder / f"{name}.tar.xz", "w:xz") as file:
             file.add(root, arcname=".")
-    programs = folder / ".venv" / "bin"
-    programs.mkdir(parents=True)
-    (programs / "nri-policy").write_text(PROGRAM.format(python=sys.executable, folder=folder))
-    (programs / "nri-policy").chmod(0o755)
 
 
 def copy_of_store(folder: Path) -> None:
@@ -207,42 +211,39 @@ def copy_of_store(folder: Path) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(blocks(page))], ids=lambda page: page.stem
 )
-def test_the_commands_of_a_page_can_be_run_as_they_stand(page: Path, tmp_path: Path) -> None:
-    furnish(tmp_path)
+def test_the_commands_of_a_page_can_be_run_as_they_stand(page: Path, furnished: Path) -> None:
 
     async def run() -> None:
-        async with served(tmp_path, load=nodes.settings) as node:
+        async with served(furnished, load=nodes.settings) as node:
             await node.start(
                 pod("database", "3"),
                 pod("database", "1", namespace="prod"),
                 pod("web", "500m", shared=True),
             )
-            copy_of_store(tmp_path)
-            (tmp_path / "nri-policy").symlink_to(tmp_path)  # /var/lib/…, /etc/…
+            copy_of_store(furnished)
+            (furnished / "nri-policy").symlink_to(furnished)  # /var/lib/…, /etc/…
             for commands in blocks(page):
-                await _succeeds(script(commands, tmp_path), tmp_path)
+                await _succeeds(script(commands, furnished), furnished)
 
     asyncio.run(run())
 
 
-def test_the_examples_in_the_help_of_commands_can_be_run(tmp_path: Path) -> None:
-    furnish(tmp_path)
+def test_the_examples_in_the_help_of_commands_can_be_run(furnished: Path) -> None:
     lines = [each.line for examples in EXAMPLES.values() for each in examples]
     assert len({line.split()[1] for line in lines}) == len(main.list_commands(click.Context(main)))
 
     async def run() -> None:
-        async with served(tmp_path, load=nodes.settings) as node:
+        async with served(furnished, load=nodes.settings) as node:
             await node.start(pod("database", "3"), pod("database", "1", namespace="prod"))
             await node.start(pod("web", "500m", shared=True))
-            copy_of_store(tmp_path)
-            (tmp_path / "nri-policy").symlink_to(tmp_path)
-            await _succeeds(script(lines, tmp_path), tmp_path)
+            copy_of_store(furnished)
+            (furnished / "nri-policy").symlink_to(furnished)
+            await _succeeds(script(lines, furnished), furnished)
 
     asyncio.run(run())
 
 
-def test_what_a_page_shows_of_a_cluster_is_what_is_printed(tmp_path: Path) -> None:
-    furnish(tmp_path)
+def test_what_a_page_shows_of_a_cluster_is_what_is_printed(furnished: Path) -> None:
     page = PROJECT / "docs/cluster.md"
     shown = re.findall(
         r"```\n\$ (nri-policy cluster .*?[^\\])\n(.*?)```", page.read_text(), re.DOTALL
@@ -252,7 +253,7 @@ def test_what_a_page_shows_of_a_cluster_is_what_is_printed(tmp_path: Path) -> No
         done = subprocess.run(
             command.replace("nri-policy", ".venv/bin/nri-policy", 1),
             shell=True,
-            cwd=tmp_path,
+            cwd=furnished,
             capture_output=True,
             text=True,
             check=False,
