@@ -14,11 +14,14 @@ run: $(BUILT)
 
 # on this host's own hardware if it has CPUs enough to show something
 demo: $(BUILT)
+	@echo "demo: pods come to a node and go, played in some seconds; after each step: who runs where, and why"
 	test $$(nproc) -ge 16 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
 	  $(VENV)/bin/nri-policy simulate configs/demo.yaml "$$@"
 
-# on all cores; the end-to-end tests, which share the host's cgroups, on one of them
-test: $(BUILT) lint
+# on all cores; the end-to-end tests in one process
+test: $(BUILT)
+	@echo "test: format, lint and types (a minute), then all tests with a dot for each (some minutes)"
+	$(MAKE) lint
 	$(PY) -m pytest --numprocesses auto
 
 # and on the runtimes, kernels and control planes that take long to build: once, for all clones
