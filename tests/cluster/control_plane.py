@@ -26,11 +26,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.certificates import write_certificates
 from tests.support.exchanges import Answered, ask
+from tests.support.patience import HANGS
 from tests.support.ports import free_port
 from tools.control_plane import KUBERNETES, is_at_hand, program
 
 ADMIN = "the-admin"  # tokens
-PATIENCE = 90.0  # seconds for a program to come up
 STORED_AT_ONCE = 64  # objects, of which etcd takes 128 and 1.5 MiB
 
 
@@ -199,7 +199,7 @@ class ControlPlane:
         assert answer.status in {200, 201, 202}, (method, path, answer)
         return answer.body
 
-    def until(self, condition: Any, what: str, *, seconds: float = PATIENCE) -> None:
+    def until(self, condition: Any, what: str, *, seconds: float = HANGS) -> None:
         """Wait until *condition* is true."""
         deadline = time.monotonic() + seconds
         while not condition():
