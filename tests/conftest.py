@@ -63,7 +63,7 @@ def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 class OneForTheHost(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives end-to-end tests to one process: each makes the host busy, and has many programs.
+    """Gives all end-to-end tests to one process: they share the host's cgroups.
 
     The tests of one real node, which is made for a module and a Kubernetes, stay together too.
     """
@@ -72,14 +72,12 @@ class OneForTheHost(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no 
         if nodeid.startswith("tests/cluster/"):
             module, _, test = nodeid.partition("::")
             return f"{module} {test.partition('[')[2].rstrip(']').partition('-')[0]}"
-        # for minutes nothing happens but that CRI-O gives up
-        waits = nodeid.startswith("tests/e2e/test_given_up.py")
-        return "e2e" if nodeid.startswith("tests/e2e/") and not waits else nodeid
+        return "e2e" if nodeid.startswith("tests/e2e/") else nodeid
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes share the tests: two of them mostly wait for runtimes."""
-    return len(os.sched_getaffinity(0)) + 2
+    """Return how many processes share the tests: one of them mostly waits for runtimes."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneForTheHost:
