@@ -12,7 +12,7 @@ import yaml
 
 from nri_policy.cpuset import EMPTY, CPUSet
 from tests.cluster.node import NAME, Node, pod
-from tests.e2e import cgroup, image, packages
+from tests.e2e import image, packages
 from tests.e2e.cgroup import Amounts
 from tests.e2e.daemon import PROGRAM, Daemon
 from tests.support.exchanges import NRT
@@ -69,8 +69,6 @@ def test_the_pods_of_the_documentation_have_in_their_cgroups_what_it_says(
         "agent/main": Amounts(shares=102, quota=-1, memory=UNLIMITED),
         "vm/main": Amounts(shares=2048, quota=200_000, memory=GIB),
     }
-    of_pods = {each: cgroup.limit_of(node.cgroup_of_pod(each)) for each in ("database", "server")}
-    assert of_pods == {"database": None, "server": 325_000}, "the proxy shares"
     exclusive = {"database/main": 4, "training/main": 6, "server/main": 3}
     isolated = {"packets/main": 4, "ticker/main": 1}
     cpus: dict[str, CPUSet] = {}

@@ -353,7 +353,9 @@ class Node(RuleBasedStateMachine):
     def inventory(self) -> tuple[Container, ...]:
         """Return the running containers with the cpusets that the runtime holds."""
         return tuple(
-            nodes.running(container, self.runtime.cpus[i], self.runtime.mems[i])
+            nodes.running(
+                container, self.runtime.cpus[i], self.runtime.mems[i], self.runtime.quotas.get(i)
+            )
             for i, container in self.running.items()
         )
 

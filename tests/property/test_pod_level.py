@@ -91,6 +91,7 @@ class Life(EngineDriver):
                 replace(each, resources=view.placed[key].container.resources),
                 self.runtime.cpus[key],
                 self.runtime.mems[key],
+                self.runtime.quotas.get(key),
             )
             for key, each in self.running.items()
         )

@@ -157,7 +157,7 @@ def test_every_decision_comes_out_again(
                 stores.commit(store, engine, event, now=node.now)
             in_force, hardware = engine.layout.settings, engine.layout.machine
             running = [
-                nodes.running(placed.container, *engine.state.sent[i])
+                nodes.running(placed.container, *engine.state.sent[i], engine.state.quotas.get(i))
                 for i, placed in engine.state.placed.items()
             ]
             store.close()

@@ -198,7 +198,7 @@ def test_the_store_is_as_the_engine_in_every_life(seed: int, lives: list[int]) -
             assert stores.grants(stores.replayed(store.path)) == stores.grants(engine)
             held, in_force = stores.grants(engine), engine.layout.settings
             running = [
-                nodes.running(placed.container, *engine.state.sent[i])
+                nodes.running(placed.container, *engine.state.sent[i], engine.state.quotas.get(i))
                 for i, placed in engine.state.placed.items()
             ]
             store.close()

@@ -204,7 +204,9 @@ class Told(RuleBasedStateMachine):
                 held = {each: view.to_store(each) for each in view.placed}
             self.engine = Engine(machine, nodes.settings(**self.spec))
         containers = tuple(
-            nodes.running(each, self.runtime.cpus[id_], self.runtime.mems[id_])
+            nodes.running(
+                each, self.runtime.cpus[id_], self.runtime.mems[id_], self.runtime.quotas.get(id_)
+            )
             for id_, each in self.containers.items()
         )
         self.handle(Synchronized(containers=containers, held=held, now=self.now))

@@ -238,6 +238,7 @@ class Life:
                 self.engine.state.placed[each].container,
                 self.runtime.cpus[each],
                 self.runtime.mems[each],
+                self.runtime.quotas.get(each),
             )
             for each in self.engine.state.placed
         )

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.hardware import synthetic
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Cache, Distances, Machine, Package
@@ -130,7 +131,14 @@ def resources(request: int, limit: int | None) -> Resources:
     )
 
 
-def running(container: Container, cpus: CPUSet, mems: CPUSet) -> Container:
-    """Return *container* as a runtime lists it that runs it on *cpus* and *mems*."""
+def running(
+    container: Container, cpus: CPUSet, mems: CPUSet, quota: int | None = None
+) -> Container:
+    """Return *container* as a runtime lists it that runs it on *cpus* and *mems*.
+
+    With the CFS quota that the kubelet gave it, unless *quota* says that this was taken away.
+    """
     resources = replace(container.resources, cpus=str(cpus), mems=str(mems))
+    if quota == NO_QUOTA:
+        resources = replace(resources, cpu_quota=NO_QUOTA)
     return replace(container, state=ContainerState.RUNNING, resources=resources)

@@ -110,7 +110,7 @@ def test_explain_compares_the_pools_if_asked_to(tmp_path: Path) -> None:
 def test_explain_shows_every_pool_if_asked_to(tmp_path: Path) -> None:
     def check(control: Path) -> None:
         shown = lines(run(control, "explain", "database/main", "--all"))
-        rows = shown[7 : shown.index("Compared from left to right; the cell in [ ] decided.") - 1]
+        rows = shown[8 : shown.index("Compared from left to right; the cell in [ ] decided.") - 1]
         assert len(rows) == 7
         assert rows[-1].split() == ["root", "4", "0", "12", "CPU", "6", *MORE_NODES]
 
