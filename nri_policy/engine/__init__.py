@@ -12,6 +12,7 @@ Others import from these modules:
 | `grant` | what the engine gives out |
 | `layout` | what follows from the machine and the settings alone, made once and then only read |
 | `placement_notes` | what a container got less of than it asked for |
+| `quota` | the CFS quota of containers that have nothing but CPUs of their own |
 | `requested` | what a container asks for, by the settings in force |
 | `shortage` | why a request cannot be met |
 | `state` | who holds what; for `node` alone |

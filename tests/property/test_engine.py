@@ -279,7 +279,7 @@ class Node(RuleBasedStateMachine):
         placed = [*self.engines[0].state.placed]
         drifted = [each for each in placed if data.draw(st.booleans())]
         for container_id in drifted:
-            self.runtime.forget(container_id)
+            del self.runtime.cpus[container_id], self.runtime.mems[container_id]
         before = self.engines[0].state.snapshot()
         decision = self.handle(Drifted(container_ids=tuple(drifted)))
         assert decision is not None
