@@ -121,7 +121,8 @@ class ControlPlane:
 
     def start_scheduler(self, configuration: Mapping[str, Any]) -> None:
         """Start the scheduler with a KubeSchedulerConfiguration."""
-        connection = {"clientConnection": {"kubeconfig": str(self.kubeconfig(ADMIN))}}
+        client = {"kubeconfig": str(self.kubeconfig(ADMIN))}
+        connection = {"clientConnection": {**configuration.get("clientConnection", {}), **client}}
         elected = {"leaderElection": {"leaderElect": False}}
         path = self.folder / "scheduler.yaml"
         path.write_text(json.dumps({**configuration, **connection, **elected}))
