@@ -17,7 +17,13 @@ from nri_policy.cluster.document import DocumentError, join
 from nri_policy.cluster.group import Algorithm, PlacementRequest, Slice
 from nri_policy.wording import did_you_mean, quoted
 
-KUEUE = "kueue.x-k8s.io/podset-"
+_OF_KUEUE = "kueue.x-k8s.io/"
+POD_GROUP = _OF_KUEUE + "pod-group-name"
+POD_GROUP_TOTAL = _OF_KUEUE + "pod-group-total-count"
+POD_GROUP_INDEX = _OF_KUEUE + "pod-group-pod-index"
+_POD_GROUPS = (POD_GROUP, POD_GROUP_TOTAL, POD_GROUP_INDEX)
+
+KUEUE = _OF_KUEUE + "podset-"
 REQUIRED = KUEUE + "required-topology"
 PREFERRED = KUEUE + "preferred-topology"
 UNCONSTRAINED = KUEUE + "unconstrained-topology"
@@ -25,8 +31,13 @@ SLICE_LEVEL = KUEUE + "slice-required-topology"
 SLICE_SIZE = KUEUE + "slice-size"
 LAYERS = KUEUE + "slice-required-topology-constraints"
 LEADER_GROUP = KUEUE + "group-name"
+_REQUESTS = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, LAYERS, LEADER_GROUP)
 
-_OF_KUEUE = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, LAYERS, LEADER_GROUP)
+# Kueue's other keys (August 2026) that are spelt like one of these; they say nothing to us.
+_OTHERS_OF_KUEUE = tuple(
+    f"{_OF_KUEUE}pod-group-{name}"
+    for name in ("fast-admission", "pod-index-label", "role", "serving", "sets")
+)
 
 OURS = "placement.nri/"
 GROUP = OURS + "group"
@@ -63,6 +74,8 @@ def read_request(
     )
     reading = _Reading(given, join(path, "annotations"))
     reading.check_names()
+    reading.check_names_of_kueue()
+    _Reading(labels, join(path, "labels")).check_names_of_kueue()
     if not any(key.startswith(KUEUE) or key in _KNOWN[3:-1] for key in given):
         return None
     reading.check_together()
@@ -100,10 +113,24 @@ class _Reading:
     def check_names(self) -> None:
         """Refuse names that nobody reads: they would be ignored in silence."""
         for key in self._given:
-            for prefix, known in ((OURS, _KNOWN), (KUEUE, _OF_KUEUE)):
+            for prefix, known in ((OURS, _KNOWN), (KUEUE, _REQUESTS)):
                 if key.startswith(prefix) and key not in known:
                     hint = did_you_mean(key, known)
                     raise DocumentError(join(self._path, key), f"no such annotation{hint}")
+
+    def check_names_of_kueue(self) -> None:
+        """Refuse names that are like one of Kueue's that is read; it has many others, and new ones.
+
+        All begin alike: what is after that is compared.
+        """
+        read = (*_POD_GROUPS, *_REQUESTS)
+        for key in self._given:
+            if key.startswith(_OF_KUEUE) and key not in (*read, *_OTHERS_OF_KUEUE):
+                own = key.removeprefix(_OF_KUEUE)
+                if did_you_mean(own, [each.removeprefix(_OF_KUEUE) for each in read]):
+                    raise DocumentError(
+                        join(self._path, key), f"no such name{did_you_mean(key, read)}"
+                    )
 
     def check_together(self) -> None:
         """Refuse annotations that contradict each other."""

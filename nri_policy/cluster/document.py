@@ -7,7 +7,7 @@ Rule 2: an error names the place as a reader finds it: `nodes[3].status.allocata
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -24,7 +24,17 @@ Wire = str | int | float  # a quantity as documents have it
 Amounts = dict[str, int]  # resource -> amount: CPU in milli, all else absolute
 
 _Kind = TypeVar("_Kind")
-_MESSAGE = re.compile(r"(?P<text>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*)`)?", re.DOTALL)
+_MESSAGE = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_GOT = re.compile(r"got `(?P<kind>\w+)`")
+_KINDS: dict[type, str] = {  # msgspec's words for the types of JSON and YAML
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`", re.DOTALL)
 
 
@@ -54,7 +64,8 @@ def convert(value: object, kind: type[_Kind], path: str) -> _Kind:
             value = msgspec.json.decode(value)
         match = _MESSAGE.fullmatch(str(error))
         assert match is not None  # the pattern matches every text
-        place = (path + _name_keys(match["path"] or "", value)).removeprefix(".")
+        named = _name_keys(match["path"] or "", value, match["text"])
+        place = (path + named).removeprefix(".")
         unknown = _UNKNOWN.fullmatch(match["text"])
         if unknown is None:
             text = match["text"].replace("`", "")
@@ -119,26 +130,41 @@ def parse_supply(values: Mapping[str, Wire] | None, path: str) -> Amounts:
     return amounts
 
 
-def _name_keys(path: str, value: object) -> str:
-    """Return *path* with the keys of maps, which msgspec writes as `[...]`, where one is found.
+def _name_keys(path: str, value: object, problem: str) -> str:
+    """Return *path* with the keys of maps, which msgspec writes as `[...]`.
 
-    A map is entered at the first key that is not a string, or whose value is not like the others.
+    A key is named if the *problem* is one of what stands there, the first one if of several.
     """
     parts = re.findall(r"\.[^.\[]+|\[\d+\]|\[\.\.\.\]", path)
-    out = ""
-    for part in parts:
-        if part == "[...]" and isinstance(value, Mapping):
-            odd = [key for key, each in value.items() if not isinstance(each, str)]
-            key = next(iter(odd), None)
-            out += f"[{quoted(key)}]" if key is not None else part
-            value = value.get(key) if key is not None else None
-        else:
-            out += part
-            if isinstance(value, Mapping):
-                value = value.get(part.removeprefix("."))
-            elif isinstance(value, list) and part[0] == "[":
-                value = value[int(part[1:-1])]
-    return out
+    found = (names for names, each in _walks(parts, value) if _has(problem, each))
+    return next(found, path)
+
+
+def _walks(parts: Sequence[str], value: object) -> Iterator[tuple[str, object]]:
+    """Yield the paths that *parts* may stand for in *value*, and what is there."""
+    if not parts:
+        yield "", value
+        return
+    part, rest = parts[0], parts[1:]
+    inside: list[tuple[str, object]] = []
+    if part == "[...]" and isinstance(value, Mapping):
+        inside = [(f"[{quoted(key)}]", each) for key, each in value.items()]
+    elif isinstance(value, Mapping):
+        inside = [(part, value.get(part.removeprefix(".")))]
+    elif isinstance(value, list) and part[1:-1].isdecimal():
+        inside = [(part, value[int(part[1:-1])])]
+    for name, each in inside:
+        for names, end in _walks(rest, each):
+            yield name + names, end
+
+
+def _has(problem: str, value: object) -> bool:
+    """Whether a problem, in msgspec's words, may be one of *value*."""
+    if got := _GOT.search(problem):
+        return got["kind"] == _KINDS.get(type(value))
+    if unknown := _UNKNOWN.fullmatch(problem):
+        return isinstance(value, Mapping) and unknown["field"] in value
+    return True
 
 
 def _fields_at(kind: Any) -> list[str]:

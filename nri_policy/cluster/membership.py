@@ -21,16 +21,21 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from nri_policy.cluster.annotations import GROUP, GROUP_SIZE, POD_SET, read_size
+from nri_policy.cluster.annotations import (
+    GROUP,
+    GROUP_SIZE,
+    POD_GROUP,
+    POD_GROUP_INDEX,
+    POD_GROUP_TOTAL,
+    POD_SET,
+    read_size,
+)
 from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.pod import Pod
 from nri_policy.wording import quoted
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-POD_GROUP = "kueue.x-k8s.io/pod-group-name"
-POD_GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
-POD_GROUP_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 JOBSET = "jobset.sigs.k8s.io/jobset-name"
 JOBSET_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_JOBS = "jobset.sigs.k8s.io/replicatedjob-replicas"

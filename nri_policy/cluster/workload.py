@@ -22,12 +22,19 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster import group as placement
-from nri_policy.cluster.annotations import GROUP, POD_SET, read_request, read_size
+from nri_policy.cluster.annotations import (
+    GROUP,
+    POD_GROUP,
+    POD_GROUP_TOTAL,
+    POD_SET,
+    read_request,
+    read_size,
+)
 from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.group import PlacementGroup, PodSet, read_group
 from nri_policy.cluster.pod import Pod, Template, read_pod, read_template
-from nri_policy.kube.pod_fields import mistyped
+from nri_policy.kube.pod_fields import mistyped, mistyped_workload
 from nri_policy.wording import did_you_mean, quoted
 
 Object = dict[str, Any]
@@ -111,8 +118,6 @@ _COUNTS: dict[str, Callable[[_Spec], int]] = {
 _SETS = ("JobSet", "LeaderWorkerSet")
 _KINDS = (*_COUNTS, *_SETS, "Pod", placement.KIND)
 
-_POD_GROUP = "kueue.x-k8s.io/pod-group-name"
-_POD_GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 _JOBSET = "jobset.sigs.k8s.io/jobset-name"
 _LEADER_WORKERS = "leaderworkerset.sigs.k8s.io/name"
 _LEADER_WORKERS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
@@ -131,6 +136,7 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
             _check_fields(value, place)
             _add_pod(groups, sizes, value, place)
             continue
+        _refuse(mistyped_workload(value), place)
         if kind == placement.KIND:
             made = [_placement_group(value, place)]
         elif kind == "JobSet":
@@ -167,6 +173,7 @@ def pod_document(value: Object, path: str) -> Object:
         known = ("Pod", *_COUNTS)
         hint = did_you_mean(str(kind), known) or f"; there are: {', '.join(known)}"
         raise DocumentError(join(path, "kind"), f"{quoted(kind)} does not stand for one pod{hint}")
+    _refuse(mistyped_workload(value), path)
     given = convert(value, _Workload, path)
     _check_fields(given.spec.template, join(path, "spec.template"))
     own = convert(given.spec.template, _Template, join(path, "spec.template"))
@@ -176,7 +183,11 @@ def pod_document(value: Object, path: str) -> Object:
 
 def _check_fields(pod: object, path: str) -> None:
     """Refuse mistyped fields of a pod or template; those of live objects are the API server's."""
-    if problem := mistyped(pod):
+    _refuse(mistyped(pod), path)
+
+
+def _refuse(problem: str, path: str) -> None:
+    if problem:
         field, _, text = problem.partition(": ")
         raise DocumentError(f"{path}.{field}" if path else field, text)
 
@@ -297,7 +308,7 @@ def _add_pod(
     groups[key] = PlacementGroup(namespace=key[0], name=key[1], pod_sets=tuple(pod_sets))
     if named is not None:
         size = read_size(pod.annotations, pod.labels, place)
-        if size is None and _POD_GROUP in given:
+        if size is None and POD_GROUP in given:
             size = _total(given, place)
         there = sum(each.count for each in pod_sets)
         sizes[key] = (there if size is None else size, place)
@@ -305,7 +316,7 @@ def _add_pod(
 
 def _named(pod: Pod, given: Mapping[str, str]) -> str | None:
     """Return the group that a pod is of, None for one that is alone."""
-    for name in (GROUP, _POD_GROUP):
+    for name in (GROUP, POD_GROUP):
         if name in given:
             return given[name]
     if _LEADER_WORKERS in given:
@@ -317,11 +328,11 @@ def _named(pod: Pod, given: Mapping[str, str]) -> str | None:
 
 
 def _total(given: Mapping[str, str], path: str) -> int | None:
-    text = given.get(_POD_GROUP_TOTAL)
+    text = given.get(POD_GROUP_TOTAL)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 11 and 1 <= int(text) <= MAX_COUNT):
-        place = join(join(path, "annotations"), _POD_GROUP_TOTAL)
+        place = join(join(path, "annotations"), POD_GROUP_TOTAL)
         raise DocumentError(place, f"{quoted(text)} is not a number of pods")
     return int(text)
 

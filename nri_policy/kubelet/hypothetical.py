@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy import yamltext
+from nri_policy.kube.pod_fields import mistyped_workload
 from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.manifest import (
     ContainerManifest,
@@ -109,6 +110,8 @@ def _expand_template(
     """
     if document.get("apiVersion") != version:
         raise ManifestError(f"apiVersion: {quoted(document.get('apiVersion'))} is not {version}")
+    if problem := mistyped_workload(document):
+        raise ManifestError(problem)
     owner, spec = _field(document, "metadata", dict), _field(document, "spec", dict)
     template = _field(spec, "template", dict)
     own = template.get("metadata") or {}

@@ -157,3 +157,41 @@ def test_a_template_without_a_request_has_that_of_its_annotations() -> None:
     with pytest.raises(DocumentError) as caught:
         units(read_group({"metadata": {"name": "g"}, "spec": {"podSets": [pod_set]}}))
     assert str(caught.value).startswith("spec.podSets[0].template.metadata.annotations.kueue")
+
+
+REAL = """
+    admission-gated-by cluster-queue-name component-workload-index concurrent-admission
+    concurrent-admission-parent elastic-job is-group-workload job-completions-equal-parallelism
+    job-min-parallelism job-owner-gvk job-owner-name job-uid local-queue-name managed manager
+    max-exec-time-seconds multikueue multikueue-origin multikueue-origin-uid parent-workload
+    original-node-selectors original-pod-sets-info pod-group-fast-admission pod-group-name
+    pod-group-pod-index pod-group-pod-index-label pod-group-role pod-group-serving pod-group-sets
+    pod-group-total-count pod-index-offset pod-suspending-parent podset prebuilt-workload-name
+    priority-boost priority-class queue-name raycluster-generation resource-in-use
+    retriable-in-group role-hash safe-to-forcefully-delete stopping tas topology workload
+    workload-slice-name workload-slice-replacement-for
+"""
+
+
+def test_other_keys_of_kueue_are_none_of_ours() -> None:
+    given = {f"kueue.x-k8s.io/{name}": "x" for name in [*REAL.split(), "of-a-later-version"]}
+    assert read_request(given, given, "metadata") is None
+
+
+@pytest.mark.parametrize(
+    ("mistyped", "meant"),
+    [
+        ("pod-group-nmae", "pod-group-name"),
+        ("pod-group-total", "pod-group-total-count"),
+        ("pod-group-index", "pod-group-pod-index"),
+        ("required-topology", "podset-required-topology"),
+        ("pod-set-slice-size", "podset-slice-size"),
+    ],
+)
+def test_a_key_that_is_like_one_of_kueues_is_refused(mistyped: str, meant: str) -> None:
+    given = {f"kueue.x-k8s.io/{mistyped}": "x"}
+    text = f"kueue.x-k8s.io/{mistyped}: no such name; did you mean 'kueue.x-k8s.io/{meant}'?"
+    for annotations, labels, path in ((given, {}, "annotations"), ({}, given, "labels")):
+        with pytest.raises(DocumentError) as caught:
+            read_request(annotations, labels, "metadata")
+        assert str(caught.value) == f"metadata.{path}.{text}"

@@ -11,6 +11,7 @@ from nri_policy.cluster.document import DocumentError, parse_supply
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.settings import read_settings
+from nri_policy.cluster.simulation import read_steps
 from nri_policy.cluster.snapshot import read_snapshot
 
 
@@ -36,6 +37,21 @@ def settings(**topology: Any) -> dict[str, Any]:
 BAD: list[tuple[Callable[[Any], object], Any, str]] = [
     (read_snapshot, [], "expected object, got array"),
     (read_snapshot, {"node": []}, "node: unknown field; did you mean 'nodes'?"),
+    (
+        read_snapshot,
+        {"failures": {"n1": 2, "n2": "x"}},
+        "failures['n2']: expected int, got str",
+    ),
+    (
+        read_snapshot,
+        {"nodes": [{"metadata": {"name": "a", "labels": 3}}]},
+        "nodes[0].metadata.labels: expected object | null, got int",
+    ),
+    (
+        lambda value: read_steps([value]),
+        {"expect": {"a": {"state": "Placed"}, "b": {"stat": "Placed"}}},
+        "step 1.expect['b'].stat: unknown field; did you mean 'state'?",
+    ),
     (read_snapshot, {"nodes": [3]}, "nodes[0]: expected object, got int"),
     (read_snapshot, {"nodes": [node(), node()]}, "nodes[1].metadata.name: 'a' is given twice"),
     (

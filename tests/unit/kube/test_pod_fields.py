@@ -1,4 +1,4 @@
-"""Mistyped fields of pods: found where a reader of some fields would ignore them."""
+"""Mistyped fields of pods and workloads: found where a reader of some fields would ignore them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.workload import pod_document, read_groups
-from nri_policy.kube.pod_fields import mistyped
+from nri_policy.kube.pod_fields import mistyped, mistyped_workload
 from nri_policy.kubelet.manifest import ManifestError, read_pod
 
 REQUEST = "spec.containers[0].resources.request: no such field; did you mean 'requests'?"
@@ -96,3 +96,63 @@ def test_the_cluster_side_refuses_it_in_files(document: dict[str, Any], path: st
         with pytest.raises(DocumentError) as caught:
             pod_document(document, "")
         assert str(caught.value) == path + REQUEST
+
+
+def workload(kind: str, **spec: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "w"}, "spec": spec}
+
+
+TEMPLATE = {"spec": pod()["spec"]}
+JOB = {"name": "j", "template": {"spec": {"paralelism": 64, "template": TEMPLATE}}}
+WORKERS = {"workerTemplate": TEMPLATE}
+MISTYPED_WORKLOADS = [
+    (
+        workload("Job", paralelism=64, template=TEMPLATE),
+        "spec.paralelism: no such field; did you mean 'parallelism'?",
+    ),
+    (
+        workload("Deployment", replica=3, template=TEMPLATE),
+        "spec.replica: no such field; did you mean 'replicas'?",
+    ),
+    (
+        workload("JobSet", replicatedJobs=[JOB]),
+        "spec.replicatedJobs[0].template.spec.paralelism: no such field;"
+        " did you mean 'parallelism'?",
+    ),
+    (
+        workload("JobSet", replicatedJobs=[JOB | {"replica": 2}]),
+        "spec.replicatedJobs[0].replica: no such field; did you mean 'replicas'?",
+    ),
+    (
+        workload("LeaderWorkerSet", leaderWorkerTemplate=WORKERS | {"sizes": 4}),
+        "spec.leaderWorkerTemplate.sizes: no such field; did you mean 'size'?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "problem"), MISTYPED_WORKLOADS)
+def test_the_cluster_side_refuses_a_mistyped_field_of_a_workload(
+    document: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(DocumentError) as caught:
+        read_groups([document])
+    assert str(caught.value) == problem
+    if "template" in document["spec"]:
+        with pytest.raises(DocumentError) as caught:
+            pod_document(document, "")
+        assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        workload("Job", fieldOfALaterVersion=1, parallelism=2, template=TEMPLATE),
+        workload("JobSet", replicatedJobs=[3, {"template": 3}]),
+        workload("JobSet", replicatedJobs={}),
+        workload("LeaderWorkerSet", leaderWorkerTemplate=3),
+        {"kind": "Job", "spec": 3},
+        {"kind": "CronJob", "spec": {"paralelism": 1}},
+    ],
+)
+def test_other_fields_of_workloads_are_left_to_their_reader(document: dict[str, Any]) -> None:
+    assert mistyped_workload(document) == ""

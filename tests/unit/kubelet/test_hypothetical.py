@@ -99,6 +99,10 @@ def test_lists_and_several_documents_are_read_in_order() -> None:
         ("{kind: Deployment, apiVersion: v1}", "apiVersion: 'v1' is not apps/v1"),
         ("{kind: Deployment, apiVersion: apps/v1}", "metadata: null is not a map"),
         (json.dumps(owner("Deployment", "apps/v1", replicas=-1)), "spec.replicas: -1 is not"),
+        (
+            json.dumps(owner("Job", "batch/v1", paralelism=2)),
+            "spec.paralelism: no such field; did you mean 'parallelism'?",
+        ),
         (json.dumps(owner("Deployment", "apps/v1", replicas=True)), "spec.replicas: true is not"),
         (json.dumps(owner("Deployment", "apps/v1", template=3)), "template: 3 is not a map"),
         (
