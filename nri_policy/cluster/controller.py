@@ -55,6 +55,8 @@ from nri_policy.cluster.zone import NodeZones
 
 log = logging.getLogger(__name__)
 
+SLICE = 2000  # pods that are looked at in a step, but for those of one group: some 20 ms of CPU time
+
 
 class Controller:
     """Groups, their pods, and what is under way."""
@@ -96,7 +98,8 @@ class Controller:
             attempts=self.attempts,
             look_again=self._look_again,
         )
-        self._dirty: dict[Key, None] = {}
+        self._dirty: dict[Key, None] = {}  # groups whose pods are to be counted anew
+        self._counted: dict[Key, None] = {}  # those that are to be looked at then
         self._notices: list[Write] = []
 
     def configure(self, settings: ClusterSettings) -> None:
@@ -198,6 +201,7 @@ class Controller:
             self._notices.append(Notice(key, "Malformed", lie))
             group = with_status(group, Status(message=lie))
         old, settled = self.groups.see(key, SeenGroup(group, revision, owners))
+        self.queue.prioritize(key, group.priority)
         if old is not None and old.group.status.given_back < group.status.given_back:
             self.queue.changed()
         if old is not None and old.group.status.conditions and not group.status.conditions:
@@ -280,25 +284,48 @@ class Controller:
             self.failed(write)
         self._changes.settle()
 
+    @property
+    def busy(self) -> bool:
+        """Whether there is more to do at once: a step looks at a slice of the groups."""
+        return bool(self._dirty or self._counted)
+
     def step(self) -> list[Write]:
-        """Return what is to be written now, in this order."""
+        """Return what is to be written now, in this order; while it is `busy` there is more.
+
+        Groups wait for their turn until all have been looked at that changed.
+        """
         writes, self._notices = self._notices, []
         writes += self.groups.again()
         now = self._now()
         for key in [key for key, at in self._again.items() if at <= now]:
             del self._again[key]
             self._dirty[key] = None
-        dirty, self._dirty = self._dirty, {}
-        for key in dirty:  # of all, before any of them gets other places
+        for key in self._slice(self._dirty):
             writes += self._guarded(key, self._recount(key))
-        for key in dirty:
-            if not self._errors_of.holds(key):
-                writes += self._guarded(key, self._progress.next(key))
+            self._counted[key] = None
+        if not self._dirty:  # all are counted before any of them gets other places
+            for key in self._slice(self._counted):
+                if not self._errors_of.holds(key):
+                    writes += self._guarded(key, self._progress.next(key))
+        if self.busy:
+            return writes
         self._set_aside()
         with self.attempts.waiting.round():
             for key in self.queue.due():
                 writes += self._guarded(key, self.attempts.place(key))
         return writes
+
+    def _slice(self, keys: dict[Key, None]) -> list[Key]:
+        """Take out so many groups that they have a slice of pods, one group at least."""
+        pods, taken = 0, []
+        for key in keys:
+            taken.append(key)
+            pods += 1 + self.members.number(key)
+            if pods >= SLICE:
+                break
+        for key in taken:
+            del keys[key]
+        return taken
 
     def _set_aside(self) -> None:
         """See anew which hosts are set aside; after an error of ours they are those of before."""

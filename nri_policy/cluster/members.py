@@ -64,6 +64,10 @@ class Members:
         """Return all pods of a group, those that ended included."""
         return [*self._by_group.get(group, {}).values()]
 
+    def number(self, group: Key) -> int:
+        """Return how many pods a group has, those that ended included."""
+        return len(self._by_group.get(group, ()))
+
     def live(self, group: Key) -> list[Member]:
         """Return the pods of a group that have not ended, and are not about to."""
         return [each for each in self.of(group) if not (each.pod.finished or each.pod.deleted)]

@@ -52,14 +52,19 @@ class Queue(Generic[Key]):
         topology: str = "",
         holds: bool = False,
     ) -> None:
-        """Take a group that waits since then, or its new priority. It may be tried at once.
+        """Take a group that waits since then. It may be tried at once.
 
         Of equal priority the one that was *created* first goes first. One that *holds* has hosts
         set aside for it already.
         """
-        found = self._waiting.get(key)
-        since = since if found is None else found.since
         self._waiting[key] = _Waiting((-priority, created, since), since, topology, holds)
+
+    def prioritize(self, key: Key, priority: int) -> None:
+        """Take in the priority of a group: if it waits, it moves, and all are tried again."""
+        found = self._waiting.get(key)
+        if found is not None and found.rank[0] != -priority:
+            found.rank = (-priority, *found.rank[1:])
+            self.changed()
 
     def remove(self, key: Key) -> None:
         """Forget a group, if it waits."""

@@ -89,6 +89,9 @@ class Writer:
                     failures += 1
                     await self._sleep(_BACKOFF(failures))
                     continue
+                if self._current and self.controller.busy:
+                    await asyncio.sleep(0)  # others have their turn: probes, requests, news
+                    continue
                 with suppress(TimeoutError):
                     async with asyncio.timeout(IDLE):
                         await self._woken.wait()

@@ -300,6 +300,6 @@ class Play:
             if schedule:
                 self.world.schedule()
             self.listen()
-            if not self.step() and not self.world.changes:
+            if not self.step() and not self.controller.busy and not self.world.changes:
                 return
         raise AssertionError("it does not come to rest")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nri_policy.cluster import controller
 from nri_policy.cluster.reservation import Reservations
 from tests.support.placement_world import Play
 
@@ -82,3 +83,53 @@ def test_an_error_of_ours_in_choosing_hosts_stops_nobody_else(
     play.rest()
     assert play.world.let_go("x") == (2, 2)
     assert play.controller.errors > 0
+
+
+def test_a_waiting_group_whose_priority_changes_moves_in_the_queue() -> None:
+    """One of its pods is made anew with another PriorityClass, without a moment that lacks it."""
+    play = full()
+    play.world.submit("late", 8, 1, RACK)
+    play.rest()
+    annotations, spec = play.world.templates["late"]
+    play.world.templates["late"] = (annotations, spec | {"priority": 7})
+    play.world.delete("pods", "late-0")
+    play.world.make_pod("late", 0, "late-0")
+    play.rest()
+    assert play.world.group("job-late").priority == 7
+    play.world.finish("b")
+    play.rest()
+    assert [play.world.let_go(name) for name in ("gang", "late")] == [(0, 8), (8, 8)]
+
+
+def test_groups_that_are_looked_at_one_a_step_go_the_same_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A leader that begins with many groups looks at a slice of them in a step."""
+    whole = full()
+    monkeypatch.setattr(controller, "SLICE", 1)
+    play = full()
+    for each in (whole, play):
+        each.begin()
+        each.world.finish("b")
+        each.rest()
+    assert play.world.let_go("gang") == (8, 8)
+    hosts = [
+        {name: item["spec"]["nodeSelector"] for name, item in each.world.pods_of("gang").items()}
+        for each in (whole, play)
+    ]
+    assert hosts[0] == hosts[1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_group_gets_places_before_all_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    play = full()
+    play.world.submit("urgent", 8, 1, RACK, priority=9)
+    play.rest()
+    monkeypatch.setattr(controller, "SLICE", 1)
+    play.world.finish("b")
+    play.chance.seed(seed)
+    play.begin()  # its groups are listed in any order
+    play.rest()
+    assert [play.world.let_go(name) for name in ("gang", "urgent")] == [(0, 8), (8, 8)]

@@ -32,6 +32,17 @@ def test_priority_goes_first_then_age() -> None:
     assert len(queue) == 0
 
 
+def test_a_group_with_another_priority_moves_and_all_are_tried_again() -> None:
+    queue = queue_of(("a", 5, 0.0), ("b", 0, 1.0), ("c", 3, 2.0))
+    assert tried(queue) == "acb"
+    queue.prioritize("b", 0)
+    queue.prioritize("not waiting", 9)
+    assert tried(queue) == ""
+    queue.prioritize("b", 4)
+    assert queue.rank("b") == (-4, "", 1.0)
+    assert tried(queue) == "abc"
+
+
 def test_a_group_is_tried_again_only_after_a_change() -> None:
     queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
     assert tried(queue) == "ab"

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from nri_policy.cluster import controller
 from nri_policy.cluster.writer import Writer
 from nri_policy.cluster.writes import Write, WriteStatus
 from nri_policy.kube.client import Client, Kind, Listing
@@ -103,3 +104,27 @@ def test_who_begins_to_lead_knows_all_groups_first() -> None:
     assert asyncio.run(writer._is_current())
     client.code = SERVICE_UNAVAILABLE
     assert not asyncio.run(writer._is_current())
+
+
+def test_others_have_their_turn_while_a_new_leader_looks_at_all_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controller, "SLICE", 1)
+    play = Play()
+    for number in range(20):
+        play.world.submit(f"j{number}", 1, 1, "example.com/rack")
+    play.listen()
+    writer = writer_of(play, Answering(NOT_FOUND))
+    writer._current = True
+    busy = []
+
+    async def watch() -> None:
+        task = asyncio.create_task(writer.run())
+        while play.controller.busy:
+            busy.append(len(play.controller._dirty) + len(play.controller._counted))
+            await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(watch())
+    assert len(busy) > 20
+    assert busy == sorted(busy, reverse=True)
