@@ -55,7 +55,8 @@ from nri_policy.cluster.zone import NodeZones
 
 log = logging.getLogger(__name__)
 
-SLICE = 2000  # pods that are looked at in a step, but for those of one group: some 20 ms of CPU time
+# pods that are looked at in a step, but for those of one group: some 20 ms of CPU time
+SLICE = 2000
 
 
 class Controller:

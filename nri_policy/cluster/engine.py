@@ -7,7 +7,7 @@ its assignments.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import MappingProxyType
 
@@ -58,14 +58,30 @@ class Engine(ClusterState):
     ) -> Status:
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
-        Its pod sets go one after the other, each sees those before. *failures* are recent ones of
-        the group's pods, by node: those that are spread avoid them. *more* pods of a pod set go
-        where replaced ones would; what the group has stays. Nothing changes. Raises DocumentError
-        for a request that breaks a rule.
+        Its pod sets go one after the other, each sees those before. Those that are spread have a
+        choice: with them, one that finds no room goes first in another try. *failures* are recent
+        ones of the group's pods, by node: those that are spread avoid them. *more* pods of a pod
+        set go where replaced ones would; what the group has stays. Nothing changes. Raises
+        DocumentError for a request that breaks a rule.
         """
+        steps = [unit for unit in units(group) if unit.workers.count]
+        status, refused = first, _ = self._place(group, steps, failures, more)
+        moved: list[Unit] = []
+        while refused is not None and (steps := _reordered(steps, refused, moved)):
+            status, refused = self._place(group, steps, failures, more)
+        return first if refused is not None else status
+
+    def _place(
+        self,
+        group: PlacementGroup,
+        steps: Sequence[Unit],
+        failures: Mapping[str, int],
+        more: Mapping[str, int],
+    ) -> tuple[Status, Unit | None]:
+        """Place *group* in *steps*; return the one that found no room, too."""
         own = (group.namespace, group.name)
         replacing = bool(group.status.assignments and (group.status.unhealthy_nodes or more))
-        steps = [unit for unit in units(group) if unit.workers.count]
+        unit: Unit | None = None
         assignments: dict[str, Assignment] = {}
         placed = self._running_of(own)
         with ExitStack() as stack:
@@ -82,9 +98,10 @@ class Engine(ClusterState):
                         stack.enter_context(self._promised(new, unit))
                         placed += by_node(new.values(), self.nodes)
             except Unplaceable as refused:
-                return Status(state="Unplaceable", message=str(refused))
+                found = None if replacing else unit
+                return Status(state="Unplaceable", message=str(refused)), found
         ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
-        return Status(state="Placed", assignments=ordered)
+        return Status(state="Placed", assignments=ordered), None
 
     def _assign(
         self,
@@ -254,6 +271,17 @@ class Engine(ClusterState):
                 for usage in usages_of(assignments[each.name], self.kind_of(each))
             ]
         )
+
+
+def _reordered(steps: Sequence[Unit], refused: Unit, moved: list[Unit]) -> list[Unit]:
+    """Return *steps* with the one that was refused first; nothing if it was, or has *moved*.
+
+    Kueue's order stays for groups of which nothing is spread.
+    """
+    if refused in (steps[0], *moved) or not any(is_spread(each.workers) for each in steps):
+        return []
+    moved.append(refused)
+    return [refused, *(each for each in steps if each != refused)]
 
 
 def _usage_of(group: PlacementGroup) -> object:

@@ -189,3 +189,38 @@ def test_a_group_that_never_fitted_changes_nothing() -> None:
         message='topology "default" allows to fit only 52 out of 10000 pod(s)',
     )
     assert cluster.state() == before
+
+
+@seeds(100)
+def test_the_order_of_pod_sets_does_not_decide_whether_a_group_that_is_spread_fits(
+    seed: int,
+) -> None:
+    draw = random.Random(seed)
+    topology = Topology(levels=["rack", HOSTNAME])
+    nodes = [
+        ClusterNode(
+            name=f"n{at}",
+            labels={"rack": f"r{at // 3}", HOSTNAME: f"n{at}"},
+            allocatable={"cpu": draw.choice([2, 4]) * 1000, "pods": 10},
+        )
+        for at in range(6)
+    ]
+    engine = Engine(ClusterSettings(topologies=[topology]), nodes)
+    asked = [
+        PlacementRequest(spread_over=["rack"], max_per_host=draw.choice([None, 1, 2])),
+        draw.choice(
+            [
+                PlacementRequest(required="rack"),
+                PlacementRequest(unconstrained=True),
+                PlacementRequest(spread_over=[HOSTNAME]),
+            ]
+        ),
+    ]
+    pod_sets = tuple(
+        PodSet(name, draw.randint(1, 9), template(draw.randint(1, 4)), request)
+        for name, request in zip("ab", asked, strict=True)
+    )
+    found = [
+        engine.place(PlacementGroup("default", "g", order)) for order in (pod_sets, pod_sets[::-1])
+    ]
+    assert found[0].state == found[1].state

@@ -191,7 +191,7 @@ def test_other_keys_of_kueue_are_none_of_ours() -> None:
 def test_a_key_that_is_like_one_of_kueues_is_refused(mistyped: str, meant: str) -> None:
     given = {f"kueue.x-k8s.io/{mistyped}": "x"}
     text = f"kueue.x-k8s.io/{mistyped}: no such name; did you mean 'kueue.x-k8s.io/{meant}'?"
-    for annotations, labels, path in ((given, {}, "annotations"), ({}, given, "labels")):
+    for annotated, labels, path in ((given, {}, "annotations"), ({}, given, "labels")):
         with pytest.raises(DocumentError) as caught:
-            read_request(annotations, labels, "metadata")
+            read_request(annotated, labels, "metadata")
         assert str(caught.value) == f"metadata.{path}.{text}"

@@ -53,6 +53,18 @@ def test_a_group_that_is_only_spread_has_no_level() -> None:
     assert refused["message"] == "spreading allows to fit only 32 out of 33 pod(s)"
 
 
+def test_pods_that_find_no_room_beside_those_that_are_spread_go_first() -> None:
+    small = pod_set(8, {"spreadOver": [HOSTNAME]}, name="small")
+    large = pod_set(2, {"required": RACK}, name="large", cpu=4)
+    answer = place(small, large)
+    assert [each["podSet"] for each in answer["assignments"]] == ["small", "large"]
+    assert placed(answer) == placed(place(large, small))
+    assert sorted(placed(answer)["small"].values()) == [1, 1, 1, 1, 2, 2]
+    wider = pod_set(25, {"spreadOver": [HOSTNAME]}, name="small")
+    refused = place(wider, large)["message"]  # in the order that was given
+    assert refused.startswith('topology "default" doesn\'t allow to fit any of 2 pod(s)')
+
+
 def test_the_annotation_of_the_template_counts_as_the_request() -> None:
     made = pod_set(2)
     made["template"]["metadata"] = {"annotations": {"placement.nri/spread-over": RACK}}

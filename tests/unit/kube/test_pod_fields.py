@@ -116,8 +116,10 @@ MISTYPED_WORKLOADS = [
     ),
     (
         workload("JobSet", replicatedJobs=[JOB]),
-        "spec.replicatedJobs[0].template.spec.paralelism: no such field;"
-        " did you mean 'parallelism'?",
+        (
+            "spec.replicatedJobs[0].template.spec.paralelism: no such field;"
+            " did you mean 'parallelism'?"
+        ),
     ),
     (
         workload("JobSet", replicatedJobs=[JOB | {"replica": 2}]),
