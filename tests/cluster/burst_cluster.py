@@ -51,6 +51,7 @@ class BurstCluster:
         self._node_of: dict[str, str] = {}  # of the pods that are bound
         self._running: set[str] = set()
         self._reporting: set[str] = set()  # nodes
+        self._report_of = {name: asyncio.Lock() for name in self._nodes}  # one goes after the other
         self._tasks: set[asyncio.Task[None]] = set()
         self._requests = asyncio.Semaphore(AT_ONCE)
         self._changed = 0.0
@@ -186,7 +187,7 @@ class BurstCluster:
     async def _write_report(self, node: str) -> None:
         await asyncio.sleep(REPORTS)
         self._reporting.discard(node)
-        async with self._requests:
+        async with self._report_of[node], self._requests:
             new = self._nodes[node].report()
             await self._client.apply(ZONES, new, manager="nri-policy", force=True)
 
