@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import final
 
 MAX_ZONES: int
@@ -37,4 +37,8 @@ class NumaNode:
         by_pod: bool,
         max_numa: int,
     ) -> None: ...
-    def less(self, takes: Iterable[tuple[int | None, Mapping[int, int]]]) -> NumaNode: ...
+    def less(
+        self,
+        takes: Iterable[tuple[int | None, Mapping[int, int]]],
+        above: Iterable[tuple[Collection[int], Mapping[int, int]]] = (),
+    ) -> NumaNode: ...

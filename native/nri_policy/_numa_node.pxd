@@ -33,6 +33,7 @@ cdef class NumaNode:
 
     cdef size_t _bytes(self) noexcept
     cdef int _fill(self, int row, amounts, amount_t *cells, bint whole) except -1
+    cdef int _limit(self, ids, list taken, dict left) except -1
     cdef int _most(self, list amounts) except -2
     cdef bint _has(self, int row, list amounts) except -1
     cdef bint _has_more(self, int row, int other, list amounts) except -1

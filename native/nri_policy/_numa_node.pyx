@@ -112,11 +112,12 @@ cdef class NumaNode:
                 self.whole[at] = amount_whole(cells[at])
         return 0
 
-    def less(self, takes):
+    def less(self, takes, above=()):
         """Return the node as it is without what was promised: for each, a zone and {resource: amount}.
 
         Without a zone (None) it is taken off the one that has most: the node may choose any, and no other
-        would leave less for a container. What no zone has is taken off none.
+        would leave less for a container. What no zone has is taken off none. Zones *above* are the ids of
+        several, and {resource: amount} that these have left together, which may be less than their sum.
         """
         cdef NumaNode node = NumaNode.__new__(
             NumaNode, zones=self.zones, columns=self.columns, distances=self.distances, available=None,
@@ -125,6 +126,7 @@ cdef class NumaNode:
         )
         cdef int row, column
         cdef list wanted
+        cdef list together = [(ids, dict(amounts)) for ids, amounts in above]
         memcpy(node.available, self.available, self._bytes())
         for zone, amounts in takes:
             wanted = [amounts.get(self.columns.names[column], 0) for column in range(self.width)]
@@ -134,7 +136,25 @@ cdef class NumaNode:
                 row = self.zones.index(zone) if zone in self.zones else -1
             if row >= 0:
                 node._subtract(row, wanted)
+                for ids, left in together:
+                    if self.zones[row] in ids:
+                        node._limit(ids, wanted, left)
         return node
+
+    cdef int _limit(self, ids, list taken, dict left) except -1:
+        """Leave the zones with *ids* no more than they have *left* together without what was *taken*."""
+        cdef int row, column, at
+        for column in range(self.width):
+            name = self.columns.names[column]
+            if not taken[column] or name not in left:
+                continue
+            left[name] -= taken[column]
+            for row in range(self.count):
+                at = row * self.width + column
+                if self.zones[row] in ids and self.available[at] != AMOUNT_UNLISTED:
+                    self.available[at] = min(self.available[at], to_amount(left[name]))
+                    self.whole[at] = amount_whole(self.available[at])
+        return 0
 
     cdef int _most(self, list amounts) except -2:
         """The zone that has room and most of what is asked, compared by resource in turn; -1: there is none."""

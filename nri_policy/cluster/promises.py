@@ -11,7 +11,8 @@ away twice. It does no I/O; the clock is the caller's.
 | and then, once it is bound | the node's report counts the pod (`reported_pods`); where it does not say, a report that comes REPORT_SECONDS later; MOST_SECONDS at the latest |
 
 It is taken off the zone that our binding named, else off the zone that has most: whichever one the
-node chooses, no other would leave less for the next container. A report that lists its
+node chooses, no other would leave less for the next container. Zones keep no more than the zone
+above them has left: what its pods share is in none of them. A report that lists its
 pods is of our daemon, whose zones lack the CPUs that other pods share as well: of a pod that our
 binding sent to a zone, these are promised, too.
 """  # noqa: E501 - a table
@@ -258,7 +259,21 @@ class LiveZones:
             if promise.zone is not None or _size(promise.request) >= least
             for amounts in self._amounts(promise)
         ]
-        self.fits.put(name, node.less(takes) if takes and node.single else node)
+        if takes and node.single:
+            node = node.less(takes, self._above(name))
+        self.fits.put(name, node)
+
+    def _above(self, name: str) -> list[tuple[frozenset[int], dict[int, int]]]:
+        """Return the zones of several NUMA nodes, and what these have left together.
+
+        It is less than the sum where pods share CPUs of all of them.
+        """
+        report, find = self._zones.get(name), self.fits.reader.resources.find
+        return [
+            (zone.nodes, {find(resource): amount for resource, amount in zone.free.items()})
+            for zone in (() if report is None else report.zones)
+            if len(zone.nodes) > 1
+        ]
 
     def _amounts(self, promise: Promise) -> list[dict[int, int]]:
         """Return what a pod takes from zones, by resource: in all, or for each container."""

@@ -41,8 +41,12 @@ class World:
         printed: bool = True,
         method: str = "",
         listed: tuple[str, ...] = (),
+        together: str = "",
     ) -> None:
-        """The node reports that those pods are on it, which it has *listed*, and what is free."""
+        """The node reports that those pods are on it, which it has *listed*, and what is free.
+
+        Both zones are in one that has so many CPUs *together*.
+        """
         values = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": self.scope}
         if printed:
             values[FINGERPRINT] = fingerprint(("default", name) for name in pods)
@@ -64,6 +68,11 @@ class World:
             }
             for number, cpus in enumerate(free)
         ]
+        if together:
+            cpu = {"name": "cpu", "capacity": 8, "allocatable": 8, "available": together}
+            memory = [{"name": "memory set", "value": "0-1"}]
+            above = {"name": "socket #0", "type": "socket", "attributes": memory}
+            zones.append(above | {"resources": [cpu]})
         document = {"metadata": {"name": "n"}, "attributes": attributes, "zones": zones}
         self.zones.set_zones(read_zones(document, ""))
 
@@ -143,6 +152,19 @@ def test_a_binding_takes_room_in_the_zone_that_it_names() -> None:
     assert world.room() == (1, 1)
     assert choose(world, pod("r", 2)) is None
     assert world.zones.bind(pod("s", 2), "n") is None  # it does not fit, but who binds decides
+
+
+def test_zones_keep_no_more_than_the_zone_above_them_has_left() -> None:
+    """Burstable pods share 200m of both: whichever zone is filled, they are in the other one."""
+    world = World()
+    world.report(together="7800m")
+    assert world.room() == (4, 4)
+    assert world.zones.bind(pod("p", 4), "n") == "node-0"
+    assert world.room() == (3, 1)
+    assert world.zones.bind(pod("q", 1), "n") == "node-1"
+    assert world.room() == (2, 1)
+    world.zones.remove_pod("default", "p")
+    assert world.room() == (4, 3)
 
 
 def test_a_pod_keeps_the_zone_that_it_was_chosen_for_whoever_is_chosen_for_after_it() -> None:
