@@ -12,6 +12,7 @@ from typing import Any
 
 from nri_policy.cluster.explanation import Explanation
 from nri_policy.cluster.group_rows import GroupRow
+from nri_policy.cluster.moves import MovePlan
 from nri_policy.cluster.simulation import Report
 from nri_policy.cluster.tree_report import TreeReport
 from nri_policy.cluster.trial import Tried
@@ -41,6 +42,7 @@ DOCUMENTS: dict[str, Any] = {
     "audit": AuditReport,
     "cluster explain": Explanation,
     "cluster place": list[Tried],
+    "cluster plan": MovePlan,
     "cluster simulate": Report,
     "cluster top": list[GroupRow],
     "cluster tree": TreeReport,

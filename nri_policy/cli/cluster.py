@@ -7,6 +7,7 @@ import click
 from nri_policy.cli.cluster_explain import explain_command
 from nri_policy.cli.cluster_fit import fit
 from nri_policy.cli.cluster_place import place
+from nri_policy.cli.cluster_plan import plan
 from nri_policy.cli.cluster_run import run
 from nri_policy.cli.cluster_simulate import simulate
 from nri_policy.cli.cluster_top import top
@@ -23,5 +24,6 @@ command.add_command(fit)
 command.add_command(tree)
 command.add_command(place)
 command.add_command(explain_command)
+command.add_command(plan)
 command.add_command(simulate)
 command.add_command(top)

@@ -17,12 +17,13 @@ from nri_policy.cli.cluster_source import (
     document_errors,
     documents_of,
     documents_option,
-    groups_of,
+    group_of,
     require,
+    require_one,
     service_option,
 )
 from nri_policy.cli.cluster_tree import topology_name
-from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine import Engine
@@ -56,16 +57,15 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     Also shows what would make it fit; a picture shows it where it would go. The group is in a file,
     or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not fit.
     """
-    if (name is None) == (not asked):
-        raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")
+    require_one(name, asked)
     if service is not None:
         question = name if name is not None else require(documents_of(asked), asked)
         explanation = service.ask("explain", question, Explanation)
-        _print(name or f"{_read(asked).namespace}/{_read(asked).name}", explanation, form)
+        _print(name or f"{group_of(asked).namespace}/{group_of(asked).name}", explanation, form)
     else:
         engine, _ = source.load()
         with document_errors():
-            group = find_group(engine, name) if name is not None else _read(asked)
+            group = find_group(engine, name) if name is not None else group_of(asked)
             explanation = explain(engine, group)
         if form in ("svg", "html"):
             _print_picture(engine, group, explanation, form)
@@ -99,14 +99,6 @@ def _print_picture(
         notes=[*_notes(explanation)],
     )
     print_page(cluster_page(f"Group {group.name}", legend, parts))
-
-
-def _read(asked: tuple[Path, ...]) -> PlacementGroup:
-    groups = groups_of(asked)
-    if len(groups) != 1:
-        problem = f"{asked[0]}: {len(groups)} groups; one can be explained at a time"
-        raise Failure(problem, Exit.USAGE)
-    return groups[0]
 
 
 def _draw(name: str, explanation: Explanation) -> Iterator[Table | Text]:

@@ -68,15 +68,18 @@ class ClusterSource(Struct, frozen=True):
         given = (self.files, self.synthetic, self.settings, self.kubeconfig, self.levels)
         return any(given)
 
-    def load(self) -> tuple[Engine, Snapshot]:
-        """Return an engine that knows the cluster; raises Failure or UsageError."""
+    def load(self, *, budgets: bool = False) -> tuple[Engine, Snapshot]:
+        """Return an engine that knows the cluster; raises Failure or UsageError.
+
+        A live one is asked for its PodDisruptionBudgets only where they matter.
+        """
         given = Files()
         with document_errors():
             if self.synthetic is not None:
                 made = synthetic.make(self.synthetic)
                 given = Files(cluster=made.cluster, settings=made.settings)
             elif not self.files:
-                given = self._ask()
+                given = self._ask(budgets=budgets)
             for path in self.files:
                 given.add(text_of(path), str(path))
             snapshot = read_snapshot(given.cluster)
@@ -95,7 +98,7 @@ class ClusterSource(Struct, frozen=True):
         first = replace(first, levels=self.levels, below_host=below)
         return replace(settings, topologies=[first, *others])
 
-    def _ask(self) -> Files:
+    def _ask(self, *, budgets: bool) -> Files:
         """Return what the live cluster has now."""
         try:
             connect = access(self.kubeconfig or usual_kubeconfig())
@@ -103,7 +106,7 @@ class ClusterSource(Struct, frozen=True):
                 raise click.UsageError(
                     "no cluster is named: give --cluster, --synthetic or --kubeconfig"
                 )
-            return asyncio.run(_list(Client(connect)))
+            return asyncio.run(_list(Client(connect), budgets=budgets))
         except (APIError, KubeconfigError) as error:
             raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
 
@@ -116,9 +119,9 @@ def usual_kubeconfig() -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-async def _list(client: Client) -> Files:
+async def _list(client: Client, *, budgets: bool) -> Files:
     try:
-        return await list_cluster(client)
+        return await list_cluster(client, budgets=budgets)
     finally:
         await client.close()
 
@@ -261,6 +264,21 @@ def groups_of(paths: Iterable[Path]) -> list[PlacementGroup]:
         except DocumentError as error:
             raise Failure(f"{path}: {error}", Exit.USAGE) from error
     return require(groups, paths)
+
+
+def require_one(name: str | None, asked: tuple[Path, ...]) -> None:
+    """Raise UsageError unless one group is named: one of the cluster, or one in files."""
+    if (name is None) == (not asked):
+        raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")
+
+
+def group_of(asked: tuple[Path, ...]) -> PlacementGroup:
+    """Return the only group in files; raises Failure."""
+    groups = groups_of(asked)
+    if len(groups) != 1:
+        problem = f"{asked[0]}: {len(groups)} groups; one can be explained at a time"
+        raise Failure(problem, Exit.USAGE)
+    return groups[0]
 
 
 def require(found: list[_Kind], paths: Iterable[Path]) -> list[_Kind]:

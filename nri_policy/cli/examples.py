@@ -97,6 +97,12 @@ _PLAIN = {
         ),
         "nri-policy cluster explain prod/training --cluster cluster.json": "a group of the cluster",
     },
+    "cluster plan": {
+        "nri-policy cluster plan render --cluster configs/groups/crowded.yaml": (
+            "which pods would have to move so that it starts?"
+        ),
+        "nri-policy cluster plan prod/training --moves 3": "in the live cluster, 3 pods at most",
+    },
     "cluster simulate": {
         f"nri-policy cluster simulate configs/groups/failure.yaml --synthetic {_CLUSTER}": (
             "what becomes of a job when one of its nodes fails?"

@@ -13,8 +13,9 @@ from typing import Any, get_args
 import msgspec
 
 from nri_policy.cluster.assignment import MAX_COUNT
-from nri_policy.cluster.document import DocumentError, join
+from nri_policy.cluster.document import FALSE, TRUE, DocumentError, join
 from nri_policy.cluster.group import Algorithm, PlacementRequest, Slice
+from nri_policy.cluster.movable import MOVABLE
 from nri_policy.wording import did_you_mean, quoted
 
 _OF_KUEUE = "kueue.x-k8s.io/"
@@ -48,11 +49,10 @@ ALGORITHM = OURS + "algorithm"
 SPREAD_OVER = OURS + "spread-over"
 MAX_PER_HOST = OURS + "max-per-host"
 ZONE = OURS + "zone"  # the answer, not a part of a request
-_KNOWN = (GROUP, GROUP_SIZE, POD_SET, TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST, ZONE)
+_ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST)
+_KNOWN = (GROUP, GROUP_SIZE, POD_SET, *_ASKING, ZONE, MOVABLE)
 
 MAX_LAYERS = 3
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")  # Go's strconv.ParseBool
-_FALSE = ("0", "f", "F", "FALSE", "false", "False")
 _COMMA = re.compile(r",(?![^{]*\})")  # not one between weights
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -76,7 +76,8 @@ def read_request(
     reading.check_names()
     reading.check_names_of_kueue()
     _Reading(labels, join(path, "labels")).check_names_of_kueue()
-    if not any(key.startswith(KUEUE) or key in _KNOWN[3:-1] for key in given):
+    reading.flag(MOVABLE)
+    if not any(key.startswith(KUEUE) or key in _ASKING for key in given):
         return None
     reading.check_together()
     size = reading.number(MAX_PER_HOST, least=1)
@@ -166,9 +167,9 @@ class _Reading:
     def flag(self, key: str) -> bool:
         """Return a boolean, as Go reads them."""
         value = self._given.get(key, "false")
-        if value not in (*_TRUE, *_FALSE):
+        if value not in (*TRUE, *FALSE):
             raise self.error(key, "must be a boolean value")
-        return value in _TRUE
+        return value in TRUE
 
     def number(self, key: str, *, least: int) -> int | None:
         """Return a number of pods."""

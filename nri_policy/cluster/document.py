@@ -19,6 +19,8 @@ from nri_policy.wording import did_you_mean, quoted
 
 CPU = "cpu"
 PODS = "pods"
+TRUE = ("1", "t", "T", "TRUE", "true", "True")  # Go's strconv.ParseBool
+FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
 Wire = str | int | float  # a quantity as documents have it
 Amounts = dict[str, int]  # resource -> amount: CPU in milli, all else absolute

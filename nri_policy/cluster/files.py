@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from nri_policy import yamltext
-from nri_policy.cluster import group, settings
+from nri_policy.cluster import budget, group, settings
 from nri_policy.cluster.document import DocumentError
 from nri_policy.wording import json_problem, quoted
 
@@ -26,6 +26,7 @@ _PLACES = {  # kind -> where it belongs in a cluster
     "NodeResourceTopology": "zones",
     group.KIND: "groups",
     "Topology": "topologies",  # Kueue's
+    budget.KIND: "budgets",
 }
 _KEYS = {*_PLACES.values(), "failures", "stale"}
 

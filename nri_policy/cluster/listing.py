@@ -12,14 +12,18 @@ from nri_policy.kube.errors import APIError
 GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
 SETTINGS = Kind(group="config.nri", version="v1alpha1", plural="clusterplacements")
 SETTINGS_NAME = "default"
+BUDGETS = Kind(group="policy", version="v1", plural="poddisruptionbudgets")
 _TOPOLOGIES = [
     Kind(group="kueue.x-k8s.io", version=version, plural="topologies")
     for version in ("v1beta2", "v1beta1")
 ]
 
 
-async def list_cluster(client: Client) -> Files:
-    """Return what a cluster has now; raises APIError. Kinds that it does not have are empty."""
+async def list_cluster(client: Client, *, budgets: bool = False) -> Files:
+    """Return what a cluster has now; raises APIError. Kinds that it does not have are empty.
+
+    PodDisruptionBudgets are asked for only where they matter.
+    """
     given = Files()
     for key, kinds in (
         ("nodes", [NODES]),
@@ -27,6 +31,7 @@ async def list_cluster(client: Client) -> Files:
         ("zones", [ZONES]),
         ("groups", [GROUPS]),
         ("topologies", _TOPOLOGIES),
+        *([("budgets", [BUDGETS])] if budgets else []),
     ):
         for kind in kinds:
             try:

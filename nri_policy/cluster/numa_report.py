@@ -41,6 +41,16 @@ def node_fits(
     With *assumed*, bound pods that do not run yet are taken off, as far as their nodes have not
     reported them: as the extender sees it.
     """
+    zones = live_zones(snapshot, settings, assumed=assumed)
+    used: dict[str, Counter[str]] = {}
+    for each in snapshot.pods:
+        if each.node and not each.finished:
+            used.setdefault(each.node, Counter()).update({**each.spec.effective(), PODS: 1})
+    return rows_of(zones, pod, used)
+
+
+def live_zones(snapshot: Snapshot, settings: ClusterSettings, *, assumed: bool) -> LiveZones:
+    """Return the zones of a cluster; *assumed*: less what bound pods are promised of them."""
     zones = LiveZones(settings.extender, lambda: 0.0)
     for node in snapshot.nodes:
         zones.set_node(node)
@@ -51,11 +61,7 @@ def node_fits(
         zones.set_zones(report)
     for name in snapshot.stale:
         zones.remove_zones(name, stale=True)
-    used: dict[str, Counter[str]] = {}
-    for each in snapshot.pods:
-        if each.node and not each.finished:
-            used.setdefault(each.node, Counter()).update({**each.spec.effective(), PODS: 1})
-    return rows_of(zones, pod, used)
+    return zones
 
 
 def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[NodeFit]:

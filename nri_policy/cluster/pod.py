@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.document import Amounts, DocumentError, Wire, convert, join, parse_amounts
 from nri_policy.cluster.matching import Affinity, Toleration, check_affinity
+from nri_policy.cluster.movable import is_movable, pinned
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -78,6 +79,7 @@ class Pod(Struct, frozen=True, gc=False):
     priority: int = 0
     revision: str = ""
     created: str = ""  # as the API server writes times: in the order of their texts
+    pinned: str = ""  # of one that may be moved: what kube-scheduler looks at and we do not
 
     @property
     def finished(self) -> bool:
@@ -185,6 +187,7 @@ def read_pod(value: object, path: str) -> Pod:
         priority=spec.priority or 0,
         revision=meta.resource_version,
         created=meta.creation_timestamp or "",
+        pinned=pinned(value, path) if is_movable(meta.annotations or {}, meta.labels or {}) else "",
     )
 
 

@@ -64,7 +64,7 @@ class Reservations:
         """Return *chosen* with the hosts that *unit*, the last of *group*, needs beside them."""
         if chosen and self._hold(chosen, group):
             return chosen
-        now, empty = _Room(self._engine, unit), _Room(self._empty, unit)
+        now, empty = Room(self._engine, unit), Room(self._empty, unit)
         for names in _domains(now, empty, kept):
             fitting = [name for name in names if name not in chosen and empty.pods(name)]
             fitting.sort(key=lambda name: (name not in kept, *now.order(name)))
@@ -101,7 +101,7 @@ class Reservations:
         return hosts_named(status, self._empty) or None
 
 
-class _Room:
+class Room:
     """How much of a pod set fits into each domain and on each host."""
 
     def __init__(self, engine: Engine, unit: Unit) -> None:
@@ -138,7 +138,7 @@ class _Room:
         return -self.pods(node), -self.free(node), node
 
 
-def _domains(now: _Room, empty: _Room, kept: Collection[str]) -> Iterator[list[str]]:
+def _domains(now: Room, empty: Room, kept: Collection[str]) -> Iterator[list[str]]:
     """Yield the hosts of each domain that could hold a pod set if empty, the best domain first.
 
     For one that is preferred in a domain, domains of coarser levels, and then everything, follow.
@@ -154,7 +154,7 @@ def _domains(now: _Room, empty: _Room, kept: Collection[str]) -> Iterator[list[s
         yield [*now.leaf]
 
 
-def _of_level(now: _Room, empty: _Room, kept: Collection[str], level: int) -> Iterator[list[str]]:
+def _of_level(now: Room, empty: Room, kept: Collection[str], level: int) -> Iterator[list[str]]:
     assert now.counts is not None
     number = now.unit.workers.count // now.plan.size
     members: dict[int, list[str]] = {}
@@ -175,7 +175,7 @@ def _of_level(now: _Room, empty: _Room, kept: Collection[str], level: int) -> It
         )
 
 
-def _capacities(empty: _Room, level: int) -> dict[tuple[str, ...], int]:
+def _capacities(empty: Room, level: int) -> dict[tuple[str, ...], int]:
     """Return how many slices each domain of *level* holds if it is empty."""
     assert empty.counts is not None
     tree = empty.tree
@@ -195,7 +195,7 @@ def fitting(engine: Engine, group: PlacementGroup, hosts: Collection[str]) -> in
     total = 0
     for unit in units(group):
         if unit.workers.count:
-            now = _Room(engine, unit)
+            now = Room(engine, unit)
             fits = sum(now.pods(node) for node in hosts)
             total += min(fits, unit.workers.count) + (unit.leader is not None and fits > 0)
     return min(total, pods_of(group))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from nri_policy.cluster.assignment import check_count
+from nri_policy.cluster.budget import Budget, read_budget
 from nri_policy.cluster.document import DocumentError, convert, join
 from nri_policy.cluster.group import PlacementGroup, read_group
 from nri_policy.cluster.node import ClusterNode, read_node
@@ -27,6 +28,7 @@ class Snapshot(Struct, frozen=True):
     zones: tuple[NodeZones, ...] = ()
     groups: tuple[PlacementGroup, ...] = ()
     topologies: tuple[Topology, ...] = ()  # Kueue's; those of the settings come first
+    budgets: tuple[Budget, ...] = ()
     failures: dict[str, int] = {}  # node -> recent failures of the service asked about
     stale: frozenset[str] = frozenset()  # nodes whose zones are not to be trusted
 
@@ -37,6 +39,7 @@ class _Cluster(Struct, forbid_unknown_fields=True):
     zones: list[Any] | None = None
     groups: list[Any] | None = None
     topologies: list[Any] | None = None
+    budgets: list[Any] | None = None
     failures: dict[str, int] | None = None
     stale: list[str] | None = None
 
@@ -46,6 +49,10 @@ def read_snapshot(value: object) -> Snapshot:
     given = convert(value, _Cluster, "")
     for node, number in (given.failures or {}).items():
         check_count(number, 0, join("failures", node))
+    budgets = [
+        read_budget(each, join("budgets", number))
+        for number, each in enumerate(given.budgets or ())
+    ]
     return Snapshot(
         nodes=_read(given.nodes, "nodes", read_node, lambda each: each.name),
         pods=_read(given.pods, "pods", read_pod, lambda each: f"{each.namespace}/{each.name}"),
@@ -54,6 +61,7 @@ def read_snapshot(value: object) -> Snapshot:
             given.groups, "groups", read_group, lambda each: f"{each.namespace}/{each.name}"
         ),
         topologies=_read(given.topologies, "topologies", read_topology, lambda each: each.name),
+        budgets=tuple(each for each in budgets if each is not None),
         failures=given.failures or {},
         stale=frozenset(given.stale or ()),
     )

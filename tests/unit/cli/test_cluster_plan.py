@@ -1,0 +1,93 @@
+"""`nri-policy cluster plan`: which pods would have to move."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import yaml
+
+from tests.support.cluster_api import ClusterAPI
+from tests.unit.cli.test_cluster_questions import job, run, write
+
+CROWDED = Path(__file__).parents[3] / "configs/groups/crowded.yaml"
+HEAD = ["2 pods to move would let default/render start:"]
+ROWS = [
+    "pod of from to",
+    "default/web-5 ReplicaSet/web b1 a2",
+    "default/web-6 ReplicaSet/web b1 a2",
+]
+
+
+def lines(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_it_names_the_pods_and_where_they_would_go() -> None:
+    code, text = run("plan", "render", "--cluster", str(CROWDED))
+    assert (code, lines(text)) == (0, HEAD + ROWS)
+    code, text = run("plan", "default/render", "--cluster", str(CROWDED), "-o", "json")
+    found = json.loads(text)
+    assert (code, found["movable"], found["staying"]) == (0, 7, {})
+    assert found["moves"][0] == {
+        "namespace": "default",
+        "name": "web-5",
+        "owner": "ReplicaSet/web",
+        "from": "b1",
+        "to": "a2",
+    }
+
+
+def test_it_says_when_there_is_none(tmp_path: Path) -> None:
+    code, text = run("plan", "render", "--cluster", str(CROWDED), "--moves", "1")
+    assert (code, lines(text)[0]) == (1, "default/render: no 1 move would let it start")
+    assert lines(text)[-1] == "7 pods could move"
+    asked = write(tmp_path / "job.yaml", job("small", 1))
+    code, text = run("plan", "-f", asked, "--cluster", str(CROWDED))
+    assert (code, text) == (0, "default/small fits without any move\n")
+    changed = CROWDED.read_text().replace("disruptionsAllowed: 3", "disruptionsAllowed: 0")
+    (tmp_path / "crowded.yaml").write_text(changed)
+    code, text = run("plan", "render", "--cluster", str(tmp_path / "crowded.yaml"))
+    assert (code, lines(text)[-1]) == (
+        1,
+        "7 movable pods must stay: PodDisruptionBudget web allows none now",
+    )
+
+
+def test_one_group_is_to_be_named() -> None:
+    for arguments in ((), ("render", "-f", str(CROWDED))):
+        code, text = run("plan", *arguments, "--cluster", str(CROWDED))
+        assert code == 2
+        assert "name one group" in text
+
+
+def test_a_live_cluster_is_asked_for_its_budgets(tmp_path: Path) -> None:
+    """Other commands do not ask for them: not everybody may read them."""
+    kinds = {
+        "Node": "nodes",
+        "Pod": "pods",
+        "PodDisruptionBudget": "poddisruptionbudgets",
+        "PlacementGroup": "placementgroups",
+    }
+    levels = ("--levels", "example.com/rack,kubernetes.io/hostname")
+
+    async def asked() -> list[tuple[int, str]]:
+        async with ClusterAPI(tmp_path) as api:
+            for each in yaml.safe_load_all(CROWDED.read_text()):
+                if each["kind"] != "Node":
+                    each["metadata"]["namespace"] = "default"
+                if each["kind"] in kinds:
+                    await api.put(kinds[each["kind"]], each)
+            where = ("--kubeconfig", str(api.kubeconfig), *levels)
+            found = [await asyncio.to_thread(run, "plan", "render", *where)]
+            api.refuse = lambda _, path: 403 if "disruption" in path else 0
+            found.append(await asyncio.to_thread(run, "explain", "render", *where))
+            found.append(await asyncio.to_thread(run, "plan", "render", *where))
+            return found
+
+    (code, text), (other, _), (refused, why) = asyncio.run(asked())
+    assert (code, lines(text)) == (0, HEAD + ROWS)
+    assert other == 1
+    assert refused != 0
+    assert "403" in why
