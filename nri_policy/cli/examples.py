@@ -101,7 +101,9 @@ _PLAIN = {
         "nri-policy cluster plan render --cluster configs/groups/crowded.yaml": (
             "which pods would have to move so that it starts?"
         ),
-        "nri-policy cluster plan prod/training --moves 3": "in the live cluster, 3 pods at most",
+        "nri-policy cluster plan prod/training --moves 3 --cluster cluster.json": (
+            "the same, with 3 pods at most"
+        ),
     },
     "cluster simulate": {
         f"nri-policy cluster simulate configs/groups/failure.yaml --synthetic {_CLUSTER}": (

@@ -31,7 +31,7 @@ from nri_policy.cluster.group import (
     disagreement,
 )
 from nri_policy.cluster.members import Members
-from nri_policy.cluster.membership import Job, Key
+from nri_policy.cluster.membership import Job, Key, PodGroup
 from nri_policy.cluster.node import ClusterNode
 from nri_policy.cluster.occupancy import Occupancy
 from nri_policy.cluster.pod import Pod
@@ -152,6 +152,15 @@ class Controller:
         job = self.members.remove_job((namespace, name))
         if job is not None:
             self._dirty |= dict.fromkeys(self.groups.owned_by(job.uid))
+
+    def set_pod_group(self, group: PodGroup) -> None:
+        """Take in that a PodGroup of Kubernetes came or changed."""
+        for pod in self.members.set_pod_group(group):
+            self.set_pod(pod)
+
+    def remove_pod_group(self, namespace: str, name: str) -> None:
+        """Take in that a PodGroup of Kubernetes went; its pods go by themselves."""
+        self.members.remove_pod_group((namespace, name))
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""

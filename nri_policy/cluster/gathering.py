@@ -148,7 +148,7 @@ def check_complete(key: Key, members: Sequence[Member], spared: int) -> None:
         size = _size_of_parts(members)
     if there + spared < size:
         raise Incomplete(f"{there} of {counted(size, 'pod')} are there, {size - there} are missing")
-    if there > size:
+    if there > size and not any(each.membership.at_least for each in members):
         names = owner_names(members)
         of = f" of {', '.join(names)}" if len(names) > 1 else ""
         text = f"group {quoted(key[1])} has {counted(there, 'pod')}{of}, but a size of {size}"

@@ -1,7 +1,7 @@
-"""The pods of each group, and the Jobs that own them.
+"""The pods of each group, and the Jobs that own them, or the PodGroups that they name.
 
-Owns which pod is in which group. A pod of a Job is in none before its Job is known; a pod that says
-what makes no sense is in none at all.
+Owns which pod is in which group. A pod of a Job or PodGroup is in none before that is known; a pod
+that says what makes no sense is in none at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nri_policy.cluster.claims import claims, spared
 from nri_policy.cluster.document import DocumentError
 from nri_policy.cluster.gathering import Member
 from nri_policy.cluster.group import PlacementGroup
-from nri_policy.cluster.membership import Job, Key, membership, owning_job
+from nri_policy.cluster.membership import Job, Key, PodGroup, membership, owning_job
 from nri_policy.cluster.pod import Pod
 
 
@@ -39,6 +39,8 @@ class Members:
         self._group_of: dict[Key, Key] = {}  # by pod
         self._by_group: dict[Key, dict[Key, Member]] = {}
         self._by_job: dict[Key, set[Key]] = {}  # pods
+        self._pod_groups: dict[Key, PodGroup] = {}
+        self._by_pod_group: dict[Key, set[Key]] = {}  # pods that name it
 
     def pods(self) -> Collection[Key]:
         """Return the pods that are known."""
@@ -112,6 +114,23 @@ class Members:
             self._jobs_by_uid.pop(job.uid, None)
         return job
 
+    def pod_groups(self) -> Collection[Key]:
+        """Return the PodGroups that are known."""
+        return self._pod_groups.keys()
+
+    def set_pod_group(self, group: PodGroup) -> list[Pod]:
+        """Take in that a PodGroup came or changed; return its pods, to be taken in again."""
+        key = (group.namespace, group.name)
+        old = self._pod_groups.get(key)
+        self._pod_groups[key] = group
+        if old == group:
+            return []
+        return [self._pods[each] for each in self._by_pod_group.get(key, ())]
+
+    def remove_pod_group(self, key: Key) -> None:
+        """Take in that a PodGroup went; its pods go by themselves."""
+        self._pod_groups.pop(key, None)
+
     def set_pod(self, pod: Pod) -> Joined:
         """Take in that a pod came or changed."""
         key = (pod.namespace, pod.name)
@@ -124,8 +143,15 @@ class Members:
             job = self._jobs.get((pod.namespace, job_name))
             if job is None:
                 return Joined(pod, None, left)
+        pod_group = None
+        if pod.pod_group:
+            named = (pod.namespace, pod.pod_group)
+            self._by_pod_group.setdefault(named, set()).add(key)
+            pod_group = self._pod_groups.get(named)
+            if pod_group is None:
+                return Joined(pod, None, left)
         try:
-            member = Member(pod, membership(pod, job))
+            member = Member(pod, membership(pod, job, pod_group))
         except DocumentError as error:
             return Joined(pod, None, left, str(error))
         group = member.membership.group
@@ -144,6 +170,10 @@ class Members:
             pods.discard(key)
             if not pods:
                 del self._by_job[pod.namespace, job_name]
+        if named := self._by_pod_group.get((pod.namespace, pod.pod_group)):
+            named.discard(key)
+            if not named:
+                del self._by_pod_group[pod.namespace, pod.pod_group]
         group = self._group_of.pop(key, None)
         if group is not None:
             del self._by_group[group][key]

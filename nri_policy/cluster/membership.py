@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `placement.nri/group` | that | `placement.nri/group-size` | completion index |
 | `kueue.x-k8s.io/pod-group-name` | that | `…/pod-group-total-count` | `…/pod-group-pod-index` |
+| a PodGroup that is a gang | `podgroup-NAME` | `minCount`, or more | completion index |
 | the label of a LeaderWorkerSet | `lws-NAME-GROUP` | `…/size` | `…/worker-index` |
 | the label of a JobSet | `jobset-NAME` | those of all its Jobs | the Job's index, then the pod's |
 | a Job that owns it | `job-NAME` | the Job's | completion index |
@@ -19,7 +20,7 @@ import re
 from collections.abc import Mapping
 from hashlib import sha256
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nri_policy.cluster.annotations import (
     GROUP,
@@ -32,7 +33,7 @@ from nri_policy.cluster.annotations import (
 )
 from nri_policy.cluster.assignment import MAX_COUNT
 from nri_policy.cluster.document import DocumentError, convert, join
-from nri_policy.cluster.pod import Pod
+from nri_policy.cluster.pod import Owner, Pod
 from nri_policy.wording import quoted
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -51,6 +52,7 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[
 _DIGITS = 10  # of the hash that keeps changed names apart
 
 Key = tuple[str, str]  # namespace and name
+POD_GROUP_API = ("scheduling.k8s.io", "v1alpha2")  # Kubernetes 1.36; v1alpha1 has no such object
 
 
 class Job(Struct, frozen=True, gc=False):
@@ -62,6 +64,15 @@ class Job(Struct, frozen=True, gc=False):
     completions: int | None = None
     succeeded: int = 0  # pods so far, also those that are gone
     active: bool = True  # whether it makes pods: it is neither suspended, nor over, nor deleted
+    uid: str = ""
+
+
+class PodGroup(Struct, frozen=True, gc=False):
+    """A PodGroup of Kubernetes."""
+
+    namespace: str
+    name: str
+    least: int | None = None  # pods of its gang; None: it is none, its pods go one by one
     uid: str = ""
 
 
@@ -83,6 +94,25 @@ class Membership(Struct, frozen=True, gc=False):
     rank: int | None = None  # among the pods of its pod set
     part: Part | None = None
     alone: bool = False  # no other pod can ever be in this group
+    at_least: bool = False  # the group may have more than its size
+    owner: Owner | None = None  # of the group, where that is not who owns the pod
+
+
+class _Gang(Struct, rename="camel"):
+    min_count: int
+
+
+class _Policy(Struct):
+    gang: _Gang | None = None
+
+
+class _PodGroupSpec(Struct, rename="camel"):
+    scheduling_policy: _Policy = field(default_factory=_Policy)
+
+
+class _PodGroup(Struct):
+    metadata: _Meta
+    spec: _PodGroupSpec
 
 
 class _Meta(Struct, rename="camel"):
@@ -136,6 +166,21 @@ def read_job(value: object, path: str) -> Job:
     )
 
 
+def read_pod_group(value: object, path: str) -> PodGroup:
+    """Return the PodGroup in a Kubernetes object; raises DocumentError."""
+    document = convert(value, _PodGroup, path)
+    gang = document.spec.scheduling_policy.gang
+    if gang is not None and not 1 <= gang.min_count <= MAX_COUNT:
+        place = join(path, "spec.schedulingPolicy.gang.minCount")
+        raise DocumentError(place, f"{gang.min_count} is not a number of pods")
+    return PodGroup(
+        namespace=document.metadata.namespace or "default",
+        name=document.metadata.name,
+        least=None if gang is None else gang.min_count,
+        uid=document.metadata.uid,
+    )
+
+
 def object_name(name: str) -> str:
     """Return *name* if an object can have it, else one that begins alike, and ends in its hash.
 
@@ -156,33 +201,43 @@ def owning_job(pod: Pod) -> str | None:
     return None
 
 
-def membership(pod: Pod, job: Job | None) -> Membership:
+def membership(pod: Pod, job: Job | None, pod_group: PodGroup | None = None) -> Membership:
     """Return what *pod* says of its group; *job* owns it, None where none does.
 
-    Raises DocumentError for what makes no sense.
+    *pod_group* is the one that it names. Raises DocumentError for what makes no sense.
     """
     given = _Given(pod)
     name = given.get(GROUP)
     if name is None:
-        return _unnamed(pod, job, given)
+        return _unnamed(pod, job, pod_group, given)
     if not name:
         raise given.error(GROUP, "is no name of a group")
     size = read_size(pod.annotations, pod.labels, "metadata")
     if size is not None:
         rank = given.index(COMPLETION_INDEX)
         return Membership(_key(pod, name), size, given.get(POD_SET), rank)
-    found = _unnamed(pod, job, given)
+    found = _unnamed(pod, job, pod_group, given)
     if found.group != _key(pod, name):  # else it is what we wrote when the pod was let go
         raise given.error(GROUP, f"needs {GROUP_SIZE}")
     return found
 
 
-def _unnamed(pod: Pod, job: Job | None, given: _Given) -> Membership:
+def _unnamed(pod: Pod, job: Job | None, pod_group: PodGroup | None, given: _Given) -> Membership:
     """Return what a pod without `placement.nri/group` says."""
     pod_set = given.get(POD_SET)
     if (name := given.get(POD_GROUP)) is not None:
         size = given.count(POD_GROUP_TOTAL, POD_GROUP)
         return Membership(_key(pod, name), size, pod_set, given.index(POD_GROUP_INDEX))
+    if pod_group is not None and pod_group.least is not None:
+        name, uid = pod_group.name, pod_group.uid
+        return Membership(
+            _key(pod, f"podgroup-{name}"),
+            pod_group.least,
+            pod_set,
+            given.index(COMPLETION_INDEX),
+            at_least=True,
+            owner=Owner(kind="PodGroup", name=name, uid=uid, api_version="/".join(POD_GROUP_API)),
+        )
     if (name := given.get(LWS)) is not None:
         group = given.count(LWS_GROUP, LWS, least=0)
         size = given.count(LWS_SIZE, LWS)

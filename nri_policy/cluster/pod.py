@@ -80,6 +80,7 @@ class Pod(Struct, frozen=True, gc=False):
     revision: str = ""
     created: str = ""  # as the API server writes times: in the order of their texts
     pinned: str = ""  # of one that may be moved: what kube-scheduler looks at and we do not
+    pod_group: str = ""  # the PodGroup of Kubernetes that it names
 
     @property
     def finished(self) -> bool:
@@ -114,6 +115,10 @@ class _Gate(Struct, gc=False):
     name: str
 
 
+class _SchedulingGroup(Struct, rename="camel", gc=False):
+    pod_group_name: str | None = None
+
+
 class _Spec(Struct, rename="camel", gc=False):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
@@ -125,6 +130,7 @@ class _Spec(Struct, rename="camel", gc=False):
     node_name: str | None = None
     scheduling_gates: list[_Gate] | None = None
     priority: int | None = None
+    scheduling_group: _SchedulingGroup | None = None
 
 
 class _Meta(Struct, rename="camel", gc=False):
@@ -172,6 +178,7 @@ def read_pod(value: object, path: str) -> Pod:
     meta, spec = document.metadata or _Meta(), document.spec or _Spec()
     if not meta.name:
         raise DocumentError(join(path, "metadata.name"), "a pod has a name")
+    pod_group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
     return Pod(
         namespace=meta.namespace or "default",
         name=meta.name,
@@ -188,6 +195,7 @@ def read_pod(value: object, path: str) -> Pod:
         revision=meta.resource_version,
         created=meta.creation_timestamp or "",
         pinned=pinned(value, path) if is_movable(meta.annotations or {}, meta.labels or {}) else "",
+        pod_group=pod_group or "",
     )
 
 

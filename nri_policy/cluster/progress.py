@@ -311,8 +311,13 @@ def _is_theirs(seen: SeenGroup, members: Collection[Member]) -> bool:
 
 
 def _owners_of(member: Member) -> list[Owner]:
-    """Return who owns the group of a pod: the pod's controller, or the pod itself if alone."""
+    """Return who owns the group of a pod: the pod's controller, or the pod itself if alone.
+
+    The PodGroup, if it is that one's.
+    """
     pod = member.pod
+    if member.membership.owner is not None:
+        return [member.membership.owner]
     if member.membership.alone:
         return [Owner(kind="Pod", name=pod.name, uid=pod.uid, api_version="v1")]
     return [each for each in pod.owners if each.controller]

@@ -12,7 +12,7 @@ from nri_policy.cluster.controller import Controller
 from nri_policy.cluster.document import convert
 from nri_policy.cluster.group import read_group
 from nri_policy.cluster.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
-from nri_policy.cluster.membership import read_job
+from nri_policy.cluster.membership import POD_GROUP_API, read_job, read_pod_group
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.promises import LiveZones
@@ -23,9 +23,10 @@ from nri_policy.kube.client import NODES, Kind, decode
 
 JOBS = Kind(group="batch", plural="jobs")
 GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
+POD_GROUPS = Kind(group=POD_GROUP_API[0], version=POD_GROUP_API[1], plural="podgroups")
 
 OF_EXTENDER = (NODES, PODS, ZONES, PLACEMENTS)  # what its answers rest on
-OF_GROUPS = (*OF_EXTENDER, JOBS, GROUPS)
+OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, GROUPS)
 
 
 class _Owner(Struct):
@@ -156,6 +157,13 @@ def _of_groups(controller: Controller) -> list[Source]:
             take=lambda item: controller.set_job(read_job(item, "")),
             remove=lambda key: controller.remove_job(*key),
             known=controller.members.jobs,
+        ),
+        Source(
+            kind=POD_GROUPS,
+            take=lambda item: controller.set_pod_group(read_pod_group(item, "")),
+            remove=lambda key: controller.remove_pod_group(*key),
+            known=controller.members.pod_groups,
+            optional=(NOT_FOUND,),  # where Kubernetes does not serve it
         ),
         Source(
             kind=GROUPS,

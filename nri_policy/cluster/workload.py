@@ -9,8 +9,8 @@
 | Deployment, ReplicaSet, StatefulSet | `replicas` |
 | Pod | one, or the size that its group names; pods of one group that stand together are one group |
 
-A pod's group is the one that it names (`placement.nri/group`, else Kueue's pod group), else that of
-its LeaderWorkerSet, JobSet or Job, else the pod alone.
+A pod's group is the one that it names (`placement.nri/group`, else Kueue's pod group, else a
+PodGroup of Kubernetes), else that of its LeaderWorkerSet, JobSet or Job, else the pod alone.
 """
 
 from __future__ import annotations
@@ -319,6 +319,8 @@ def _named(pod: Pod, given: Mapping[str, str]) -> str | None:
     for name in (GROUP, POD_GROUP):
         if name in given:
             return given[name]
+    if pod.pod_group:
+        return pod.pod_group
     if _LEADER_WORKERS in given:
         return f"{given[_LEADER_WORKERS]}-{given.get(_LEADER_WORKERS_GROUP, '0')}"
     if _JOBSET in given:

@@ -11,7 +11,7 @@ from typing import Any
 
 from nri_policy.cluster.controller import Controller
 from nri_policy.cluster.group import PlacementGroup, read_group
-from nri_policy.cluster.membership import read_job
+from nri_policy.cluster.membership import read_job, read_pod_group
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import read_pod
 from nri_policy.cluster.settings import ClusterSettings, read_settings
@@ -43,7 +43,7 @@ class World:
 
     def __init__(self, hosts_in_rack: int) -> None:
         self.objects: dict[str, dict[str, Object]] = {
-            kind: {} for kind in ("nodes", "jobs", "pods", "groups")
+            kind: {} for kind in ("nodes", "jobs", "podgroups", "pods", "groups")
         }
         self.changes: list[tuple[str, str]] = []
         self.events: list[tuple[str, str]] = []  # about whom, and the reason
@@ -233,6 +233,11 @@ def notify(controller: Controller, world: World, kind: str, name: str) -> None:
         controller.set_node(read_node(item, "")) if item else controller.remove_node(name)
     elif kind == "jobs":
         controller.set_job(read_job(item, "")) if item else controller.remove_job("default", name)
+    elif kind == "podgroups":
+        if item:
+            controller.set_pod_group(read_pod_group(item, ""))
+        else:
+            controller.remove_pod_group("default", name)
     elif kind == "pods":
         controller.set_pod(read_pod(item, "")) if item else controller.remove_pod("default", name)
     elif item is None:
