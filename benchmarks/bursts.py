@@ -21,7 +21,7 @@ from typing import Any
 from nri_policy.cluster.extender import Verbs
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.promises import ZONE_ANNOTATION, LiveZones
+from nri_policy.cluster.promises import ZONE_ANNOTATION, LiveZones, NoRoomError
 from nri_policy.cluster.service_spread import ServiceSpread
 from nri_policy.cluster.settings import Extender
 from nri_policy.cluster.zone import read_zones
@@ -122,7 +122,12 @@ class Cluster:
 
     def bind(self, name: str, at: str) -> None:
         if self.mode == "choose and bind":
-            self.zone[name] = self.zones.bind(read_pod(self.document(name), ""), at) or ""
+            try:
+                self.zone[name] = self.zones.bind(read_pod(self.document(name), ""), at) or ""
+            except NoRoomError:
+                self.left[at] += self.pods[name].milli
+                self.again(name)
+                return
         self.see(name, at, "Pending")
         self.plan(ARRIVES, self.arrive, name, at)
 

@@ -138,7 +138,10 @@ class Verbs:
         return msgspec.json.encode(rows_of(self._zones, pod, {}))
 
     def bind(self, binding: Binding, pod: Pod) -> Object:
-        """Promise a pod its place; return the Binding to create, which names the zone."""
+        """Promise a pod its place; return the Binding to create, which names the zone.
+
+        Raises NoRoomError.
+        """
         self._zones.expire()
         self._spread.promise(pod, binding.node)
         return binding_object(binding, self._zones.bind(pod, binding.node))

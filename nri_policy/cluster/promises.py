@@ -23,11 +23,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from nri_policy._numa_fit import CONTAINER, SIDECAR
+from nri_policy._numa_fit import CONTAINER, FITS, SIDECAR
 from nri_policy._numa_node import NumaNode
 from nri_policy.cluster.document import CPU
 from nri_policy.cluster.node import ClusterNode
-from nri_policy.cluster.numa_fit import NumaFit, common_zone
+from nri_policy.cluster.numa_fit import NumaFit, common_zone, reason
 from nri_policy.cluster.numa_node import zone_id, zone_name
 from nri_policy.cluster.numa_request import GUARANTEED, NumaRequest, is_shared
 from nri_policy.cluster.pod import Pod
@@ -41,6 +41,10 @@ REPORT_SECONDS = 60.0  # what exporters take at most from one report to the next
 MOST_SECONDS = 300.0
 
 Take = tuple[int | None, dict[int, int]]  # zone, and amounts by resource
+
+
+class NoRoomError(Exception):
+    """A pod does not fit any more where it is to be bound; the text says why."""
 
 
 @dataclass(slots=True)
@@ -168,13 +172,20 @@ class LiveZones:
         return best
 
     def bind(self, pod: Pod, node: str) -> str | None:
-        """Promise *pod* its place where it is about to be bound; return the zone's name, if one."""
+        """Promise *pod* its place where it is about to be bound; return the zone's name, if one.
+
+        Raises NoRoomError where it does not fit any more: since it was let through, others came.
+        """
         self.withdraw((pod.namespace, pod.name))
         request = self.fits.request(pod)
         # the zone that was kept for it must not go to smaller ones, which were chosen for beside it
         self._put(node, least=_size(request))
+        slot = self.fits.slots.get(node)
+        verdict = FITS if slot is None else self.fits.ask(request).verdicts[slot]
         zone = common_zone(self.fits.zones(node, request))
         self._put(node)
+        if verdict != FITS:
+            raise NoRoomError(f"node {node}: {reason(verdict)}")
         self._make((pod.namespace, pod.name), node, request, zone, bound=False)
         return None if zone is None else zone_name(zone)
 

@@ -20,7 +20,7 @@ from nri_policy.cluster.extender import BadRequestError, Verbs, error_result, re
 from nri_policy.cluster.lease import Lease, LeaseName
 from nri_policy.cluster.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.promises import LiveZones
+from nri_policy.cluster.promises import LiveZones, NoRoomError
 from nri_policy.cluster.questions import answer_explain, answer_place
 from nri_policy.cluster.server import Answers, Listen, server
 from nri_policy.cluster.service_spread import ServiceSpread
@@ -155,7 +155,7 @@ class Service:
                 await self.lease.release()
 
     async def bind(self, body: bytes) -> bytes:
-        """Bind a pod, with the zone that it is promised."""
+        """Bind a pod, with the zone that it is promised; else kube-scheduler tries it again."""
         binding = read_binding(body)
         try:
             found = await self._client.get(PODS, binding.name, namespace=binding.namespace)
@@ -166,7 +166,7 @@ class Service:
             await self._client.create(
                 PODS, created, namespace=binding.namespace, name=binding.name, part="binding"
             )
-        except (APIError, DocumentError) as error:
+        except (APIError, DocumentError, NoRoomError) as error:
             self.verbs.withdraw(binding)
             return error_result(str(error))
         return error_result("")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from nri_policy.cluster.node import read_node
 from nri_policy.cluster.pod import Pod, read_pod
 from nri_policy.cluster.promises import (
@@ -12,6 +14,7 @@ from nri_policy.cluster.promises import (
     REPORT_SECONDS,
     ZONE_ANNOTATION,
     LiveZones,
+    NoRoomError,
 )
 from nri_policy.cluster.settings import Extender
 from nri_policy.cluster.zone import read_zones
@@ -151,7 +154,20 @@ def test_a_binding_takes_room_in_the_zone_that_it_names() -> None:
     assert world.zones.bind(pod("q", 3), "n") == "node-1"
     assert world.room() == (1, 1)
     assert choose(world, pod("r", 2)) is None
-    assert world.zones.bind(pod("s", 2), "n") is None  # it does not fit, but who binds decides
+
+
+def test_a_pod_is_not_bound_where_it_does_not_fit_any_more() -> None:
+    """Since it was let through, another pod came there, or a report that says otherwise."""
+    world = World()
+    assert choose(world, pod("p", 4)) == "n"
+    world.report(free=(3, 3))
+    with pytest.raises(NoRoomError, match="node n: cannot align container"):
+        world.zones.bind(pod("p", 4), "n")
+    assert not world.zones.promises
+    assert world.zones.bind(pod("p", 3), "n") == "node-0"
+    with pytest.raises(NoRoomError):
+        world.zones.bind(pod("q", 3, 3), "n")
+    assert world.zones.bind(pod("q", 1), "elsewhere") is None
 
 
 def test_zones_keep_no_more_than_the_zone_above_them_has_left() -> None:
