@@ -365,6 +365,11 @@ def test_bind_binds_with_the_zone(tmp_path: Path) -> None:
             assert binding["target"]["name"] == "b"
             assert "already assigned" in (await scheduler.ask("/bind", asked))["Error"]
             await at.until(lambda: at.service.zones.promises["default", "p"].bound)
+            await api.put("pods", pod("large", 12))
+            large = asked | {"PodName": "large", "PodUID": "uid-large"}
+            refused = {"Error": "node b: cannot align container"}
+            assert await scheduler.ask("/bind", large) == refused
+            assert len(api.bindings) == 1
             gone = asked | {"PodName": "gone"}
             assert "not found" in (await scheduler.ask("/bind", gone))["Error"]
             status, answer = await scheduler.send("/bind", b'{"PodName": "p"}')
@@ -539,6 +544,7 @@ def test_another_replica_goes_on_in_a_burst(tmp_path: Path, *, graceful: bool) -
                     both = Failover(api, first, second)
                     await both.bind(pods[:2], names)
                     follower = await first.connect()
+                    await first.until(lambda: first.service.problem() == "two leads")
                     assert await follower.get("/readyz") == (503, "two leads\n")
                     assert (await follower.send("/filter", b"{}"))[0] == 503
                     both.replicas.remove(second)
