@@ -14,10 +14,10 @@ BURSTS, PODS, NODES = 3, 60, 8
 Record = Callable[[str, object], None]
 
 
-async def test_no_node_refuses_a_pod_and_no_more_find_none_than_with_the_plugin(
+async def test_no_node_refuses_a_pod_that_we_bind_and_no_more_find_none_than_with_the_plugin(
     tmp_path: Path, record_property: Record
 ) -> None:
-    """Without a `bindVerb` a node may choose another zone than the extender counted."""
+    """Without a `bindVerb` a node may choose another zone than the extender counted, and refuse."""
     found = {}
     for number, mode in enumerate(MODES):
         folder = tmp_path / str(number)
@@ -26,6 +26,5 @@ async def test_no_node_refuses_a_pod_and_no_more_find_none_than_with_the_plugin(
             found[mode] = await cluster.play(bursts(random.Random(5), BURSTS, PODS))
         record_property("figures", f"{mode}: {dict(found[mode])}")
     assert not found["choose and bind"]["refused by a node"]
-    assert found["choose"]["refused by a node"] <= 1
     for mode in ("choose", "choose and bind"):
         assert found[mode]["CPUs without a node"] <= found["plugin"]["CPUs without a node"]
