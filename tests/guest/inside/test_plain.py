@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from nri_policy.cpuset import CPUSet
 from tests.e2e import cgroup
 from tests.e2e.kubelet import BEST_EFFORT, guaranteed, resources
-from tests.e2e.test_quota import FIFTH, KEEP, busy, limits, throttled
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective
@@ -160,15 +159,3 @@ def test_new_settings_move_whom_they_concern(scene: Scene) -> None:
     finally:
         scene.daemon.reload(SETTINGS)
     assert scene.settle() == before
-
-
-def test_busy_containers_on_two_exclusive_cpus_are_throttled_by_a_quota_only(scene: Scene) -> None:
-    kept = busy(scene.kubelet, KEEP, cpus=2)
-    assert limits(kept.pod) == (2 * FIFTH, 2 * FIFTH)
-    assert eventually(lambda: throttled(kept)[0], lambda times: times > 0) > 0
-    kept.pod.delete()
-    none = busy(scene.kubelet, {}, cpus=2)
-    assert len(cgroup.cpuset(none.cgroup).cpus) == 2
-    assert limits(none.pod) == (None, None)
-    assert eventually(lambda: cgroup.seconds(none.cgroup), lambda used: used > 1) > 1
-    assert throttled(none) == (0, 0)

@@ -14,7 +14,6 @@ from nri_policy.cpuset import CPUSet
 from nri_policy.systemd.scopes import Scopes, scope_of
 from tests.e2e import cgroup
 from tests.e2e.kubelet import BEST_EFFORT, Container, guaranteed, resources
-from tests.e2e.test_quota import become
 from tests.e2e.test_rights import confined
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
@@ -186,18 +185,3 @@ def test_an_exclusive_cpu_is_taken_from_a_container_that_is_just_starting(scene:
         assert shared.cpus().isdisjoint(owner.cpus())
         shared.pod.delete()
         pod.delete()
-
-
-def test_no_quota_of_a_pod_comes_again_after_systemd_has_set_it(scene: Scene) -> None:
-    """The kubelet has systemd set the quota of the pod's slice, which it sets again at times."""
-    pod = scene.kubelet.run_pod("own", {"main": guaranteed(1000)})
-    slice_ = pod.cgroup_parent.rpartition("/")[2]
-    systemctl("set-property", "--runtime", slice_, "CPUQuota=100%")
-    assert cgroup.limit_of(pod.cgroup_parent) == 100_000
-    container = kernel.start(pod)
-    become(pod, (None, None))
-    systemctl("daemon-reload")
-    systemctl("set-property", "--runtime", slice_, "CPUWeight=200")
-    become(pod, (None, None))
-    container.update(resources(milli_cpu=500, milli_cpu_limit=500, memory=32 << 20))
-    become(pod, (100_000, 50_000))
