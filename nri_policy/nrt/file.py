@@ -1,6 +1,7 @@
 """The object as a JSON file, for who reads it on the node itself.
 
-It is replaced by renaming: a reader sees one whole object or another.
+It is replaced by renaming: a reader sees one whole object or another. One thread does all of it:
+what was begun and is not waited for any more is over before anything else begins.
 """
 
 from __future__ import annotations
@@ -8,10 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from nri_policy.nrt.publisher import PublishError, Trouble, Written
 from nri_policy.nrt.reading import Object
+
+_T = TypeVar("_T")
 
 
 class File:
@@ -20,26 +27,30 @@ class File:
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self._path = path
+        self._thread = ThreadPoolExecutor(1)
 
     async def put(self, new: Object, *, fresh: bool) -> Written:
         """Replace the file; PublishError where that cannot be."""
         del fresh
         try:
-            await asyncio.to_thread(self._replace, new)
+            await self._do(partial(self._replace, new))
         except OSError as error:
             raise self._unwritable(error) from error
         return Written(version=new["apiVersion"])
 
     async def lost(self) -> bool:
         """Return whether somebody has removed the file."""
-        return not await asyncio.to_thread(self._path.exists)
+        return not await self._do(self._path.exists)
 
     async def remove(self) -> None:
         """Remove the file if it is there; PublishError where that cannot be."""
         try:
-            await asyncio.to_thread(self._path.unlink, missing_ok=True)
+            await self._do(partial(self._path.unlink, missing_ok=True))
         except OSError as error:
             raise self._unwritable(error) from error
+
+    async def _do(self, act: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, act)
 
     def _replace(self, new: Object) -> None:
         beside = self._path.with_name(f".{self._path.name}.new")

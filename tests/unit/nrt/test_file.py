@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -51,4 +53,26 @@ async def test_removing_it_twice_is_no_error(tmp_path: Path) -> None:
     await file.put(OBJECT, fresh=True)
     await file.remove()
     await file.remove()
+    assert not os.listdir(tmp_path)  # noqa: PTH208 - as above
+
+
+async def test_what_is_given_up_half_way_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, begun, going = File(tmp_path / "nrt.json"), threading.Event(), threading.Event()
+    rename = Path.rename
+
+    def slow(new: Path, target: Path) -> Path:
+        begun.set()
+        going.wait()
+        return rename(new, target)
+
+    monkeypatch.setattr(Path, "rename", slow)
+    putting = asyncio.create_task(file.put(OBJECT, fresh=True))
+    await asyncio.to_thread(begun.wait)
+    putting.cancel()
+    removing = asyncio.create_task(file.remove())
+    await asyncio.wait({putting})
+    going.set()
+    await removing
     assert not os.listdir(tmp_path)  # noqa: PTH208 - as above
