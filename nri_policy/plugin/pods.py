@@ -132,9 +132,8 @@ class Pods:
         # sandbox -> what all containers of the pod ask for, those to come too, as one container
         self.guaranteed: dict[str, Container] = {}
         self.folders: dict[str, str] = {}  # sandbox -> its containers' parent cgroup, while it runs
-        self.overheads: dict[
-            str, int
-        ] = {}  # sandbox -> CFS quota beyond its containers', µs a period
+        # sandbox -> CFS quota beyond its containers', µs a period
+        self.overheads: dict[str, int] = {}
         self._totals: dict[str, Resources] = {}  # sandbox -> what its containers ask for in all
         self.locator = locator
         self._node = node
