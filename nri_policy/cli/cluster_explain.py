@@ -21,6 +21,7 @@ from nri_policy.cli.cluster_source import (
     require,
     require_one,
     service_option,
+    the_group,
 )
 from nri_policy.cli.cluster_tree import topology_name
 from nri_policy.cli.failure import Exit
@@ -31,7 +32,6 @@ from nri_policy.cluster.explanation import Change, Explanation, explain
 from nri_policy.cluster.group import PlacementGroup
 from nri_policy.cluster.standing import Standing
 from nri_policy.cluster.tree_report import tree_report
-from nri_policy.cluster.trial import find_group
 from nri_policy.picture.racks import document, legend_of
 from nri_policy.picture.racks_page import Parts, cluster_page
 from nri_policy.wording import counted
@@ -65,7 +65,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     else:
         engine, _ = source.load()
         with document_errors():
-            group = find_group(engine, name) if name is not None else group_of(asked)
+            group = the_group(engine, name, asked)
             explanation = explain(engine, group)
         if form in ("svg", "html"):
             _print_picture(engine, group, explanation, form)

@@ -14,14 +14,13 @@ from nri_policy.cli.cluster_source import (
     cluster_options,
     document_errors,
     documents_option,
-    group_of,
     require_one,
+    the_group,
 )
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.moves import MOST_MOVES, MovePlan, plan_moves
-from nri_policy.cluster.trial import find_group
 from nri_policy.wording import counted
 
 
@@ -56,7 +55,7 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     require_one(name, asked)
     engine, snapshot = source.load(budgets=True)
     with document_errors():
-        group = find_group(engine, name) if name is not None else group_of(asked)
+        group = the_group(engine, name, asked)
         found = plan_moves(engine, group, snapshot, most)
     if form == "table":
         print_drawing(*_draw(found, most))

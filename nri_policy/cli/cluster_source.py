@@ -28,6 +28,7 @@ from nri_policy.cluster.node import HOSTNAME
 from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.settings import ClusterSettings, read_levels, read_settings
 from nri_policy.cluster.snapshot import Snapshot, read_snapshot
+from nri_policy.cluster.trial import find_group
 from nri_policy.cluster.workload import read_groups
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
@@ -270,6 +271,11 @@ def require_one(name: str | None, asked: tuple[Path, ...]) -> None:
     """Raise UsageError unless one group is named: one of the cluster, or one in files."""
     if (name is None) == (not asked):
         raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")
+
+
+def the_group(engine: Engine, name: str | None, asked: tuple[Path, ...]) -> PlacementGroup:
+    """Return the group of that name that *engine* knows, or without one that in the files."""
+    return find_group(engine, name) if name is not None else group_of(asked)
 
 
 def group_of(asked: tuple[Path, ...]) -> PlacementGroup:
